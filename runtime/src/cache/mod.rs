@@ -1,0 +1,13 @@
+//! What is known of the clusters: one store per kind, filled by one watch, read by every controller.
+
+mod barrier;
+mod index;
+mod store;
+mod stores;
+
+pub(crate) use self::{barrier::Until, store::AnyStore};
+pub use self::{
+    index::{IndexFn, IndexName},
+    store::{Change, Store},
+    stores::Stores,
+};

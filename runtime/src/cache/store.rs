@@ -1,0 +1,499 @@
+//! The objects of one kind, indexed by name, by controlling owner, and by whatever key is asked for.
+
+use std::{
+    any::Any,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, RwLock};
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    barrier::{Until, Waiters, Wake},
+    index::{Index, IndexFn, IndexName},
+};
+use crate::object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid};
+
+/// A change of one object: created (no `old`), changed, or gone (no `new`).
+#[derive(Debug)]
+pub struct Change<K> {
+    /// What was known before.
+    pub old: Option<Arc<K>>,
+    /// What is known now.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Change<K> {
+    /// Both sides: whoever was concerned before and whoever is now.
+    pub fn sides(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.old.iter().chain(self.new.iter())
+    }
+}
+
+/// The objects of one kind in one cluster, as far as they are watched.
+///
+/// # Guarantees
+/// * Never goes back in time: an object older than the one known is not taken.
+/// * What vanished while the watch was broken is reported as gone, with its last value.
+/// * An unchanged object keeps its allocation on a re-list, and nobody is told.
+/// * Every look-up costs what it returns: by name, by owner, by index.
+///
+/// # Assumptions
+/// One writer: the watch.
+pub struct Store<K> {
+    cluster: Cluster,
+    namespace: Arc<str>,
+    objects: RwLock<Objects<K>>,
+    waiters: Mutex<Waiters>,
+    relist: Notify,
+    lists: Notify,
+}
+
+struct Objects<K> {
+    slots: Vec<Option<Slot<K>>>,
+    free: Vec<u32>,
+    names: HashTable<u32>,
+    hasher: NameHasher,
+    owners: Index<K>,
+    indexes: Vec<Index<K>>,
+    epoch: u32,
+    version: Version,
+    listed: Option<Instant>,
+}
+
+struct Slot<K> {
+    object: Arc<K>,
+    epoch: u32,
+}
+
+/// A keyed hash for names: they come from users, so the standard library's flood-proof one.
+#[derive(Default)]
+struct NameHasher(RandomState);
+
+impl NameHasher {
+    fn name(&self, namespace: &str, name: &str) -> u64 {
+        self.0.hash_one((namespace, name))
+    }
+}
+
+impl<K> fmt::Debug for Store<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("cluster", &self.cluster).field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl<K: Kind> Store<K> {
+    /// An empty store for the objects of a namespace (empty: all of them).
+    pub fn new(cluster: Cluster, namespace: impl Into<Arc<str>>) -> Self {
+        Self {
+            cluster,
+            namespace: namespace.into(),
+            objects: RwLock::new(Objects {
+                slots: vec![],
+                free: vec![],
+                names: HashTable::new(),
+                hasher: NameHasher::default(),
+                owners: Index::new("owner", Arc::new(|object: &K| controller_uid(object).map(str::to_owned))),
+                indexes: vec![],
+                epoch: 0,
+                version: Version::default(),
+                listed: None,
+            }),
+            waiters: Mutex::default(),
+            relist: Notify::new(),
+            lists: Notify::new(),
+        }
+    }
+
+    /// Adds an index. Does nothing when one of that name exists.
+    pub fn add_index(&self, name: IndexName, key_of: IndexFn<K>) {
+        let mut objects = self.objects.write();
+        if objects.indexes.iter().any(|index| index.name == name) {
+            return;
+        }
+        let mut index = Index::new(name, key_of);
+        for (slot, entry) in objects.slots.iter().enumerate() {
+            if let Some(entry) = entry {
+                index.insert(&entry.object, u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+        objects.indexes.push(index);
+    }
+
+    /// The cluster whose objects these are.
+    pub fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// The namespace that is watched; empty for all.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// One object.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.by_name(&key.namespace, &key.name)
+    }
+
+    /// One object.
+    pub fn by_name(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        let objects = self.objects.read();
+        objects.find(namespace, name).and_then(|slot| objects.at(slot)).cloned()
+    }
+
+    /// The objects that the owner with this UID controls.
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let objects = self.objects.read();
+        objects.resolve(objects.owners.get(uid))
+    }
+
+    /// The objects that an index keeps under a key. An index that was never added has no objects.
+    pub fn by(&self, index: IndexName, key: &str) -> Vec<Arc<K>> {
+        let objects = self.objects.read();
+        let index = objects.indexes.iter().find(|candidate| candidate.name == index);
+        index.map(|index| objects.resolve(index.get(key))).unwrap_or_default()
+    }
+
+    /// All objects, in no order.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.objects.read().slots.iter().flatten().map(|slot| slot.object.clone()).collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.objects.read().names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The version that has been reached.
+    pub fn version(&self) -> Version {
+        self.objects.read().version
+    }
+
+    /// Whether a first list is complete.
+    pub fn is_synced(&self) -> bool {
+        self.objects.read().listed.is_some()
+    }
+
+    /// Begins a list: what is not seen until [`Store::end_list`] is gone.
+    pub fn begin_list(&self) {
+        let mut objects = self.objects.write();
+        objects.epoch = objects.epoch.wrapping_add(1);
+    }
+
+    /// Takes an object from a list or an event; tells what changed, if anything did.
+    pub fn apply(&self, object: K) -> Option<Change<K>> {
+        let version = Version::of(&object);
+        let change = self.objects.write().apply(object, version);
+        self.release();
+        change
+    }
+
+    /// Marks an object that could not be decoded as still there, so that the end of a list does not report it gone.
+    pub fn keep(&self, namespace: &str, name: &str) {
+        let mut objects = self.objects.write();
+        let epoch = objects.epoch;
+        if let Some(slot) = objects.find(namespace, name)
+            && let Some(Some(entry)) = objects.slots.get_mut(slot as usize)
+        {
+            entry.epoch = epoch;
+        }
+    }
+
+    /// Takes the end of an object.
+    pub fn remove(&self, namespace: &str, name: &str, version: Version) -> Option<Change<K>> {
+        let old = {
+            let mut objects = self.objects.write();
+            objects.version = objects.version.max(version);
+            objects.find(namespace, name).and_then(|slot| objects.take(slot))
+        };
+        self.release();
+        old.map(|old| Change { old: Some(old), new: None })
+    }
+
+    /// Ends a list that was begun at `started` and stands at `version`; what it did not show is gone.
+    pub fn end_list(&self, version: Version, started: Instant) -> Vec<Change<K>> {
+        let gone = {
+            let mut objects = self.objects.write();
+            let epoch = objects.epoch;
+            let stale = |(slot, entry): (usize, &Option<Slot<K>>)| {
+                entry.as_ref().filter(|entry| entry.epoch != epoch).and_then(|_| u32::try_from(slot).ok())
+            };
+            let stale: Vec<u32> = objects.slots.iter().enumerate().filter_map(stale).collect();
+            objects.version = objects.version.max(version);
+            objects.listed = Some(started);
+            stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
+        };
+        self.lists.notify_waiters();
+        self.release();
+        gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
+    }
+
+    /// Takes note that the watch has reached a version without an event.
+    pub fn advance(&self, version: Version) {
+        {
+            let mut objects = self.objects.write();
+            objects.version = objects.version.max(version);
+        }
+        self.release();
+    }
+
+    fn meets(&self, until: &Until) -> bool {
+        let objects = self.objects.read();
+        let find = |key: &Key, wanted: &str| {
+            let object = objects.find(&key.namespace, &key.name).and_then(|slot| objects.at(slot));
+            object.filter(|object| uid(object.as_ref()) == wanted)
+        };
+        match until {
+            Until::Version(version) => objects.version >= *version,
+            Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
+            Until::Gone(key, uid) => find(key, uid).is_none(),
+        }
+    }
+
+    fn release(&self) {
+        let mut waiters = self.waiters.lock();
+        if waiters.len() > 0 {
+            let free = waiters.release(self.version(), |until| self.meets(until));
+            drop(waiters);
+            free.into_iter().for_each(|wake| wake());
+        }
+    }
+}
+
+impl<K: Kind> Objects<K> {
+    fn at(&self, slot: u32) -> Option<&Arc<K>> {
+        self.slots.get(slot as usize)?.as_ref().map(|entry| &entry.object)
+    }
+
+    fn find(&self, wanted_namespace: &str, wanted: &str) -> Option<u32> {
+        let hash = self.hasher.name(wanted_namespace, wanted);
+        let same = |slot: &u32| {
+            self.at(*slot).is_some_and(|object| {
+                name(object.as_ref()) == wanted && namespace(object.as_ref()) == wanted_namespace
+            })
+        };
+        self.names.find(hash, same).copied()
+    }
+
+    fn resolve(&self, slots: &[u32]) -> Vec<Arc<K>> {
+        slots.iter().filter_map(|&slot| self.at(slot).cloned()).collect()
+    }
+
+    fn apply(&mut self, object: K, version: Version) -> Option<Change<K>> {
+        self.version = self.version.max(version);
+        let epoch = self.epoch;
+        let known = self.find(namespace(&object), name(&object));
+        if let Some(slot) = known
+            && let Some(Some(entry)) = self.slots.get_mut(slot as usize)
+        {
+            entry.epoch = epoch;
+            let seen = Version::of(entry.object.as_ref());
+            if version <= seen {
+                return None;
+            }
+        }
+        let old = known.and_then(|slot| self.take(slot));
+        let new = Arc::new(object);
+        self.put(new.clone(), epoch);
+        Some(Change { old, new: Some(new) })
+    }
+
+    fn put(&mut self, object: Arc<K>, epoch: u32) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.owners.insert(&object, slot);
+        self.indexes.iter_mut().for_each(|index| index.insert(&object, slot));
+        let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
+        self.slots[slot as usize] = Some(Slot { object, epoch });
+        let Self { names, slots, hasher, .. } = self;
+        names.insert_unique(hash, slot, |&other| match &slots[other as usize] {
+            Some(entry) => hasher.name(namespace(entry.object.as_ref()), name(entry.object.as_ref())),
+            None => 0,
+        });
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Arc<K>> {
+        let object = self.at(slot)?.clone();
+        let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
+        if let Ok(entry) = self.names.find_entry(hash, |&other| other == slot) {
+            entry.remove();
+        }
+        self.owners.remove(&object, slot);
+        self.indexes.iter_mut().for_each(|index| index.remove(&object, slot));
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+        Some(object)
+    }
+}
+
+/// A store without its kind, for what only needs versions and names.
+pub(crate) trait AnyStore: Send + Sync {
+    fn resource(&self) -> ResourceType;
+    fn cluster(&self) -> Cluster;
+    fn covers(&self, namespace: &str) -> bool;
+    fn is_synced(&self) -> bool;
+    /// When the newest complete list was begun.
+    fn listed(&self) -> Option<Instant>;
+    /// Whether the condition holds; if not, `wake` is called once when it does.
+    fn wait(&self, until: &Until, wake: &Wake) -> bool;
+    fn oldest_wait(&self) -> Option<Instant>;
+    /// Asks the watch for a consistent list.
+    fn relist(&self);
+    /// Resolves when a list is complete.
+    fn next_list(&self) -> futures::future::BoxFuture<'_, ()>;
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<K: Kind> AnyStore for Store<K> {
+    fn resource(&self) -> ResourceType {
+        ResourceType::of::<K>()
+    }
+    fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+    fn covers(&self, namespace: &str) -> bool {
+        self.namespace.is_empty() || *self.namespace == *namespace
+    }
+    fn is_synced(&self) -> bool {
+        Self::is_synced(self)
+    }
+    fn listed(&self) -> Option<Instant> {
+        self.objects.read().listed
+    }
+    fn wait(&self, until: &Until, wake: &Wake) -> bool {
+        // The lock is held across the check: an event that comes in between finds the waiter.
+        let mut waiters = self.waiters.lock();
+        let met = self.meets(until);
+        if !met {
+            waiters.push(until.clone(), wake.clone());
+        }
+        met
+    }
+    fn oldest_wait(&self) -> Option<Instant> {
+        self.waiters.lock().oldest()
+    }
+    fn relist(&self) {
+        self.relist.notify_one();
+    }
+    fn next_list(&self) -> futures::future::BoxFuture<'_, ()> {
+        Box::pin(self.lists.notified())
+    }
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl<K> Store<K> {
+    /// Resolves once a first list is complete.
+    pub(crate) async fn synced(&self) {
+        let listed = self.lists.notified();
+        tokio::pin!(listed);
+        listed.as_mut().enable();
+        if self.objects.read().listed.is_none() {
+            listed.await;
+        }
+    }
+
+    /// Resolves when somebody asks for a consistent list.
+    pub(crate) async fn relist_wanted(&self) {
+        self.relist.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Resource;
+
+    use super::*;
+
+    fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
+        let owners = owner.map(|uid| {
+            serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}])
+        });
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "default",
+            "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "ownerReferences": owners}}))
+        .unwrap()
+    }
+
+    fn names(objects: &[Arc<ConfigMap>]) -> Vec<&str> {
+        let mut names: Vec<_> = objects.iter().map(|object| name(object.as_ref())).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn owner_index_follows_adoption_and_release() {
+        let store = Store::new(Cluster::CONTROL, "default");
+        store.apply(map("a", 1, Some("one")));
+        store.apply(map("b", 2, Some("one")));
+        assert_eq!(names(&store.owned_by("one")), ["a", "b"]);
+        let change = store.apply(map("a", 3, Some("two"))).unwrap();
+        assert_eq!(controller_uid(change.old.unwrap().as_ref()), Some("one"));
+        assert_eq!((names(&store.owned_by("one")), names(&store.owned_by("two"))), (vec!["b"], vec!["a"]));
+    }
+
+    #[test]
+    fn never_back_in_time() {
+        let store = Store::new(Cluster::CONTROL, "");
+        store.apply(map("a", 5, None));
+        assert!(store.apply(map("a", 4, None)).is_none());
+        assert_eq!(Version::of(store.by_name("default", "a").unwrap().as_ref()), Version(5));
+    }
+
+    #[test]
+    fn what_a_list_does_not_show_is_gone_with_its_last_value() {
+        let store = Store::new(Cluster::CONTROL, "");
+        store.apply(map("a", 1, None));
+        store.apply(map("b", 2, None));
+        let kept = store.by_name("default", "a").unwrap();
+        store.begin_list();
+        assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: nobody is told");
+        let gone = store.end_list(Version(9), Instant::now());
+        assert_eq!(gone.len(), 1);
+        assert_eq!(gone[0].old.as_ref().unwrap().meta().name.as_deref(), Some("b"));
+        assert!(Arc::ptr_eq(&kept, &store.by_name("default", "a").unwrap()), "unchanged: no new allocation");
+        assert_eq!((store.len(), store.version()), (1, Version(9)));
+    }
+
+    #[test]
+    fn waiters_are_woken_once_their_version_is_reached() {
+        let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = woken.clone();
+        let wake: Wake = Arc::new(move || drop(count.fetch_add(1, Ordering::SeqCst)));
+        assert!(!store.wait(&Until::Version(Version(7)), &wake));
+        store.advance(Version(6));
+        assert_eq!(woken.load(Ordering::SeqCst), 0);
+        store.apply(map("a", 7, None));
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        assert!(store.wait(&Until::Version(Version(7)), &wake), "already reached");
+        let key = Key::new(Cluster::CONTROL, "default", "a");
+        assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &wake));
+        store.remove("default", "a", Version(8));
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+        assert!(store.wait(&Until::Gone(key, "uid-a".into()), &wake));
+    }
+
+    #[test]
+    fn slots_are_used_again() {
+        let store = Store::new(Cluster::CONTROL, "");
+        for round in 0..10 {
+            store.apply(map("a", 10 + 2 * round, None));
+            store.remove("default", "a", Version(11 + 2 * round));
+        }
+        assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
+    }
+}

@@ -1,0 +1,82 @@
+//! All stores of a manager.
+
+use std::{
+    any::TypeId,
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+
+use super::store::{AnyStore, Store};
+use crate::object::{Cluster, Key, Kind, ResourceType};
+
+type Place = (Cluster, TypeId, Option<Arc<str>>);
+
+/// The stores of all watched kinds, and of what single objects look at for a while.
+#[derive(Clone, Default)]
+pub struct Stores {
+    shared: Arc<RwLock<HashMap<Place, Arc<dyn AnyStore>>>>,
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stores").field("count", &self.shared.read().len()).finish()
+    }
+}
+
+impl Stores {
+    /// The store of a kind. One that nobody watches is empty, and stays so.
+    pub fn of<K: Kind>(&self, cluster: Cluster) -> Arc<Store<K>> {
+        self.lookup(&(cluster, TypeId::of::<K>(), None)).unwrap_or_else(|| Arc::new(Store::new(cluster, "")))
+    }
+
+    /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.
+    pub fn seen<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
+        let store: Arc<Store<K>> = self.lookup(&(cluster, TypeId::of::<K>(), Some(selector.into())))?;
+        store.is_synced().then_some(store)
+    }
+
+    /// Adds a store; for the manager and for tests that build a world.
+    pub fn add<K: Kind>(&self, store: Arc<Store<K>>) {
+        self.shared.write().insert((store.cluster(), TypeId::of::<K>(), None), store);
+    }
+
+    pub(crate) fn add_look<K: Kind>(&self, selector: &Arc<str>, store: Arc<Store<K>>) {
+        self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(selector.clone())), store);
+    }
+
+    pub(crate) fn remove_look(&self, cluster: Cluster, kind: TypeId, selector: &Arc<str>) {
+        self.shared.write().remove(&(cluster, kind, Some(selector.clone())));
+    }
+
+    /// The stores that would show a write to an object.
+    pub(crate) fn showing(&self, resource: &ResourceType, key: &Key) -> Vec<Arc<dyn AnyStore>> {
+        let shared = self.shared.read();
+        let shows = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
+            let fits = place.0 == key.cluster && place.2.is_none();
+            (fits && store.covers(&key.namespace) && store.resource() == *resource).then(|| store.clone())
+        };
+        shared.iter().filter_map(shows).collect()
+    }
+
+    /// The stores of looks that hold objects of a resource.
+    pub(crate) fn looking_at(&self, resource: &ResourceType, cluster: Cluster) -> Vec<Arc<dyn AnyStore>> {
+        let shared = self.shared.read();
+        let fits = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
+            (place.0 == cluster && place.2.is_some() && store.resource() == *resource).then(|| store.clone())
+        };
+        shared.iter().filter_map(fits).collect()
+    }
+
+    /// All stores that last as long as the manager.
+    pub(crate) fn lasting(&self) -> Vec<Arc<dyn AnyStore>> {
+        self.shared.read().iter().filter(|(place, _)| place.2.is_none()).map(|(_, store)| store.clone()).collect()
+    }
+
+    fn lookup<K: Kind>(&self, place: &Place) -> Option<Arc<Store<K>>> {
+        let store = self.shared.read().get(place)?.clone();
+        store.as_any().downcast().ok()
+    }
+}

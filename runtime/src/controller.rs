@@ -1,0 +1,190 @@
+//! The contract of a controller, and what it watches.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    sync::Arc,
+};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    cache::{AnyStore, Change, IndexName, Store, Stores},
+    effect::Effect,
+    metrics::Metrics,
+    object::{Cluster, Key, Kind},
+    plan::{Moment, Plan},
+    queue::{Class, Queue},
+    request::Connection,
+    watch::Watch,
+};
+
+/// A pure function from what was observed to a plan. The runtime observes and acts.
+///
+/// # Guarantees (the runtime's)
+/// * At most one run per object at a time, and another one after any change that concerns it.
+/// * A run sees at least everything that earlier runs for the object wrote.
+/// * `plan` is called while this process may write.
+///
+/// # Assumptions (the controller's part)
+/// * `observe` only looks up; `plan` is total and depends on its arguments alone.
+/// * On the world that its execution leads to, with no effect outstanding, the plan is empty.
+/// * From the world that a crash leaves between any two steps, planning goes on.
+pub trait Controller: Send + Sync + Sized + 'static {
+    /// Field manager, metric label, span: lower case with dashes.
+    const NAME: &'static str;
+    /// The kind that it is about; one controller per kind.
+    type Primary: Kind;
+    /// What a plan may see: `Arc`s taken from the caches at one moment.
+    type World: Send;
+    /// Calls outside Kubernetes; [`crate::effect::Never`] for most.
+    type Effect: Effect;
+
+    /// Names the kinds that are watched, their indexes, and whom a change wakes.
+    fn watch(&self, on: &mut Watches<'_>);
+    /// Takes from the caches what concerns an object; `None` when the object is gone.
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World>;
+    /// How many objects a plan goes through. One with very many is planned less often.
+    fn children(&self, _world: &Self::World) -> usize {
+        0
+    }
+    /// Decides.
+    fn plan(&self, at: &Moment<'_, Self::Effect>, world: &Self::World) -> Plan<Self::Effect>;
+}
+
+/// What one controller watches.
+#[derive(Debug)]
+pub struct Watches<'a> {
+    pub(crate) sources: &'a mut Sources,
+    pub(crate) stores: &'a Stores,
+    pub(crate) queue: &'a Arc<Queue>,
+}
+
+impl<'a> Watches<'a> {
+    /// Watches the controller's own kind: each change wakes the object itself.
+    pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
+        let queue = self.queue.clone();
+        let watched = self.kind::<K>(cluster, namespace);
+        watched.source.listeners.push(Box::new(move |change, _, class| {
+            let Some(object) = change.sides().last() else { return };
+            let key = Key::of(cluster, object.as_ref());
+            if let (Some(old), Some(new)) = (&change.old, &change.new)
+                && old.meta().generation != new.meta().generation
+            {
+                queue.reset(&key);
+            }
+            queue.add(key, class);
+        }));
+        watched
+    }
+
+    /// Watches another kind.
+    pub fn kind<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
+        let place = (cluster, TypeId::of::<K>());
+        let stores = self.stores;
+        let source = self.sources.0.entry(place).or_insert_with(|| {
+            let store = Arc::new(Store::<K>::new(cluster, namespace));
+            stores.add(store.clone());
+            Box::new(Source { store, listeners: vec![] })
+        });
+        let source = source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
+        Watched { source, queue: self.queue }
+    }
+}
+
+/// A kind that is watched.
+pub struct Watched<'a, K> {
+    source: &'a mut Source<K>,
+    queue: &'a Arc<Queue>,
+}
+
+impl<K: Kind> std::fmt::Debug for Watched<'_, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").field("store", &self.source.store).finish_non_exhaustive()
+    }
+}
+
+impl<K: Kind> Watched<'_, K> {
+    /// Finds objects by a key of their own.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn index(self, name: IndexName, key_of: impl Fn(&K) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.source.store.add_index(name, Arc::new(key_of));
+        self
+    }
+
+    /// Says which objects of the controller a change concerns.
+    pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(Key)) + Send + Sync + 'static) {
+        let queue = self.queue.clone();
+        self.source.listeners.push(Box::new(move |change, stores, class| {
+            whom(change, stores, &mut |key| queue.add(key, class));
+        }));
+    }
+}
+
+type Listener<K> = Box<dyn Fn(&Change<K>, &Stores, Class) + Send + Sync>;
+
+struct Source<K> {
+    store: Arc<Store<K>>,
+    listeners: Vec<Listener<K>>,
+}
+
+/// All kinds that are watched, once each, whoever asked for them.
+#[derive(Default)]
+pub(crate) struct Sources(HashMap<(Cluster, TypeId), Box<dyn AnySource>>);
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sources").field("count", &self.0.len()).finish()
+    }
+}
+
+impl Sources {
+    pub(crate) fn start(
+        self,
+        connections: &HashMap<Cluster, Connection>,
+        stores: &Stores,
+        metrics: &Arc<Metrics>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+    ) {
+        for ((cluster, _), source) in self.0 {
+            match connections.get(&cluster) {
+                Some(connection) => source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone()),
+                None => tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to"),
+            }
+        }
+    }
+}
+
+pub(crate) trait AnySource: Send {
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn start(
+        self: Box<Self>,
+        connection: Connection,
+        stores: Stores,
+        metrics: Arc<Metrics>,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    );
+}
+
+impl<K: Kind> AnySource for Source<K> {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn start(
+        self: Box<Self>,
+        connection: Connection,
+        stores: Stores,
+        metrics: Arc<Metrics>,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) {
+        let Self { store, listeners } = *self;
+        tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
+        let deliver = move |change: &Change<K>, class| listeners.iter().for_each(|tell| tell(change, &stores, class));
+        let watch = Watch { connection, store, selector: "".into(), deliver: Box::new(deliver), metrics };
+        tasks.spawn(watch.run(stop));
+    }
+}

@@ -1,0 +1,145 @@
+//! Calls outside Kubernetes: keyed, idempotent, beside the reconciles, never in their way.
+
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    hash::Hash,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+
+/// Calls of one lane never overlap. A lane is one thing outside, such as one VM.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lane(pub std::sync::Arc<str>);
+
+/// A call outside Kubernetes, as data.
+///
+/// Equality is identity: two equal effects are the same call, made once while it runs.
+///
+/// # Assumptions
+/// It is idempotent, and its lost outcome can be learnt by asking again: outcomes live in memory only.
+pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    /// What comes back. Errors are outcomes too: a plan decides what they mean.
+    type Outcome: Clone + Debug + Send + Sync + 'static;
+    /// What it must not overlap with.
+    fn lane(&self) -> Lane;
+    /// Name for metrics, logs and spans.
+    fn name(&self) -> &'static str;
+    /// How long it may take; then it is dropped and [`Effect::late`] is its outcome.
+    fn deadline(&self) -> Duration;
+    /// The outcome of a call that did not answer within its deadline, and may still take effect.
+    fn late(&self) -> Self::Outcome;
+    /// Whether an outcome is a success, for metrics.
+    fn succeeded(outcome: &Self::Outcome) -> bool;
+}
+
+/// The effect of a controller that makes no calls outside Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Never {}
+
+impl Effect for Never {
+    type Outcome = ();
+    fn lane(&self) -> Lane {
+        match *self {}
+    }
+    fn name(&self) -> &'static str {
+        match *self {}
+    }
+    fn deadline(&self) -> Duration {
+        match *self {}
+    }
+    fn late(&self) {
+        match *self {}
+    }
+    fn succeeded((): &()) -> bool {
+        true
+    }
+}
+
+/// Makes the calls of one kind of effect.
+pub trait Perform<E: Effect>: Send + Sync + 'static {
+    /// Makes the call. The runtime bounds it by its deadline and by the term of leadership.
+    fn perform(&self, effect: E) -> BoxFuture<'static, E::Outcome>;
+}
+
+/// For controllers without effects.
+#[derive(Clone, Copy, Debug)]
+pub struct NoEffects;
+
+impl Perform<Never> for NoEffects {
+    fn perform(&self, effect: Never) -> BoxFuture<'static, ()> {
+        match effect {}
+    }
+}
+
+/// What is known of one effect.
+#[derive(Clone, Debug)]
+pub struct Known<O> {
+    /// When the newest call began.
+    pub begun: Timestamp,
+    /// Whether a call is under way.
+    pub running: bool,
+    /// How many calls in a row have ended without success.
+    pub failures: u32,
+    /// The newest outcome and when it came.
+    pub last: Option<(Timestamp, O)>,
+}
+
+/// What this process knows of the effects of one object. Lost on restart, learnt again by trying.
+#[derive(Clone, Debug)]
+pub struct Outcomes<E: Effect>(HashMap<E, Known<E::Outcome>>);
+
+impl<E: Effect> Default for Outcomes<E> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<E: Effect> Outcomes<E> {
+    /// What is known of an effect.
+    pub fn get(&self, effect: &E) -> Option<&Known<E::Outcome>> {
+        self.0.get(effect)
+    }
+
+    /// The newest outcome of an effect, whether or not another call is under way.
+    pub fn last(&self, effect: &E) -> Option<&E::Outcome> {
+        self.0.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
+    }
+
+    /// Whether a call is under way.
+    pub fn is_running(&self, effect: &E) -> bool {
+        self.0.get(effect).is_some_and(|known| known.running)
+    }
+
+    /// Whether any call is under way.
+    pub fn any_running(&self) -> bool {
+        self.0.values().any(|known| known.running)
+    }
+
+    /// Notes that a call begins. Returns false, and changes nothing, while one is under way.
+    pub fn begin(&mut self, effect: &E, now: Timestamp) -> bool {
+        let known = self.0.entry(effect.clone()).or_insert_with(|| Known {
+            begun: now,
+            running: false,
+            failures: 0,
+            last: None,
+        });
+        if known.running {
+            return false;
+        }
+        known.begun = now;
+        known.running = true;
+        true
+    }
+
+    /// Notes how a call ended.
+    pub fn finish(&mut self, effect: &E, now: Timestamp, outcome: E::Outcome) {
+        if let Some(known) = self.0.get_mut(effect) {
+            known.running = false;
+            known.failures = if E::succeeded(&outcome) { 0 } else { known.failures.saturating_add(1) };
+            known.last = Some((now, outcome));
+        }
+    }
+}

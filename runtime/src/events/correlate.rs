@@ -1,0 +1,231 @@
+//! Which event becomes a request, and which one. Plain state, no I/O.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::{Event, EventKind};
+
+/// For how long an event counts as a repeat of an equal one: client-go's aggregation interval.
+const REPEAT_WINDOW: Duration = Duration::from_mins(10);
+/// How many requests one object may cause at once: client-go's spam filter.
+const BURST: u32 = 25;
+/// How long it takes until the object may cause one more.
+const REFILL: Duration = Duration::from_mins(5);
+/// How many events, and how many objects, are remembered: client-go's cache size.
+const REMEMBERED: usize = 4_096;
+
+/// The most bytes of a message that the API server takes.
+const MESSAGE_LIMIT: usize = 1_024;
+/// The longest name of an object.
+const NAME_LIMIT: usize = 253;
+
+/// Equal events are about the same object and say the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Same {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A new event.
+    Create(Same),
+    /// A higher count for one that exists.
+    Repeat(Same, i32),
+}
+
+#[derive(Debug)]
+struct Series {
+    count: i32,
+    last: Duration,
+}
+
+#[derive(Debug)]
+struct Budget {
+    /// The moment at which the whole burst is free again.
+    full_at: Duration,
+}
+
+/// What was told lately, about which objects.
+#[derive(Debug, Default)]
+pub(super) struct Correlator {
+    series: HashMap<Same, Series>,
+    budgets: HashMap<String, Budget>,
+}
+
+impl Correlator {
+    /// Decides about an event at a time on a clock that never goes back. `None`: it is held back.
+    pub(super) fn admit(&mut self, event: &Event, now: Duration) -> Option<Action> {
+        let same = identify(event);
+        let series = self.series.get_mut(&same).filter(|series| now.saturating_sub(series.last) < REPEAT_WINDOW);
+        let count = series.map(|series| {
+            series.count = series.count.saturating_add(1);
+            series.last = now;
+            series.count
+        });
+        if !self.spend(event, now) {
+            return None;
+        }
+        if let Some(count) = count {
+            return Some(Action::Repeat(same, count));
+        }
+        make_room(&mut self.series, |series| series.last);
+        self.series.insert(same.clone(), Series { count: 1, last: now });
+        Some(Action::Create(same))
+    }
+
+    /// The count that the server has for an event that was there already.
+    pub(super) fn correct(&mut self, same: &Same, count: i32) {
+        if let Some(series) = self.series.get_mut(same) {
+            series.count = count;
+        }
+    }
+
+    /// The event does not exist: what equals it is new again.
+    pub(super) fn forget(&mut self, same: &Same) {
+        self.series.remove(same);
+    }
+
+    fn spend(&mut self, event: &Event, now: Duration) -> bool {
+        let object = object_of(event);
+        if !self.budgets.contains_key(&object) {
+            make_room(&mut self.budgets, |budget| budget.full_at);
+        }
+        let budget = self.budgets.entry(object).or_insert(Budget { full_at: now });
+        let after = budget.full_at.max(now) + REFILL;
+        let admitted = after.saturating_sub(now) <= REFILL * BURST;
+        if admitted {
+            budget.full_at = after;
+        }
+        admitted
+    }
+}
+
+/// Removes the quarter that was used least lately once the map is full, so that the cost of looking is shared.
+fn make_room<K: Clone + Eq + Hash + Ord, V>(map: &mut HashMap<K, V>, age: impl Fn(&V) -> Duration) {
+    if map.len() < REMEMBERED {
+        return;
+    }
+    // Ties are broken by key: what is forgotten must not depend on the order of a hash map.
+    let mut ages: Vec<_> = map.iter().map(|(key, value)| (age(value), key.clone())).collect();
+    ages.sort_unstable();
+    for (_, key) in ages.drain(..REMEMBERED / 4) {
+        map.remove(&key);
+    }
+}
+
+/// The object's UID where it is known: a namesake that comes later has a budget of its own.
+fn object_of(event: &Event) -> String {
+    let regarding = &event.regarding;
+    regarding.uid.clone().unwrap_or_else(|| {
+        [&regarding.kind, &regarding.namespace, &regarding.name].map(|part| part.as_deref().unwrap_or("")).join("/")
+    })
+}
+
+/// The name of the event: made of what it says, so that a repeat finds it even after a restart.
+fn identify(event: &Event) -> Same {
+    let regarding = &event.regarding;
+    let object = object_of(event);
+    let id = crate::trace::span_id(&[&object, event.kind.as_str(), event.reason, cut(&event.message)].join("\0"));
+    let suffix = format!(".{id}");
+    let mut name = regarding.name.clone().unwrap_or_default();
+    let end = name.floor_char_boundary(NAME_LIMIT - suffix.len());
+    name.truncate(end);
+    name.push_str(&suffix);
+    // Where client-go puts the events of objects without a namespace.
+    let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
+    Same { namespace: namespace.unwrap_or_else(|| "default".to_owned()), name }
+}
+
+/// What the API server takes of a message.
+pub(super) fn cut(message: &str) -> &str {
+    let end = message.floor_char_boundary(MESSAGE_LIMIT);
+    message.get(..end).unwrap_or(message)
+}
+
+/// The wire form of what kind of event it is.
+pub(super) fn wire_type(kind: EventKind) -> String {
+    kind.as_str().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+
+    use super::*;
+
+    fn event(uid: &str, message: &str) -> Event {
+        let regarding = ObjectReference {
+            namespace: Some("shoot".into()),
+            name: Some("machine-a".into()),
+            uid: Some(uid.into()),
+            ..ObjectReference::default()
+        };
+        Event::normal(regarding, "Created", message)
+    }
+
+    const fn minutes(count: u64) -> Duration {
+        Duration::from_mins(count)
+    }
+
+    #[test]
+    fn a_repeat_within_ten_minutes_raises_the_count() {
+        let mut correlator = Correlator::default();
+        let Some(Action::Create(first)) = correlator.admit(&event("u", "hello"), minutes(0)) else { panic!() };
+        assert_eq!(first.namespace, "shoot");
+        assert!(first.name.starts_with("machine-a."));
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(9)), Some(Action::Repeat(first.clone(), 2)));
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(18)), Some(Action::Repeat(first.clone(), 3)));
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(28)), Some(Action::Create(first.clone())));
+        let Some(Action::Create(other)) = correlator.admit(&event("u", "other"), minutes(28)) else { panic!() };
+        let Some(Action::Create(namesake)) = correlator.admit(&event("v", "hello"), minutes(28)) else { panic!() };
+        assert!(other != first && namesake != first && namesake != other);
+    }
+
+    #[test]
+    fn one_object_causes_a_burst_and_then_one_in_five_minutes() {
+        let mut correlator = Correlator::default();
+        let mut sent = |from: u64, at| {
+            (from..from + 100).filter(|n| correlator.admit(&event("u", &n.to_string()), at).is_some()).count()
+        };
+        assert_eq!(sent(0, minutes(0)), 25);
+        assert_eq!(sent(100, minutes(4)), 0);
+        assert_eq!(sent(200, minutes(5)), 1);
+        assert_eq!(sent(300, minutes(15)), 2);
+        assert!(correlator.admit(&event("v", "another object"), minutes(15)).is_some());
+    }
+
+    #[test]
+    fn what_was_held_back_is_counted_with_the_next() {
+        let mut correlator = Correlator::default();
+        for _ in 0..100 {
+            correlator.admit(&event("u", "again"), minutes(0));
+        }
+        let Some(Action::Repeat(_, count)) = correlator.admit(&event("u", "again"), minutes(5)) else { panic!() };
+        assert_eq!(count, 101);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut correlator = Correlator::default();
+        for n in 0..10_000 {
+            correlator.admit(&event(&n.to_string(), "hello"), Duration::from_secs(n));
+        }
+        assert!(correlator.series.len() <= REMEMBERED);
+        assert!(correlator.budgets.len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn names_and_messages_keep_to_the_limits() {
+        let mut long = event("u", &"ä".repeat(2_000));
+        long.regarding.name = Some("x".repeat(253));
+        long.regarding.namespace = None;
+        let Some(Action::Create(same)) = Correlator::default().admit(&long, minutes(0)) else { panic!() };
+        assert_eq!(same.name.len(), NAME_LIMIT);
+        assert_eq!(same.namespace, "default");
+        assert_eq!(cut(&long.message).len(), MESSAGE_LIMIT);
+        assert_eq!(cut("short"), "short");
+    }
+}

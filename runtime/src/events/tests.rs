@@ -1,0 +1,133 @@
+//! The recorder against the in-process API server.
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::*;
+use crate::term::TokioClock;
+use crate::testing::api_server::{ApiServer, Fault, Match};
+
+const EVENTS: &str = "/api/v1/namespaces/shoot/events";
+
+struct Bench {
+    server: ApiServer,
+    recorder: Recorder,
+    task: EventTask,
+    metrics: Arc<Metrics>,
+}
+
+fn bench() -> Bench {
+    let (server, metrics) = (ApiServer::new(), Arc::new(Metrics::new()));
+    let (recorder, task) = start(&server, &metrics);
+    Bench { server, recorder, task, metrics }
+}
+
+fn start(server: &ApiServer, metrics: &Arc<Metrics>) -> (Recorder, EventTask) {
+    let clock = Arc::new(TokioClock::starting_at("2026-11-20T10:00:00Z".parse().unwrap()));
+    let agent = HeaderValue::from_static("nodewright/0.1.0 (events)");
+    EventTask::start(server.client(), "nodewright", agent, metrics.clone(), clock)
+}
+
+fn created(message: &str) -> Event {
+    let regarding = ObjectReference {
+        api_version: Some("machine.sapcloud.io/v1alpha1".into()),
+        kind: Some("Machine".into()),
+        namespace: Some("shoot".into()),
+        name: Some("machine-a".into()),
+        uid: Some("uid-1".into()),
+        ..ObjectReference::default()
+    };
+    Event::normal(regarding, "MachineCreated", message)
+}
+
+fn count(event: &Value) -> i64 {
+    event["count"].as_i64().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_created_and_repeated() {
+    let Bench { server, recorder, task: _task, .. } = bench();
+    recorder.publish(created("VM is there"));
+    sleep(Duration::from_mins(1)).await;
+    recorder.named("machine", HeaderValue::from_static("nodewright/0.1.0 (machine)")).publish(created("VM is there"));
+    sleep(Duration::from_secs(1)).await;
+    let [event] = &server.objects(EVENTS)[..] else { panic!() };
+    assert_eq!(count(event), 2);
+    assert_eq!((&event["type"], &event["reason"]), (&"Normal".into(), &"MachineCreated".into()));
+    assert_eq!(event["involvedObject"]["uid"], "uid-1");
+    assert_eq!(event["source"]["component"], "nodewright");
+    assert_eq!(event["firstTimestamp"], "2026-11-20T10:00:00Z");
+    assert_eq!(event["lastTimestamp"], "2026-11-20T10:01:00Z");
+    let agents: Vec<_> = server.requests().into_iter().map(|request| (request.verb, request.user_agent)).collect();
+    let expected = [("create", "nodewright/0.1.0 (events)"), ("patch", "nodewright/0.1.0 (machine)")];
+    assert_eq!(agents, expected.map(|(verb, agent)| (verb, agent.to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_counting() {
+    let Bench { server, recorder, task, metrics } = bench();
+    recorder.publish(created("VM is there"));
+    recorder.publish(created("VM is there"));
+    task.drain().await;
+    let (recorder, task) = start(&server, &metrics);
+    recorder.publish(created("VM is there"));
+    recorder.publish(created("VM is there"));
+    task.drain().await;
+    let [event] = &server.objects(EVENTS)[..] else { panic!() };
+    assert_eq!(count(event), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_was_deleted_is_created_again() {
+    let Bench { server, recorder, task: _task, .. } = bench();
+    recorder.publish(created("VM is there"));
+    sleep(Duration::from_secs(1)).await;
+    let name = server.objects(EVENTS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    server.remove(&format!("{EVENTS}/{name}")).unwrap();
+    recorder.publish(created("VM is there"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&server.objects(EVENTS)[0]), 1);
+    recorder.publish(created("VM is there"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&server.objects(EVENTS)[0]), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_is_bridged_and_a_refusal_is_not_repeated() {
+    let Bench { server, recorder, task: _task, metrics } = bench();
+    server.fail_times(2, Match::verb("create"), Fault::Status(503));
+    recorder.publish(created("one"));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(server.objects(EVENTS).len(), 1);
+    server.take_requests();
+    server.fail_next(Match::verb("create"), Fault::Status(403));
+    recorder.publish(created("two"));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(server.requests().len(), 1);
+    let text = metrics.encode().unwrap();
+    assert!(text.contains(r#"events_total{result="sent"} 1"#), "{text}");
+    assert!(text.contains(r#"events_total{result="refused"} 1"#), "{text}");
+    recorder.publish(created("two"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.objects(EVENTS).len(), 2, "what was refused is new again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn publishing_never_waits_and_the_overflow_is_dropped() {
+    let Bench { server, recorder, task, metrics } = bench();
+    server.fail_always(Match::any(), Fault::Hang);
+    for turn in 0..1_500 {
+        recorder.publish(created(&turn.to_string()));
+    }
+    let text = metrics.encode().unwrap();
+    assert!(text.contains(r#"events_total{result="dropped"} 500"#), "{text}");
+    let begun = tokio::time::Instant::now();
+    task.drain().await;
+    assert!(begun.elapsed() <= DRAIN_TIMEOUT);
+    recorder.publish(created("after the end"));
+}
+
+#[tokio::test]
+async fn a_discarding_recorder_sends_nothing() {
+    Recorder::discarding().publish(created("VM is there"));
+}

@@ -1,0 +1,328 @@
+//! Steps become requests, and answers become what the next plan has to know.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::future::join_all;
+use http::{HeaderValue, Method};
+use json_patch::{PatchOperation, TestOperation, jsonptr::PointerBuf};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{
+    cache::Until,
+    object::{Cluster, Key, ResourceType, Target, Version},
+    owned::{Part, apply_body, correction},
+    plan::{Apply, Create, Edit, FailureClass, Planned, Step},
+    request::{Answer, Call, Connection, RequestError},
+};
+
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const JSON: &str = "application/json";
+
+/// What a cache has to show before the object may be planned for again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    pub(crate) resource: ResourceType,
+    pub(crate) key: Key,
+    pub(crate) until: Until,
+}
+
+/// An object of which only a consistent read can tell what became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsure {
+    pub(crate) resource: ResourceType,
+    pub(crate) key: Key,
+}
+
+/// How one step ended.
+#[derive(Debug)]
+pub(crate) enum StepEnd {
+    /// Done; the caches have yet to show it.
+    Done(Option<Barrier>),
+    /// Refused for now; the others go on.
+    Refused { uid: Arc<str>, error: RequestError },
+    /// Failed.
+    Failed { step: String, error: RequestError, unsure: Option<Unsure> },
+}
+
+/// How the steps of a plan ended.
+#[derive(Debug, Default)]
+pub(crate) struct Execution {
+    pub(crate) barriers: Vec<Barrier>,
+    pub(crate) unsure: Vec<Unsure>,
+    pub(crate) refused: Vec<(Arc<str>, RequestError)>,
+    pub(crate) evicted: Vec<Arc<str>>,
+    pub(crate) failure: Option<(String, RequestError)>,
+    pub(crate) status_written: bool,
+}
+
+/// Executes steps as one field manager.
+///
+/// # Guarantees
+/// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further batch.
+/// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
+#[derive(Clone, Debug)]
+pub(crate) struct Executor {
+    pub(crate) connections: Arc<HashMap<Cluster, Connection>>,
+    pub(crate) manager: Arc<str>,
+}
+
+impl Executor {
+    /// Runs the stages. Effects are handed to `call`, which must not wait for them.
+    pub(crate) async fn run<E: Clone>(
+        &self,
+        stages: &[Vec<Planned<E>>],
+        traceparent: Option<&str>,
+        call: impl Fn(&E),
+    ) -> Execution {
+        let mut execution = Execution::default();
+        for stage in stages {
+            let mut rest = stage.as_slice();
+            let mut batch = 1;
+            while !rest.is_empty() && execution.failure.is_none() {
+                let (now, later) = rest.split_at(batch.min(rest.len()));
+                let ends = join_all(now.iter().map(|planned| self.step(&planned.step, traceparent, &call))).await;
+                now.iter().zip(ends).for_each(|(planned, end)| execution.note(&planned.step, end));
+                rest = later;
+                batch *= 2;
+            }
+            if execution.failure.is_some() {
+                break;
+            }
+        }
+        execution
+    }
+
+    async fn step<E>(&self, step: &Step<E>, traceparent: Option<&str>, call: &impl Fn(&E)) -> StepEnd {
+        let trace = traceparent.map(str::to_owned);
+        match step {
+            Step::Apply(apply) => self.apply(apply, trace).await,
+            Step::Create(create) => self.create(create, trace).await,
+            Step::Edit(edit) => self.edit(edit, trace).await,
+            Step::Delete(target) => self.delete(target, None, trace).await,
+            Step::DeleteNow(target) => self.delete(target, Some(0), trace).await,
+            Step::Evict(target) => self.evict(target, trace).await,
+            Step::Call(effect) => {
+                call(effect);
+                StepEnd::Done(None)
+            }
+        }
+    }
+
+    async fn send(&self, cluster: Cluster, call: Call) -> Result<Answer, RequestError> {
+        match self.connections.get(&cluster) {
+            Some(connection) => connection.send(call).await,
+            None => Err(RequestError {
+                class: FailureClass::Unreachable,
+                status: None,
+                reason: String::new(),
+                message: format!("this manager has no connection to the {cluster} cluster"),
+                retry_after: None,
+            }),
+        }
+    }
+
+    async fn apply(&self, apply: &Apply, traceparent: Option<String>) -> StepEnd {
+        let Apply { at, part, fragment, read_back } = apply;
+        let path = at.resource().object(at.key()) + part.suffix();
+        let body = apply_body(at, *part, fragment);
+        let url = format!("{path}?fieldManager={}&force=true", self.manager);
+        let call = Call { traceparent: traceparent.clone(), ..Call::with(Method::PATCH, url, APPLY, &body) };
+        let answer = match self.send(at.key().cluster, call).await {
+            Ok(answer) => answer,
+            Err(error) => return failed("apply", at, error),
+        };
+        let seen = read_back(&answer.body).ok();
+        let Some(correction) = seen.and_then(|seen| correction(&seen, fragment)) else {
+            return done(at, &answer);
+        };
+        // What should be gone is still there: somebody else's PUT owns it, or managedFields were dropped.
+        let Some(version) = version_of(&answer) else { return done(at, &answer) };
+        let mut body = correction;
+        body["metadata"]["resourceVersion"] = version.to_string().into();
+        let url = format!("{path}?fieldManager={}", self.manager);
+        let call = Call { traceparent, ..Call::with(Method::PATCH, url, MERGE, &body) };
+        match self.send(at.key().cluster, call).await {
+            Ok(answer) => done(at, &answer),
+            Err(error) => failed("correct", at, error),
+        }
+    }
+
+    async fn create(&self, create: &Create, traceparent: Option<String>) -> StepEnd {
+        let Create { key, resource, body } = create;
+        let mut body = body.clone();
+        // No object ever has version 1 (it is the version of the empty store), so an apply that asks for it is
+        // refused with 409 wherever there is an object, and creates it where there is none.
+        body["metadata"]["resourceVersion"] = "1".into();
+        let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
+        let call = Call { traceparent, ..Call::with(Method::PATCH, url, APPLY, &body) };
+        match self.send(key.cluster, call).await {
+            Ok(answer) => StepEnd::Done(version_of(&answer).map(|version| Barrier {
+                resource: resource.clone(),
+                key: key.clone(),
+                until: Until::Version(version),
+            })),
+            Err(mut error) => {
+                if error.class == FailureClass::Conflict {
+                    error.class = FailureClass::Taken;
+                }
+                let unsure = is_unsure(error.class).then(|| Unsure { resource: resource.clone(), key: key.clone() });
+                StepEnd::Failed { step: format!("create {} {key}", resource.kind), error, unsure }
+            }
+        }
+    }
+
+    async fn edit(&self, edit: &Edit, traceparent: Option<String>) -> StepEnd {
+        let Edit { at, part, patch } = edit;
+        let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
+        let mut operations = vec![PatchOperation::Test(same)];
+        operations.extend(patch.0.iter().cloned());
+        let Ok(body) = serde_json::to_value(operations) else { return StepEnd::Done(None) };
+        let url = format!("{}{}?fieldManager={}", at.resource().object(at.key()), part.suffix(), self.manager);
+        let call = Call { traceparent, ..Call::with(Method::PATCH, url, JSON_PATCH, &body) };
+        match self.send(at.key().cluster, call).await {
+            Ok(answer) => done(at, &answer),
+            Err(mut error) => {
+                // A test that fails is answered 422: somebody else was faster.
+                if error.status.is_some_and(|status| status.as_u16() == 422) {
+                    error.class = FailureClass::Conflict;
+                }
+                failed("patch", at, error)
+            }
+        }
+    }
+
+    async fn delete(&self, at: &Target, grace_seconds: Option<u32>, traceparent: Option<String>) -> StepEnd {
+        let mut preconditions = json!({"uid": at.uid()});
+        if let Some(version) = at.version() {
+            preconditions["resourceVersion"] = version.to_string().into();
+        }
+        let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "preconditions": preconditions});
+        if let Some(seconds) = grace_seconds {
+            body["gracePeriodSeconds"] = seconds.into();
+        }
+        let call = Call { traceparent, ..Call::with(Method::DELETE, at.resource().object(at.key()), JSON, &body) };
+        match self.send(at.key().cluster, call).await {
+            // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
+            Ok(answer) => match version_of(&answer) {
+                Some(version) => done_at(at, Until::Version(version)),
+                None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
+            },
+            Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
+            Err(error) => failed("delete", at, error),
+        }
+    }
+
+    async fn evict(&self, at: &Target, traceparent: Option<String>) -> StepEnd {
+        let key = at.key();
+        let body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": &*key.name, "namespace": &*key.namespace},
+            "deleteOptions": {"preconditions": {"uid": at.uid()}}});
+        let url = format!("{}/eviction", at.resource().object(key));
+        let call = Call { traceparent, ..Call::with(Method::POST, url, JSON, &body) };
+        let leaving = Until::Leaving(key.clone(), at.uid().into());
+        match self.send(key.cluster, call).await {
+            Ok(_) => done_at(at, leaving),
+            Err(error) if error.is_not_found() => done_at(at, leaving),
+            Err(error) if matches!(error.class, FailureClass::Expired | FailureClass::Unreachable) => {
+                failed("evict", at, error)
+            }
+            // A budget that holds one Pod back is no reason to stop with the others.
+            Err(error) => StepEnd::Refused { uid: at.uid().into(), error },
+        }
+    }
+
+    /// Learns by a consistent read what became of a write, and what a cache has to show of it.
+    pub(crate) async fn find_out(&self, unsure: &Unsure) -> Result<Option<Barrier>, RequestError> {
+        let Unsure { resource, key } = unsure;
+        match self.send(key.cluster, Call::get(resource.object(key))).await {
+            Ok(answer) => Ok(version_of(&answer).map(|version| Barrier {
+                resource: resource.clone(),
+                key: key.clone(),
+                until: Until::Version(version),
+            })),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Execution {
+    fn note<E>(&mut self, step: &Step<E>, end: StepEnd) {
+        match end {
+            StepEnd::Done(barrier) => {
+                self.barriers.extend(barrier);
+                match step {
+                    Step::Apply(apply) if apply.part == Part::Status => self.status_written = true,
+                    Step::Evict(target) => self.evicted.push(target.uid().into()),
+                    _ => {}
+                }
+            }
+            StepEnd::Refused { uid, error } => self.refused.push((uid, error)),
+            StepEnd::Failed { step, error, unsure } => {
+                self.unsure.extend(unsure);
+                // The most telling failure of a batch: not one that only says that the term is over.
+                if self.failure.as_ref().is_none_or(|(_, known)| known.class == FailureClass::Expired) {
+                    self.failure = Some((step, error));
+                }
+            }
+        }
+    }
+}
+
+/// The `User-Agent` of a controller.
+pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("{product} ({name})")).unwrap_or_else(|_| HeaderValue::from_static("controller"))
+}
+
+fn done(at: &Target, answer: &Answer) -> StepEnd {
+    match version_of(answer) {
+        Some(version) => done_at(at, Until::Version(version)),
+        None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
+    }
+}
+
+fn done_at(at: &Target, until: Until) -> StepEnd {
+    StepEnd::Done(Some(Barrier { resource: at.resource().clone(), key: at.key().clone(), until }))
+}
+
+fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
+    let mut error = error;
+    if error.is_not_found() {
+        error.class = FailureClass::Conflict;
+    }
+    let unsure =
+        is_unsure(error.class).then(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
+    StepEnd::Failed { step: format!("{verb} {at}"), error, unsure }
+}
+
+/// After these the cache may show less than the truth.
+fn is_unsure(class: FailureClass) -> bool {
+    matches!(class, FailureClass::Conflict | FailureClass::Taken | FailureClass::Unknown)
+}
+
+#[derive(Default, Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    metadata: VersionedMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMeta {
+    resource_version: Option<String>,
+    deletion_timestamp: Option<String>,
+    #[serde(default)]
+    finalizers: Vec<String>,
+}
+
+/// The version of the object in an answer; `None` when the answer is a Status, or the last picture of an object
+/// that is gone because the write removed its last finalizer.
+fn version_of(answer: &Answer) -> Option<Version> {
+    let Versioned { metadata } = serde_json::from_slice(&answer.body).ok()?;
+    let gone = metadata.deletion_timestamp.is_some() && metadata.finalizers.is_empty();
+    metadata.resource_version.filter(|_| !gone).as_deref().and_then(Version::parse)
+}

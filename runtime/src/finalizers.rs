@@ -1,0 +1,74 @@
+//! Finalizers: added and removed by JSON patches that test what was read.
+//!
+//! Not by apply: a finalizer that one manager applied cannot be dropped by the apply of another, and whoever sends
+//! the whole list takes away what somebody else has just added.
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
+
+/// Adds a finalizer; refused (422, to be taken as a conflict) when the list is no longer what was read.
+/// Empty when it is there already.
+pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
+    let list = seen.finalizers.as_deref().unwrap_or_default();
+    if list.iter().any(|known| known == finalizer) {
+        return Patch(vec![]);
+    }
+    let path = PointerBuf::from_tokens(["metadata", "finalizers"]);
+    if list.is_empty() {
+        // There is no list to test. Under the version that was read there can be none to overwrite either.
+        let version = TestOperation {
+            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
+            value: seen.resource_version.clone().into(),
+        };
+        let add = AddOperation { path, value: json!([finalizer]) };
+        return Patch(vec![PatchOperation::Test(version), PatchOperation::Add(add)]);
+    }
+    let test = TestOperation { path, value: json!(list) };
+    let end = PointerBuf::from_tokens(["metadata", "finalizers", "-"]);
+    let add = AddOperation { path: end, value: finalizer.into() };
+    Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)])
+}
+
+/// Removes a finalizer; refused when it no longer stands where it was read. `None` when it is not there.
+pub fn remove(seen: &ObjectMeta, finalizer: &str) -> Option<Patch> {
+    let place = seen.finalizers.as_deref()?.iter().position(|known| known == finalizer)?;
+    let path = PointerBuf::from_tokens(["metadata".to_owned(), "finalizers".to_owned(), place.to_string()]);
+    let test = TestOperation { path: path.clone(), value: finalizer.into() };
+    Some(Patch(vec![PatchOperation::Test(test), PatchOperation::Remove(RemoveOperation { path })]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(finalizers: &[&str]) -> ObjectMeta {
+        let finalizers: Vec<String> = finalizers.iter().map(|&name| name.to_owned()).collect();
+        ObjectMeta { finalizers: Some(finalizers), resource_version: Some("7".into()), ..ObjectMeta::default() }
+    }
+
+    fn apply(patch: &Patch, list: &[&str]) -> Result<serde_json::Value, json_patch::PatchError> {
+        let mut object = json!({"metadata": {"resourceVersion": "7"}});
+        if !list.is_empty() {
+            object["metadata"]["finalizers"] = json!(list);
+        }
+        json_patch::patch(&mut object, patch)?;
+        Ok(object["metadata"]["finalizers"].clone())
+    }
+
+    #[test]
+    fn adding_keeps_the_others_and_notices_a_change() {
+        assert_eq!(apply(&add(&meta(&[]), "a"), &[]).unwrap(), json!(["a"]));
+        assert_eq!(apply(&add(&meta(&["x"]), "a"), &["x"]).unwrap(), json!(["x", "a"]));
+        assert!(apply(&add(&meta(&["x"]), "a"), &["x", "y"]).is_err());
+        assert!(add(&meta(&["a"]), "a").0.is_empty());
+    }
+
+    #[test]
+    fn removing_takes_only_its_own() {
+        let patch = remove(&meta(&["x", "a"]), "a").unwrap();
+        assert_eq!(apply(&patch, &["x", "a"]).unwrap(), json!(["x"]));
+        assert!(apply(&patch, &["a", "x"]).is_err());
+        assert!(remove(&meta(&["x"]), "a").is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! The requests and the rules of client-go's election; no loops and no terms.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, header};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use tokio::sync::Mutex;
+
+use super::{ClaimError, LeaseConfig};
+use crate::term::Clock;
+
+/// The state of the lease after an attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It is held by this process.
+    Held {
+        /// How often the lease has changed hands.
+        transitions: i32,
+    },
+    /// It is held by another, and has not stood still for long enough.
+    Taken {
+        /// The other's identity.
+        holder: String,
+    },
+}
+
+/// One contender's side of the protocol.
+pub(super) struct Protocol {
+    client: kube::Client,
+    user_agent: HeaderValue,
+    config: LeaseConfig,
+    clock: Arc<dyn Clock>,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// The lease as it was last read, and since when it has stood like that.
+#[derive(Clone, Debug)]
+struct Seen {
+    lease: Lease,
+    since: Duration,
+}
+
+impl Protocol {
+    pub(super) fn new(
+        client: kube::Client,
+        user_agent: HeaderValue,
+        config: LeaseConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { client, user_agent, config, clock, seen: Mutex::new(None) }
+    }
+
+    /// The same contender, from the beginning, on another clock.
+    pub(super) fn on(&self, clock: Arc<dyn Clock>) -> Self {
+        Self::new(self.client.clone(), self.user_agent.clone(), self.config.clone(), clock)
+    }
+
+    pub(super) fn config(&self) -> &LeaseConfig {
+        &self.config
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Tries once to acquire or to renew. May be dropped half-way: what was sent then and took effect is found by
+    /// the next attempt, whose version no longer fits.
+    pub(super) async fn attempt(&self, timeout: Duration) -> Result<Claim, ClaimError> {
+        let mut seen = self.seen.lock().await;
+        tokio::time::timeout(timeout, self.claim(&mut seen)).await.unwrap_or_else(|_| {
+            let (namespace, name) = (self.config.namespace.clone(), self.config.name.clone());
+            Err(ClaimError::Timeout { namespace, name, after: timeout })
+        })
+    }
+
+    async fn claim(&self, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+        // The common case first: a renewal is one request.
+        if let Some(ours) = seen.as_ref().filter(|seen| self.is_ours(&seen.lease)) {
+            match self.take(ours.lease.clone(), seen).await {
+                // Changed or deleted by somebody: look what is there now.
+                Err(ClaimError::Conflict { .. }) => {}
+                Err(ClaimError::Request { source, .. }) if is_not_found(&source) => {}
+                result => return result,
+            }
+        }
+        let Some(lease) = self.get().await? else {
+            return self.create(seen).await;
+        };
+        self.observe(seen, lease.clone());
+        if !self.is_ours(&lease) && !self.is_free(seen.as_ref()) {
+            return Ok(Claim::Taken { holder: holder(&lease).to_owned() });
+        }
+        self.take(lease, seen).await
+    }
+
+    /// Remembers what was read; the time starts anew with every change.
+    fn observe(&self, seen: &mut Option<Seen>, lease: Lease) {
+        let since = match seen {
+            Some(before) if before.lease.spec == lease.spec => before.since,
+            _ => self.clock.elapsed(),
+        };
+        *seen = Some(Seen { lease, since });
+    }
+
+    fn is_ours(&self, lease: &Lease) -> bool {
+        holder(lease) == self.config.identity
+    }
+
+    /// Whether nobody holds the lease, or its holder has not renewed it for its duration, watched from here.
+    fn is_free(&self, seen: Option<&Seen>) -> bool {
+        let Some(Seen { lease, since }) = seen else { return false };
+        let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+        let duration = Duration::from_secs(u64::try_from(duration).unwrap_or_default());
+        holder(lease).is_empty() || self.clock.elapsed() >= since.saturating_add(duration)
+    }
+
+    async fn get(&self) -> Result<Option<Lease>, ClaimError> {
+        match self.send("get", &Method::GET, None).await {
+            Err(ClaimError::Request { source, .. }) if is_not_found(&source) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    async fn create(&self, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+        let metadata = ObjectMeta {
+            name: Some(self.config.name.clone()),
+            namespace: Some(self.config.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let lease = Lease { metadata, spec: Some(self.spec_of_holder(None)) };
+        let lease = self.send("create", &Method::POST, Some(&lease)).await?;
+        self.observe(seen, lease);
+        Ok(Claim::Held { transitions: 0 })
+    }
+
+    /// Writes this process' name and the time into the lease, under the version that it carries.
+    async fn take(&self, mut lease: Lease, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+        lease.spec = Some(self.spec_of_holder(lease.spec.as_ref()));
+        let lease = self.send("update", &Method::PUT, Some(&lease)).await?;
+        let transitions = transitions(&lease);
+        self.observe(seen, lease);
+        Ok(Claim::Held { transitions })
+    }
+
+    fn spec_of_holder(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime(self.clock.wall());
+        let renewed = before.filter(|spec| spec.holder_identity.as_ref() == Some(&self.config.identity));
+        let transitions = before.map(|spec| spec.lease_transitions.unwrap_or_default());
+        LeaseSpec {
+            holder_identity: Some(self.config.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.config.lease_duration.as_secs()).ok(),
+            acquire_time: renewed.and_then(|spec| spec.acquire_time.clone()).or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: transitions.map(|count| if renewed.is_some() { count } else { count + 1 }).or(Some(0)),
+            ..before.cloned().unwrap_or_default()
+        }
+    }
+
+    /// Empties the lease, if it is still this process'.
+    pub(super) async fn give_back(&self) -> Result<(), ClaimError> {
+        let mut seen = self.seen.lock().await;
+        if let Some(ours) = seen.take().filter(|seen| self.is_ours(&seen.lease)) {
+            match self.empty(ours.lease).await {
+                // A renewal that was aborted had taken effect.
+                Err(ClaimError::Conflict { .. }) => {}
+                result => return result,
+            }
+        }
+        match self.get().await? {
+            Some(lease) if self.is_ours(&lease) => self.empty(lease).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what client-go writes on release: no holder, and a duration that has passed at once.
+    async fn empty(&self, mut lease: Lease) -> Result<(), ClaimError> {
+        let now = MicroTime(self.clock.wall());
+        let before = lease.spec.take().unwrap_or_default();
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(String::new()),
+            lease_duration_seconds: Some(1),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            ..before
+        });
+        self.send("update", &Method::PUT, Some(&lease)).await.map(drop)
+    }
+
+    async fn send(&self, verb: &'static str, method: &Method, body: Option<&Lease>) -> Result<Lease, ClaimError> {
+        let failed = |error| ClaimError::new(&self.config, verb, error);
+        let request = self.request(method, body).map_err(failed)?;
+        self.client.request(request).await.map_err(failed)
+    }
+
+    fn request(&self, method: &Method, body: Option<&Lease>) -> Result<Request<Vec<u8>>, kube::Error> {
+        let LeaseConfig { namespace, name, .. } = &self.config;
+        let mut path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        if method != Method::POST {
+            path.push('/');
+            path.push_str(name);
+        }
+        let body = body.map(serde_json::to_vec).transpose().map_err(kube::Error::SerdeError)?;
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::USER_AGENT, &self.user_agent)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(body.unwrap_or_default())
+            .map_err(kube::Error::HttpError)
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+fn transitions(lease: &Lease) -> i32 {
+    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Protocol").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! What single objects have to see for a while: such as the Pods of a node, while the node drains.
+//!
+//! A plan names its looks each time. A look that several objects name is one watch; one that nobody names any more
+//! ends. So memory is bounded by what is being looked at, not by what exists.
+
+use std::{
+    any::TypeId,
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cache::{Store, Stores},
+    metrics::Metrics,
+    object::{Cluster, Key, Kind},
+    queue::{Class, Queue},
+    request::Connection,
+    watch::Watch,
+};
+
+/// A wish to see the objects of a kind that a field selector picks.
+#[derive(Clone)]
+pub struct Look {
+    cluster: Cluster,
+    kind: TypeId,
+    selector: Arc<str>,
+    open: fn(&Arc<Looks>, &Place, CancellationToken),
+    close: fn(&Stores, &Place),
+}
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Look").field("cluster", &self.cluster).field("selector", &self.selector).finish_non_exhaustive()
+    }
+}
+
+impl Look {
+    /// The objects of `K` in all namespaces of a cluster that match a field selector, such as `spec.nodeName=a`.
+    pub fn at<K: Kind>(cluster: Cluster, selector: impl Into<Arc<str>>) -> Self {
+        Self { cluster, kind: TypeId::of::<K>(), selector: selector.into(), open: open::<K>, close: close::<K> }
+    }
+
+    /// The field selector.
+    pub fn selector(&self) -> &str {
+        &self.selector
+    }
+
+    fn place(&self) -> Place {
+        Place { cluster: self.cluster, kind: self.kind, selector: self.selector.clone() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    cluster: Cluster,
+    kind: TypeId,
+    selector: Arc<str>,
+}
+
+struct Active {
+    users: HashSet<User>,
+    stop: CancellationToken,
+    close: fn(&Stores, &Place),
+}
+
+#[derive(Clone)]
+struct User {
+    queue: Arc<Queue>,
+    key: Key,
+}
+
+impl PartialEq for User {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.queue, &other.queue) && self.key == other.key
+    }
+}
+impl Eq for User {}
+impl std::hash::Hash for User {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+/// All looks of a manager.
+pub(crate) struct Looks {
+    stores: Stores,
+    connections: HashMap<Cluster, Connection>,
+    metrics: Arc<Metrics>,
+    tasks: tokio_util::task::TaskTracker,
+    active: Mutex<HashMap<Place, Active>>,
+}
+
+impl Looks {
+    pub(crate) fn new(
+        stores: Stores,
+        connections: HashMap<Cluster, Connection>,
+        metrics: Arc<Metrics>,
+        tasks: tokio_util::task::TaskTracker,
+    ) -> Arc<Self> {
+        Arc::new(Self { stores, connections, metrics, tasks, active: Mutex::default() })
+    }
+
+    /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
+    pub(crate) fn set(self: &Arc<Self>, queue: &Arc<Queue>, key: &Key, former: &[Look], wanted: &[Look]) -> Vec<Look> {
+        let user = User { queue: queue.clone(), key: key.clone() };
+        for look in wanted.iter().filter(|look| self.connections.contains_key(&look.cluster)) {
+            self.begin(look, user.clone());
+        }
+        for look in former.iter().filter(|old| wanted.iter().all(|new| new.place() != old.place())) {
+            self.end(look, &user);
+        }
+        wanted.to_vec()
+    }
+
+    fn begin(self: &Arc<Self>, look: &Look, user: User) {
+        let place = look.place();
+        let mut active = self.active.lock();
+        let fresh = !active.contains_key(&place);
+        let entry = active.entry(place.clone()).or_insert_with(|| Active {
+            users: HashSet::new(),
+            stop: CancellationToken::new(),
+            close: look.close,
+        });
+        entry.users.insert(user);
+        let stop = entry.stop.clone();
+        drop(active);
+        if fresh {
+            (look.open)(self, &place, stop);
+        }
+    }
+
+    fn end(&self, look: &Look, user: &User) {
+        let place = look.place();
+        let mut active = self.active.lock();
+        let Some(entry) = active.get_mut(&place) else { return };
+        entry.users.remove(user);
+        if entry.users.is_empty()
+            && let Some(ended) = active.remove(&place)
+        {
+            ended.stop.cancel();
+            (ended.close)(&self.stores, &place);
+        }
+    }
+
+    fn wake(&self, place: &Place) {
+        if let Some(entry) = self.active.lock().get(place) {
+            entry.users.iter().for_each(|user| user.queue.add(user.key.clone(), Class::Live));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.active.lock().values().for_each(|entry| entry.stop.cancel());
+    }
+}
+
+fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
+    let Some(connection) = looks.connections.get(&place.cluster) else { return };
+    let store = Arc::new(Store::<K>::new(place.cluster, ""));
+    looks.stores.add_look(&place.selector, store.clone());
+    let (weak, here): (Weak<Looks>, Place) = (Arc::downgrade(looks), place.clone());
+    let watch = Watch {
+        connection: connection.clone(),
+        store: store.clone(),
+        selector: place.selector.clone(),
+        deliver: Box::new(move |_, _| {
+            if let Some(looks) = weak.upgrade() {
+                looks.wake(&here);
+            }
+        }),
+        metrics: looks.metrics.clone(),
+    };
+    looks.tasks.spawn(watch.run(stop.clone()));
+    // An empty first list changes nothing, and yet it is an answer.
+    let (weak, here) = (Arc::downgrade(looks), place.clone());
+    looks.tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = store.synced() => if let Some(looks) = weak.upgrade() { looks.wake(&here) },
+        }
+    });
+}
+
+fn close<K: Kind>(stores: &Stores, place: &Place) {
+    stores.remove_look(place.cluster, TypeId::of::<K>(), &place.selector);
+}

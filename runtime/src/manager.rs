@@ -1,0 +1,309 @@
+//! A process with controllers: caches, leases, loops, and an ordered end.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture, stream::FuturesUnordered, StreamExt};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    cache::Stores,
+    controller::{Controller, Sources, Watches},
+    effect::Perform,
+    effect_runner::EffectRunner,
+    events::Recorder,
+    execute::{Executor, agent},
+    lease::Election,
+    look::Looks,
+    metrics::Metrics,
+    object::Cluster,
+    queue::Queue,
+    reconcile::{Reconciler, Shared},
+    request::Connection,
+    term::{Clock, Term},
+    trace::Spans,
+};
+
+/// How long the end may take before what is still under way is dropped.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+/// After this a wait for a cache makes its watch list again.
+const STALE_AFTER: Duration = Duration::from_secs(30);
+
+/// What a manager is made of.
+#[derive(Clone)]
+pub struct Options {
+    /// Name and version, for `User-Agent`: `nodewright/0.1.0`.
+    pub product: String,
+    /// Prefix of field managers: `nodewright`.
+    pub field_manager: String,
+    /// One client for each cluster. They must not retry by themselves.
+    pub clients: HashMap<Cluster, kube::Client>,
+    /// How many requests may be under way at once in each cluster.
+    pub requests_at_once: usize,
+    /// How many calls outside Kubernetes each controller may have under way at once.
+    pub effects_at_once: usize,
+    /// Wall clock and the clock of terms.
+    pub clock: Arc<dyn Clock>,
+    /// Decides all jitter.
+    pub seed: u64,
+    /// Where events go.
+    pub recorder: Recorder,
+    /// Where spans of object lives go.
+    pub spans: Spans,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("product", &self.product).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// Why a manager ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// Another process may lead now. Nothing may be written any more; the process has to end.
+    #[error("lost the lease: another process may lead now")]
+    LostLease,
+}
+
+/// See [`Manager::readiness`].
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    stores: Stores,
+}
+
+impl Readiness {
+    /// If the caches are not filled: which.
+    pub fn check(&self) -> Result<(), String> {
+        let lasting = self.stores.lasting();
+        let empty = lasting.iter().filter(|store| !store.is_synced());
+        let mut names: Vec<_> = empty.map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
+        names.sort_unstable();
+        if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
+    }
+}
+
+type Begin = Box<dyn FnOnce(&Shared, &Term) -> BoxFuture<'static, ()> + Send>;
+
+/// Controllers that share caches and a term of leadership.
+///
+/// # Guarantees
+/// * Each kind is watched once, whoever reads it; caches are warm before the lease is held.
+/// * No plan is made before every cache has shown a consistent list that was begun after the lease was gained.
+/// * When the lease is lost nothing more is sent, and [`Manager::run`] ends with an error.
+/// * When told to stop it takes no more work, lets requests that are under way end, and gives the lease back, within
+///   five seconds.
+///
+/// # Assumptions
+/// Safety rests on names, versions and UIDs, not on the lease: a late commit of a former leader is harmless.
+pub struct Manager {
+    options: Options,
+    stores: Stores,
+    sources: Sources,
+    connections: HashMap<Cluster, Connection>,
+    begins: Vec<Begin>,
+    queues: Vec<Arc<Queue>>,
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Manager {
+    /// A manager without controllers.
+    pub fn new(options: Options) -> Self {
+        let connect = |(cluster, client): (&Cluster, &kube::Client)| {
+            let agent = agent(&options.product, "cache");
+            let permits = Arc::new(Semaphore::new(options.requests_at_once));
+            let connection = Connection::new(client.clone(), agent, Term::unlimited(), permits, options.metrics.clone());
+            (*cluster, connection)
+        };
+        let connections = options.clients.iter().map(connect).collect();
+        let (stores, sources) = (Stores::default(), Sources::default());
+        Self { options, stores, sources, connections, begins: vec![], queues: vec![] }
+    }
+
+    /// The caches, for checks of readiness and for tests.
+    pub fn stores(&self) -> Stores {
+        self.stores.clone()
+    }
+
+    /// Whether the caches are filled, for `/readyz`. A process that stands by is ready as well: it could lead at once.
+    pub fn readiness(&self) -> Readiness {
+        Readiness { stores: self.stores.clone() }
+    }
+
+    /// A connection for calls that a driver makes itself, named `name` in `User-Agent`.
+    ///
+    /// Its term is the one of [`Manager::run`] only for steps; whoever writes through it has to be called by an effect.
+    pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
+        Some(self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name)))
+    }
+
+    /// Adds a controller and whoever makes its calls outside Kubernetes.
+    pub fn add<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
+        let seed = self.options.seed.wrapping_add(self.queues.len() as u64);
+        let queue = Arc::new(Queue::new(C::NAME, seed, self.options.metrics.clone()));
+        let probed = Arc::downgrade(&queue);
+        self.options.metrics.queue_unfinished(C::NAME, move || Some(probed.upgrade()?.unfinished()));
+        controller.watch(&mut Watches { sources: &mut self.sources, stores: &self.stores, queue: &queue });
+        self.queues.push(queue.clone());
+        let limit = self.options.effects_at_once;
+        let user_agent = agent(&self.options.product, C::NAME);
+        let manager: Arc<str> = format!("{}-{}", self.options.field_manager, C::NAME).into();
+        self.begins.push(Box::new(move |shared, term| {
+            let write = |(cluster, connection): (&Cluster, &Connection)| {
+                (*cluster, connection.as_agent(user_agent.clone()).within(term.clone()))
+            };
+            let connections = Arc::new(shared.executor.connections.iter().map(write).collect());
+            let recorder = shared.recorder.named(C::NAME, user_agent.clone());
+            let shared = Shared { executor: Executor { connections, manager }, recorder, ..shared.clone() };
+            let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
+            let effects = EffectRunner::new(C::NAME, performer, limit, term.clone(), tasks, metrics);
+            Reconciler::new(controller, queue, effects, shared).run().boxed()
+        }));
+    }
+
+    /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
+    pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
+        let Self { options, stores, sources, connections, begins, queues } = self;
+        let elections = Arc::new(elections);
+        let tasks = TaskTracker::new();
+        let (watching, working) = (CancellationToken::new(), CancellationToken::new());
+        let looks = Looks::new(stores.clone(), connections.clone(), options.metrics.clone(), tasks.clone());
+
+        let mut acquiring = acquire(elections.clone()).boxed();
+        // Whoever can lead at once lists once, after the lease; whoever has to wait keeps warm caches meanwhile.
+        let mut term = timeout(Duration::from_secs(1), &mut acquiring).await.ok();
+        let mut gained = Instant::now();
+        sources.start(&connections, &stores, &options.metrics, &tasks, &watching);
+        if term.is_none() {
+            tracing::info!("another process leads; standing by with warm caches");
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                acquired = &mut acquiring => {
+                    gained = Instant::now();
+                    term = Some(acquired);
+                }
+            }
+        }
+        drop(acquiring);
+        let Some(term) = term else {
+            return end(&tasks, &watching, &working, &looks, &elections).await;
+        };
+
+        let begun = tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            () = term.ended() => return lost(&watching, &working, &looks),
+            () = until_listed_since(&stores, gained) => true,
+        };
+        if begun {
+            let shared = Shared {
+                stores: stores.clone(),
+                executor: Executor { connections: Arc::new(connections), manager: options.field_manager.as_str().into() },
+                looks: looks.clone(),
+                recorder: options.recorder,
+                spans: options.spans,
+                metrics: options.metrics,
+                since: options.clock.wall(),
+                clock: options.clock,
+                tasks: tasks.clone(),
+                stop: working.clone(),
+            };
+            tracing::info!(controllers = begins.len(), "leading");
+            for begin in begins {
+                tasks.spawn(begin(&shared, &term));
+            }
+            tokio::select! {
+                biased;
+                () = term.ended() => return lost(&watching, &working, &looks),
+                () = stop.cancelled() => {}
+                () = refresh_stale(&stores) => {}
+            }
+        }
+        drop(queues);
+        end(&tasks, &watching, &working, &looks, &elections).await
+    }
+}
+
+async fn acquire(elections: Arc<Vec<Election>>) -> Term {
+    let mut terms = Vec::new();
+    // In their order, so that two processes cannot hold one lease each and wait for the other's.
+    for election in elections.iter() {
+        terms.push(election.acquire().await);
+    }
+    if terms.is_empty() { Term::unlimited() } else { Term::all(&terms) }
+}
+
+/// Waits until every store has completed a list that was begun after `gained`.
+async fn until_listed_since(stores: &Stores, gained: Instant) {
+    let fresh = |store: &Arc<dyn crate::cache::AnyStore>| store.listed().is_some_and(|listed| listed >= gained);
+    for store in stores.lasting().iter().filter(|store| store.is_synced() && !fresh(store)) {
+        store.relist();
+    }
+    let mut told = Instant::now();
+    loop {
+        let missing: Vec<_> = stores.lasting().into_iter().filter(|store| !fresh(store)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        if told.elapsed() > Duration::from_secs(10) {
+            let names: Vec<String> = missing.iter().map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
+            tracing::warn!(waiting_for = ?names, "the caches are not complete yet; are the CRDs installed and may this process list them?");
+            told = Instant::now();
+        }
+        let first = missing.iter().map(|store| store.next_list());
+        let mut first: FuturesUnordered<_> = first.collect();
+        let _ = timeout(Duration::from_secs(1), first.next()).await;
+    }
+}
+
+/// A wait for a cache that lasts too long makes the watch list again; the wait goes on.
+async fn refresh_stale(stores: &Stores) {
+    loop {
+        sleep(Duration::from_secs(5)).await;
+        for store in stores.lasting() {
+            if store.oldest_wait().is_some_and(|since| since.elapsed() > STALE_AFTER) {
+                tracing::warn!(resource = %store.resource(), cluster = %store.cluster(),
+                    "a write has not come back through the watch for 30 s; listing again");
+                store.relist();
+            }
+        }
+    }
+}
+
+fn lost(watching: &CancellationToken, working: &CancellationToken, looks: &Looks) -> Result<(), Ended> {
+    working.cancel();
+    watching.cancel();
+    looks.stop();
+    Err(Ended::LostLease)
+}
+
+async fn end(
+    tasks: &TaskTracker,
+    watching: &CancellationToken,
+    working: &CancellationToken,
+    looks: &Looks,
+    elections: &[Election],
+) -> Result<(), Ended> {
+    working.cancel();
+    watching.cancel();
+    looks.stop();
+    tasks.close();
+    if timeout(STOP_WITHIN, tasks.wait()).await.is_err() {
+        tracing::warn!(tasks = tasks.len(), "stopped with work under way; it is taken up again by whoever leads next");
+    }
+    for election in elections {
+        election.release().await;
+    }
+    Ok(())
+}

@@ -1,0 +1,486 @@
+//! What the runtime counts, for Prometheus.
+//!
+//! Names and labels are those of controller-runtime and client-go wherever they have one, so that existing
+//! dashboards and alerts go on working. There is no global registry: a [`Metrics`] is made by the process, handed
+//! around by `Arc` and served by [`crate::server`]. A program adds families of its own by [`Metrics::register`].
+//!
+//! # Guarantees
+//!
+//! - No method blocks on I/O or waits for a scrape longer than it takes to copy one family.
+//! - The number of series is bounded by the number of controllers, kinds and answer codes; no object has one.
+
+mod process;
+mod queue;
+mod request;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use parking_lot::{Mutex, RwLock};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+use tokio::time::Instant;
+
+use self::queue::Queues;
+pub use self::queue::Unfinished;
+use self::request::{RequestLabels, RestClient};
+
+/// The content type of [`Metrics::encode`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A family of histograms, each made by a function that knows the buckets.
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// How a reconcile ended, as controller-runtime tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReconcileResult {
+    /// Nothing is left to do until something changes.
+    Success,
+    /// It failed and comes again after its back-off.
+    Error,
+    /// It comes again at once or after its back-off, without having failed.
+    Requeue,
+    /// It comes again at a time that it named.
+    RequeueAfter,
+}
+
+impl ReconcileResult {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Requeue => "requeue",
+            Self::RequeueAfter => "requeue_after",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileLabels {
+    controller: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    cluster: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EffectLabels {
+    effect: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EffectResultLabels {
+    effect: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabels {
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+/// All metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: RwLock<Registry>,
+    queues: Arc<Queues>,
+    reconciles: Family<ReconcileLabels, Counter>,
+    reconcile_errors: Family<ControllerLabels, Counter>,
+    reconcile_panics: Family<ControllerLabels, Counter>,
+    reconcile_time: Histograms<ControllerLabels>,
+    freshness_wait: Histograms<ControllerLabels>,
+    stale_skips: Family<ControllerLabels, Counter>,
+    requests: RestClient,
+    watch_restarts: Family<WatchLabels, Counter>,
+    watch_healthy: Family<WatchLabels, Gauge>,
+    undecodable: Family<WatchLabels, Gauge>,
+    cached: Family<WatchLabels, Gauge>,
+    version: Family<WatchLabels, Gauge>,
+    effects: Arc<Effects>,
+    events: Family<ResultLabels, Counter>,
+    leading: Family<NameLabels, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// The runtime's metrics, all at zero.
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: RwLock::new(Registry::default()),
+            queues: Arc::default(),
+            reconciles: Family::default(),
+            reconcile_errors: Family::default(),
+            reconcile_panics: Family::default(),
+            reconcile_time: Family::new_with_constructor(reconcile_buckets),
+            freshness_wait: Family::new_with_constructor(reconcile_buckets),
+            stale_skips: Family::default(),
+            requests: RestClient::default(),
+            watch_restarts: Family::default(),
+            watch_healthy: Family::default(),
+            undecodable: Family::default(),
+            cached: Family::default(),
+            version: Family::default(),
+            effects: Arc::default(),
+            events: Family::default(),
+            leading: Family::default(),
+        };
+        metrics.register(|registry| {
+            metrics.register_reconciles(registry);
+            metrics.register_watches(registry);
+            metrics.register_rest(registry);
+        });
+        metrics
+    }
+
+    fn register_reconciles(&self, registry: &mut Registry) {
+        let reconciler = registry.sub_registry_with_prefix("controller_runtime");
+        add(reconciler, "reconcile", "Reconciles by controller and result", &self.reconciles);
+        add(reconciler, "reconcile_errors", "Reconciles that failed", &self.reconcile_errors);
+        add(reconciler, "reconcile_panics", "Reconciles that panicked and were caught", &self.reconcile_panics);
+        add(reconciler, "reconcile_time_seconds", "Time that a reconcile took", &self.reconcile_time);
+        let help = "Time that a reconcile waited for the cache to reach what this process had written";
+        add(registry, "freshness_wait_seconds", help, &self.freshness_wait);
+        let help = "Reconciles put off because the cache had not reached what this process had written";
+        add(registry, "stale_sync_skips", help, &self.stale_skips);
+    }
+
+    fn register_watches(&self, registry: &mut Registry) {
+        add(registry, "watch_restarts", "Watches that were opened again after a break", &self.watch_restarts);
+        add(registry, "watch_healthy", "1 while the watch follows the server", &self.watch_healthy);
+        let help = "Objects that the server holds and this process cannot decode";
+        add(registry, "watch_undecodable_objects", help, &self.undecodable);
+        add(registry, "cache_objects", "Objects in the cache", &self.cached);
+        add(registry, "store_resource_version", "Version that the cache has reached", &self.version);
+    }
+
+    fn register_rest(&self, registry: &mut Registry) {
+        self.requests.register(registry);
+        add(registry, "events", "Events by what became of them: sent, refused or dropped", &self.events);
+        add(registry, "leader_election_master_status", "1 while this process holds the lease", &self.leading);
+        add(registry, "effects", "Calls outside Kubernetes by result", &self.effects.results);
+        add(registry, "effect_duration_seconds", "Time that calls outside Kubernetes took", &self.effects.durations);
+        registry.register_collector(Box::new(self.effects.clone()));
+        registry.register_collector(Box::new(self.queues.clone()));
+        registry.register_collector(Box::new(process::Process));
+    }
+
+    /// Lets a program add families of its own to what is served.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry.write());
+    }
+
+    /// Everything in `OpenMetrics` text ([`CONTENT_TYPE`]).
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::with_capacity(16 << 10);
+        prometheus_client::encoding::text::encode(&mut text, &self.registry.read())?;
+        Ok(text)
+    }
+
+    /// Counts the queues named here a second time as `<prefix>_workqueue_*` under other names: for dashboards made
+    /// for a program that named its queues otherwise. `names` are pairs of own name and other name.
+    #[must_use]
+    pub fn with_queue_alias(self, prefix: &'static str, names: &[(&'static str, &'static str)]) -> Self {
+        self.queues.alias(prefix, names);
+        self
+    }
+
+    /// A key has joined the queue `name`, which now holds `depth` keys.
+    pub fn queue_added(&self, name: &'static str, depth: usize) {
+        self.queues.added(name, depth);
+    }
+
+    /// A key was taken from the queue after it had waited so long; a run begins.
+    pub fn queue_taken(&self, name: &'static str, depth: usize, waited: Duration) {
+        self.queues.taken(name, depth, waited);
+    }
+
+    /// A run that took so long has ended; a failed one counts as a retry.
+    pub fn queue_done(&self, name: &'static str, depth: usize, ran: Duration, failed: bool) {
+        self.queues.done(name, depth, ran, failed);
+    }
+
+    /// At each scrape, asks `probe` how long the runs under way in the queue `name` last. `None` from the probe
+    /// leaves the queue out: for one that is gone.
+    pub fn queue_unfinished(&self, name: &'static str, probe: impl Fn() -> Option<Unfinished> + Send + Sync + 'static) {
+        self.queues.probe(name, Box::new(probe));
+    }
+
+    /// A reconcile has ended.
+    pub fn reconciled(&self, controller: &'static str, result: ReconcileResult, took: Duration) {
+        self.reconciles.get_or_create(&ReconcileLabels { controller, result: result.as_str() }).inc();
+        self.reconcile_time.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
+        if result == ReconcileResult::Error {
+            self.reconcile_errors.get_or_create(&ControllerLabels { controller }).inc();
+        }
+    }
+
+    /// A reconcile panicked and was caught.
+    pub fn reconcile_panicked(&self, controller: &'static str) {
+        self.reconcile_panics.get_or_create(&ControllerLabels { controller }).inc();
+    }
+
+    /// A reconcile has waited so long for the cache.
+    pub fn freshness_waited(&self, controller: &'static str, waited: Duration) {
+        self.freshness_wait.get_or_create(&ControllerLabels { controller }).observe(waited.as_secs_f64());
+    }
+
+    /// A reconcile was put off, because the cache had not reached what was written.
+    pub fn stale_skipped(&self, controller: &'static str) {
+        self.stale_skips.get_or_create(&ControllerLabels { controller }).inc();
+    }
+
+    /// A request to an API server has ended with this status code; 0 when there was no answer.
+    ///
+    /// `path` is the request's path and query; the resource is read from it, names are not.
+    pub fn requested(&self, method: &Method, path: &str, code: u16) {
+        self.requests.count(&RequestLabels::new(method, path, code));
+    }
+
+    /// A request to an API server took so long.
+    pub fn request_took(&self, method: &Method, path: &str, took: Duration) {
+        self.requests.observe(method, path, took);
+    }
+
+    /// A watch broke and was opened again.
+    pub fn watch_restarted(&self, cluster: impl Display, resource: impl Display) {
+        self.watch_restarts.get_or_create(&watch_labels(cluster, resource)).inc();
+    }
+
+    /// Whether a watch follows its server.
+    pub fn watch_healthy(&self, cluster: impl Display, resource: impl Display, healthy: bool) {
+        self.watch_healthy.get_or_create(&watch_labels(cluster, resource)).set(i64::from(healthy));
+    }
+
+    /// How many objects of a kind cannot be decoded at present.
+    pub fn undecodable_objects(&self, cluster: impl Display, resource: impl Display, count: usize) {
+        self.undecodable.get_or_create(&watch_labels(cluster, resource)).set(saturating(count));
+    }
+
+    /// How many objects of a kind are cached.
+    pub fn cached_objects(&self, cluster: impl Display, resource: impl Display, count: usize) {
+        self.cached.get_or_create(&watch_labels(cluster, resource)).set(saturating(count));
+    }
+
+    /// Which version the cache of a kind has reached.
+    pub fn store_version(&self, cluster: impl Display, resource: impl Display, version: u64) {
+        self.version.get_or_create(&watch_labels(cluster, resource)).set(saturating(version));
+    }
+
+    /// A call outside Kubernetes begins. Dropping what is returned counts the call as `dropped`.
+    #[must_use]
+    pub fn effect_started(&self, effect: &'static str) -> RunningEffect {
+        RunningEffect::begin(self.effects.clone(), effect)
+    }
+
+    /// An event was accepted by the API server, or refused.
+    pub fn event_sent(&self, accepted: bool) {
+        let result = if accepted { "sent" } else { "refused" };
+        self.events.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// An event was given up: too many of its kind, or too many waiting.
+    pub fn event_dropped(&self) {
+        self.events.get_or_create(&ResultLabels { result: "dropped" }).inc();
+    }
+
+    /// Whether this process holds the lease `name`.
+    pub fn leading(&self, name: &str, holds: bool) {
+        self.leading.get_or_create(&NameLabels { name: name.to_owned() }).set(i64::from(holds));
+    }
+}
+
+/// A call outside Kubernetes that is under way.
+#[derive(Debug)]
+pub struct RunningEffect {
+    effects: Arc<Effects>,
+    effect: &'static str,
+    id: u64,
+    result: &'static str,
+}
+
+impl RunningEffect {
+    fn begin(effects: Arc<Effects>, effect: &'static str) -> Self {
+        let id = {
+            let mut running = effects.running.lock();
+            let by_id = running.entry(effect).or_default();
+            // Ids grow with time, so the first one is always the longest call.
+            let id = by_id.last_key_value().map_or(0, |(id, _)| id + 1);
+            by_id.insert(id, Instant::now());
+            id
+        };
+        Self { effects, effect, id, result: "dropped" }
+    }
+
+    /// Ends the call with a word for its result, such as `success` or an error code.
+    pub fn finish(mut self, result: &'static str) {
+        self.result = result;
+    }
+}
+
+impl Drop for RunningEffect {
+    fn drop(&mut self) {
+        let begun = self.effects.running.lock().get_mut(self.effect).and_then(|by_id| by_id.remove(&self.id));
+        let took = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        self.effects.durations.get_or_create(&EffectLabels { effect: self.effect }).observe(took.as_secs_f64());
+        let labels = EffectResultLabels { effect: self.effect, result: self.result };
+        self.effects.results.get_or_create(&labels).inc();
+    }
+}
+
+/// Calls outside Kubernetes. The ages of those under way are worked out at each scrape: a call that hangs must
+/// show while it hangs.
+#[derive(Debug)]
+struct Effects {
+    running: Mutex<BTreeMap<&'static str, BTreeMap<u64, Instant>>>,
+    results: Family<EffectResultLabels, Counter>,
+    durations: Histograms<EffectLabels>,
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self {
+            running: Mutex::default(),
+            results: Family::default(),
+            durations: Family::new_with_constructor(effect_buckets),
+        }
+    }
+}
+
+impl Collector for Effects {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let in_flight = Family::<EffectLabels, Gauge>::default();
+        let longest = Family::<EffectLabels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+        for (effect, by_id) in self.running.lock().iter() {
+            let oldest = by_id.first_key_value().map_or(Duration::ZERO, |(_, begun)| begun.elapsed());
+            in_flight.get_or_create(&EffectLabels { effect }).set(saturating(by_id.len()));
+            longest.get_or_create(&EffectLabels { effect }).set(oldest.as_secs_f64());
+        }
+        scrape(&mut encoder, "effects_in_flight", "Calls outside Kubernetes under way", &in_flight)?;
+        let help = "Age of the longest call outside Kubernetes under way";
+        scrape(&mut encoder, "effects_longest_running_seconds", help, &longest)
+    }
+}
+
+/// Encodes one family or metric on the spot.
+fn scrape(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &dyn EncodeMetric) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+/// Registers a family under a name; clones of a family are the same family.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: &M) {
+    registry.register(name, help, metric.clone());
+}
+
+fn watch_labels(cluster: impl Display, resource: impl Display) -> WatchLabels {
+    WatchLabels { cluster: cluster.to_string(), resource: resource.to_string() }
+}
+
+fn saturating(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+/// From what an idle plan takes to what waits for a slow API server.
+fn reconcile_buckets() -> Histogram {
+    Histogram::new([0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+/// From a local answer to the deadline of a slow cloud.
+fn effect_buckets() -> Histogram {
+    Histogram::new([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has(text: &str, line: &str) {
+        assert!(text.lines().any(|candidate| candidate == line), "{line:?} is not in\n{text}");
+    }
+
+    #[test]
+    fn reconciles_carry_controller_runtimes_names() {
+        let metrics = Metrics::new();
+        metrics.reconciled("machine-set", ReconcileResult::Success, Duration::from_millis(3));
+        metrics.reconciled("machine-set", ReconcileResult::Error, Duration::from_millis(3));
+        metrics.reconcile_panicked("machine-set");
+        metrics.stale_skipped("machine-set");
+        let text = metrics.encode().unwrap();
+        has(&text, r#"controller_runtime_reconcile_total{controller="machine-set",result="success"} 1"#);
+        has(&text, r#"controller_runtime_reconcile_total{controller="machine-set",result="error"} 1"#);
+        has(&text, r#"controller_runtime_reconcile_errors_total{controller="machine-set"} 1"#);
+        has(&text, r#"controller_runtime_reconcile_panics_total{controller="machine-set"} 1"#);
+        has(&text, r#"controller_runtime_reconcile_time_seconds_count{controller="machine-set"} 2"#);
+        has(&text, r#"stale_sync_skips_total{controller="machine-set"} 1"#);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_call_shows_while_it_hangs() {
+        let metrics = Metrics::new();
+        let first = metrics.effect_started("create");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let second = metrics.effect_started("create");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let text = metrics.encode().unwrap();
+        has(&text, r#"effects_in_flight{effect="create"} 2"#);
+        has(&text, r#"effects_longest_running_seconds{effect="create"} 7.0"#);
+        first.finish("success");
+        drop(second);
+        let text = metrics.encode().unwrap();
+        has(&text, r#"effects_in_flight{effect="create"} 0"#);
+        has(&text, r#"effects_total{effect="create",result="success"} 1"#);
+        has(&text, r#"effects_total{effect="create",result="dropped"} 1"#);
+        has(&text, r#"effect_duration_seconds_sum{effect="create"} 9.0"#);
+    }
+
+    #[test]
+    fn watches_and_caches_are_told_apart_by_cluster() {
+        let metrics = Metrics::new();
+        metrics.watch_restarted("target", "nodes");
+        metrics.watch_healthy("control", "machines.machine.sapcloud.io", true);
+        metrics.undecodable_objects("control", "machines.machine.sapcloud.io", 2);
+        metrics.store_version("control", "machines.machine.sapcloud.io", 4711);
+        let text = metrics.encode().unwrap();
+        has(&text, r#"watch_restarts_total{cluster="target",resource="nodes"} 1"#);
+        has(&text, r#"watch_healthy{cluster="control",resource="machines.machine.sapcloud.io"} 1"#);
+        has(&text, r#"watch_undecodable_objects{cluster="control",resource="machines.machine.sapcloud.io"} 2"#);
+        has(&text, r#"store_resource_version{cluster="control",resource="machines.machine.sapcloud.io"} 4711"#);
+    }
+
+    #[test]
+    fn a_program_adds_its_own_families() {
+        let metrics = Metrics::new();
+        let created = Counter::<u64>::default();
+        metrics.register(|registry| registry.register("created", "Things created", created.clone()));
+        created.inc();
+        has(&metrics.encode().unwrap(), "created_total 1");
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests to API servers, by what they ask for.
+
+use std::time::Duration;
+
+use http::Method;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{Histograms, add};
+
+/// The labels of client-go's `rest_client_requests_total` without the host, and with what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    code: String,
+    method: String,
+    verb: &'static str,
+    resource: String,
+}
+
+impl RequestLabels {
+    pub(super) fn new(method: &Method, path: &str, code: u16) -> Self {
+        let (verb, resource) = classify(method, path);
+        let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
+        Self { code, method: method.to_string(), verb, resource }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    verb: &'static str,
+    resource: String,
+}
+
+#[derive(Debug)]
+pub(super) struct RestClient {
+    requests: Family<RequestLabels, Counter>,
+    durations: Histograms<DurationLabels>,
+}
+
+impl Default for RestClient {
+    fn default() -> Self {
+        Self { requests: Family::default(), durations: Family::new_with_constructor(request_buckets) }
+    }
+}
+
+/// From a local answer to the API server's own limit of a minute.
+fn request_buckets() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+}
+
+impl RestClient {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        add(registry, "rest_client_requests", "Requests to API servers by answer", &self.requests);
+        let help = "Time until a request to an API server was answered";
+        add(registry, "rest_client_request_duration_seconds", help, &self.durations);
+    }
+
+    pub(super) fn count(&self, labels: &RequestLabels) {
+        self.requests.get_or_create(labels).inc();
+    }
+
+    pub(super) fn observe(&self, method: &Method, path: &str, took: Duration) {
+        let (verb, resource) = classify(method, path);
+        self.durations.get_or_create(&DurationLabels { verb, resource }).observe(took.as_secs_f64());
+    }
+}
+
+/// The verb as Kubernetes' authorisation names it, and the resource with its subresource and group.
+fn classify(method: &Method, path_and_query: &str) -> (&'static str, String) {
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let group = match segments.next() {
+        Some("api") => "",
+        Some("apis") => segments.next().unwrap_or(""),
+        _ => return (verb(method, false, false), String::new()),
+    };
+    let mut rest = segments.skip(1);
+    let mut resource = rest.next().unwrap_or("");
+    let mut name = rest.next();
+    let mut subresource = rest.next();
+    let below_namespace = subresource.filter(|below| !matches!(*below, "status" | "finalize"));
+    if let ("namespaces", Some(plural)) = (resource, below_namespace) {
+        resource = plural;
+        name = rest.next();
+        subresource = rest.next();
+    }
+    let watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch"));
+    let mut label = resource.to_owned();
+    if !group.is_empty() {
+        label.push('.');
+        label.push_str(group);
+    }
+    if let Some(subresource) = subresource {
+        label.push('/');
+        label.push_str(subresource);
+    }
+    (verb(method, name.is_some(), watch), label)
+}
+
+fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
+    match (method.as_str(), named) {
+        ("GET" | "HEAD", _) if watch => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_and_resources_are_read_from_the_path() {
+        let machine = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
+        let cases = [
+            (Method::GET, format!("{machine}/a"), ("get", "machines.machine.sapcloud.io")),
+            (Method::GET, format!("{machine}?limit=500"), ("list", "machines.machine.sapcloud.io")),
+            (Method::GET, format!("{machine}?watch=true"), ("watch", "machines.machine.sapcloud.io")),
+            (Method::PATCH, format!("{machine}/a/status?force=true"), ("patch", "machines.machine.sapcloud.io/status")),
+            (Method::DELETE, format!("{machine}/a"), ("delete", "machines.machine.sapcloud.io")),
+            (Method::GET, "/api/v1/nodes/n1".to_owned(), ("get", "nodes")),
+            (Method::GET, "/api/v1/namespaces/kube-system".to_owned(), ("get", "namespaces")),
+            (Method::PUT, "/api/v1/namespaces/kube-system/status".to_owned(), ("update", "namespaces/status")),
+            (Method::POST, "/api/v1/namespaces/a/pods/p/eviction".to_owned(), ("create", "pods/eviction")),
+            (Method::GET, "/version".to_owned(), ("list", "")),
+        ];
+        for (method, path, (verb, resource)) in cases {
+            assert_eq!(classify(&method, &path), (verb, resource.to_owned()), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_answer_counts_as_client_go_counts_it() {
+        let labels = RequestLabels::new(&Method::PUT, "/api/v1/nodes/n1", 0);
+        assert_eq!(labels.code, "<error>");
+        assert_eq!(labels.method, "PUT");
+    }
+}

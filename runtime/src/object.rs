@@ -1,0 +1,250 @@
+//! How objects are named: cluster, kind, key, UID, version.
+//!
+//! Every reference carries the cluster that it points into, so one process can serve several without ever
+//! taking an object of one for its namesake in another.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+/// A Kubernetes kind that can be watched, cached and written: any type of `k8s-openapi`, any `CustomResource`,
+/// or a projection that keeps only the fields that are read (`#[derive(kube::Resource)]` with `inherit`).
+pub trait Kind: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static {}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+}
+
+/// One API server, by its place in the manager's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cluster(pub u16);
+
+impl Cluster {
+    /// Where the custom resources and the leases live.
+    pub const CONTROL: Self = Self(0);
+    /// Where the nodes join. May be the same API server under another number.
+    pub const TARGET: Self = Self(1);
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::CONTROL => f.write_str("control"),
+            Self::TARGET => f.write_str("target"),
+            Self(n) => write!(f, "cluster-{n}"),
+        }
+    }
+}
+
+/// The name of an object within its kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The cluster that holds it.
+    pub cluster: Cluster,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(cluster: Cluster, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { cluster, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of an object that was read from `cluster`.
+    pub fn of<K: Kind>(cluster: Cluster, object: &K) -> Self {
+        Self::new(cluster, namespace(object), name(object))
+    }
+
+    /// The key of another object in the same cluster and namespace.
+    #[must_use]
+    pub fn sibling(&self, name: impl Into<Arc<str>>) -> Self {
+        Self { cluster: self.cluster, namespace: self.namespace.clone(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// The API resource that objects of a kind are served under.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ResourceType {
+    /// API group; empty for the core group.
+    pub group: Cow<'static, str>,
+    /// API version.
+    pub version: Cow<'static, str>,
+    /// Kind, as in `kind:`.
+    pub kind: Cow<'static, str>,
+    /// Plural, as in the URL.
+    pub plural: Cow<'static, str>,
+}
+
+impl ResourceType {
+    /// The resource of a kind.
+    pub fn of<K: Kind>() -> Self {
+        Self { group: K::group(&()), version: K::version(&()), kind: K::kind(&()), plural: K::plural(&()) }
+    }
+
+    /// `apiVersion` as it stands in objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The URL path of the collection in a namespace (empty: of the whole cluster).
+    pub fn collection(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis/" };
+        let version = &self.version;
+        let scope = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
+        format!("{root}{}/{version}/{scope}{}", self.group, self.plural)
+    }
+
+    /// The URL path of one object.
+    pub fn object(&self, key: &Key) -> String {
+        format!("{}/{}", self.collection(&key.namespace), key.name)
+    }
+}
+
+impl fmt::Display for ResourceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        Ok(())
+    }
+}
+
+/// A `resourceVersion`. Versions of one resource type may be compared (KEP-5504); of two, never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+impl Version {
+    /// Parses the wire form. A version that is no number is no version that could be waited for.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+
+    /// The version of an object that was read; 0 for one that never came from a server.
+    pub fn of<K: Kind>(object: &K) -> Self {
+        object.meta().resource_version.as_deref().and_then(Self::parse).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An object that was seen, and so may be written to. There is no other way to make one than from an object,
+/// so that no write can hit a namesake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    key: Key,
+    resource: ResourceType,
+    uid: Arc<str>,
+    seen: Version,
+    pinned: bool,
+}
+
+impl Target {
+    /// Whatever now stands under the UID of `object`.
+    pub fn of<K: Kind>(cluster: Cluster, object: &K) -> Self {
+        Self {
+            key: Key::of(cluster, object),
+            resource: ResourceType::of::<K>(),
+            uid: uid(object).into(),
+            seen: Version::of(object),
+            pinned: false,
+        }
+    }
+
+    /// Only if it is still exactly what was seen: the write is refused once anybody has changed the object.
+    #[must_use]
+    pub fn pinned(mut self) -> Self {
+        self.pinned = true;
+        self
+    }
+
+    /// Its name.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Its resource type.
+    pub fn resource(&self) -> &ResourceType {
+        &self.resource
+    }
+
+    /// The UID that it must have.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The version that it must have, where it must have one.
+    pub fn version(&self) -> Option<Version> {
+        self.pinned.then_some(self.seen)
+    }
+
+    /// The version at which it was seen.
+    pub fn seen(&self) -> Version {
+        self.seen
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.resource.kind, self.key)
+    }
+}
+
+/// The namespace of an object; empty for cluster-scoped kinds.
+pub fn namespace<K: Kind>(object: &K) -> &str {
+    object.meta().namespace.as_deref().unwrap_or_default()
+}
+
+/// The name of an object.
+pub fn name<K: Kind>(object: &K) -> &str {
+    object.meta().name.as_deref().unwrap_or_default()
+}
+
+/// The UID of an object; empty for one that never came from a server.
+pub fn uid<K: Kind>(object: &K) -> &str {
+    object.meta().uid.as_deref().unwrap_or_default()
+}
+
+/// The UID of the owner that controls an object.
+pub fn controller_uid<K: Kind>(object: &K) -> Option<&str> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+/// Whether deletion of the object has begun.
+pub fn is_deleting<K: Kind>(object: &K) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+/// A label of an object.
+pub fn label<'a, K: Kind>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.meta().labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// An annotation of an object.
+pub fn annotation<'a, K: Kind>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether an object carries a finalizer.
+pub fn has_finalizer<K: Kind>(object: &K, finalizer: &str) -> bool {
+    object.meta().finalizers.as_ref().is_some_and(|list| list.iter().any(|f| f == finalizer))
+}

@@ -1,0 +1,132 @@
+//! Closed sets of fields with one writer.
+//!
+//! What a controller owns of an object is a type of its own. It is sent by server-side apply, and read back from
+//! the live object by the same type. So nothing relies on `managedFields`: they are sometimes dropped by the API
+//! server, and after a take-over from a controller that wrote by PUT they say that somebody else owns the field.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::object::{Kind, Target};
+
+/// Which endpoint of an object a set of fields is written through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The object itself: metadata and spec.
+    Main,
+    /// Its `/status` subresource.
+    Status,
+}
+
+impl Part {
+    /// The suffix of the URL path.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "/status",
+        }
+    }
+}
+
+/// The fields of a kind that one controller writes, all of them, each time.
+///
+/// It serialises as a fragment of the object (`{"metadata":{"labels":{…}},"spec":{…}}`, or `{"status":{…}}`),
+/// without name, UID and version, which the runtime adds.
+///
+/// # Guarantees
+/// Equal to what is seen: nothing is sent. After a write the answer is read back with [`Owned::seen`], and what
+/// should be gone but came back is removed by one merge patch under the answer's version.
+///
+/// # Assumptions
+/// No two writers have a field in common, and `seen` returns every field that `Self` could write.
+pub trait Owned: Serialize + PartialEq + Clone + Send + Sync + 'static {
+    /// The kind that the fields belong to.
+    type Of: Kind;
+    /// The endpoint that they are written through.
+    const PART: Part;
+    /// The fields as they stand in a live object.
+    fn seen(live: &Self::Of) -> Self;
+    /// The fields as they stand in a live object, as far as `self` writes them. To be given where single keys of a
+    /// map are owned and others have keys in the same map, such as labels.
+    #[must_use]
+    fn seen_like(&self, live: &Self::Of) -> Self {
+        Self::seen(live)
+    }
+}
+
+/// Reads owned fields back from the body of an answer, in wire form.
+pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Value, serde_json::Error> + Send + Sync>;
+
+pub(crate) fn read_back<O: Owned>(wanted: &O) -> ReadBack {
+    let wanted = wanted.clone();
+    Arc::new(move |answer| serde_json::to_value(wanted.seen_like(&serde_json::from_slice::<O::Of>(answer)?)))
+}
+
+/// The merge patch that turns `seen` into `wanted`; `None` when they are equal.
+pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
+    match (seen, wanted) {
+        (Value::Object(seen), Value::Object(wanted)) => {
+            let mut patch = Map::new();
+            for (key, value) in wanted {
+                if let Some(change) = seen.get(key).map_or(Some(value.clone()), |old| correction(old, value)) {
+                    patch.insert(key.clone(), change);
+                }
+            }
+            for key in seen.keys().filter(|key| !wanted.contains_key(*key)) {
+                patch.insert(key.clone(), Value::Null);
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (seen, wanted) if seen == wanted => None,
+        _ => Some(wanted.clone()),
+    }
+}
+
+/// The body of an apply: the owned fragment under the identity of its target.
+///
+/// A main apply carries the UID, so that it never creates and never hits a namesake. A status apply carries the
+/// version, because a `/status` apply with a wrong UID is accepted by the API server.
+pub(crate) fn apply_body(target: &Target, part: Part, fragment: &Value) -> Value {
+    let mut body = fragment.clone();
+    let mut identity = Map::new();
+    identity.insert("name".into(), target.key().name.as_ref().into());
+    if !target.key().namespace.is_empty() {
+        identity.insert("namespace".into(), target.key().namespace.as_ref().into());
+    }
+    identity.insert("uid".into(), target.uid().into());
+    if part == Part::Status || target.version().is_some() {
+        identity.insert("resourceVersion".into(), target.seen().to_string().into());
+    }
+    if let Value::Object(body) = &mut body {
+        body.insert("apiVersion".into(), target.resource().api_version().into());
+        body.insert("kind".into(), target.resource().kind.as_ref().into());
+        match body.get_mut("metadata") {
+            Some(Value::Object(metadata)) => metadata.extend(identity),
+            _ => drop(body.insert("metadata".into(), Value::Object(identity))),
+        }
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_fragments_need_no_correction() {
+        let both = json!({"status": {"phase": "Running", "list": [1, 2]}});
+        assert_eq!(correction(&both, &both), None);
+    }
+
+    #[test]
+    fn what_should_be_gone_is_nulled_and_what_differs_is_set() {
+        let seen = json!({"status": {"errorCode": "Internal", "phase": "Pending", "kept": 1, "list": [1]}});
+        let wanted = json!({"status": {"phase": "Running", "kept": 1, "list": [2], "new": true}});
+        let patch = correction(&seen, &wanted);
+        assert_eq!(patch, Some(json!({"status": {"errorCode": null, "phase": "Running", "list": [2], "new": true}})));
+    }
+}

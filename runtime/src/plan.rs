@@ -1,0 +1,384 @@
+//! What a controller decides: steps, waits, events, and when to look again. Plain data, no I/O.
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::Value;
+
+use crate::{
+    effect::{Effect, Outcomes},
+    events::Event,
+    look::Look,
+    object::{Cluster, Key, Kind, ResourceType, Target},
+    owned::{Owned, Part, ReadBack, read_back},
+    trace::SpanRecord,
+};
+
+/// All that a plan may know besides objects.
+#[derive(Debug)]
+pub struct Moment<'a, E: Effect> {
+    /// The time of the plan. A plan never reads a clock.
+    pub now: Timestamp,
+    /// Since when this process may write: whatever an earlier leader began was begun before this.
+    pub since: Timestamp,
+    /// How many runs in a row have failed.
+    pub attempt: u32,
+    /// Why the last run failed, if it did.
+    pub failure: Option<&'a Failure>,
+    /// What is known of calls outside Kubernetes.
+    pub outcomes: &'a Outcomes<E>,
+    /// Requests that were refused for now, such as evictions that a disruption budget held back.
+    pub refusals: &'a [Refusal],
+    /// When this process last wrote the status of the object.
+    pub status_written: Option<Timestamp>,
+}
+
+impl<E: Effect> Moment<'_, E> {
+    /// The refusal that stands against the object with this UID.
+    pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
+        self.refusals.iter().find(|refusal| &*refusal.uid == uid)
+    }
+}
+
+/// Why a step is taken: one source for events, logs, and whoever asks what would be done.
+pub type Why = Cow<'static, str>;
+
+/// One change to the world.
+#[derive(Clone, Debug)]
+pub enum Step<E> {
+    /// Server-side apply of all that this controller owns of an object that exists.
+    Apply(Apply),
+    /// A new object: answered 201 when the name is free and 409 when it is taken; never touches what is there.
+    Create(Create),
+    /// A tested JSON patch, for what is shared with others.
+    Edit(Edit),
+    /// Deletion of exactly the object that was seen.
+    Delete(Target),
+    /// Deletion of exactly the object that was seen, without grace.
+    DeleteNow(Target),
+    /// Eviction of exactly the Pod that was seen.
+    Evict(Target),
+    /// A call outside Kubernetes.
+    Call(E),
+}
+
+/// See [`Step::Apply`].
+#[derive(Clone)]
+pub struct Apply {
+    pub(crate) at: Target,
+    pub(crate) part: Part,
+    pub(crate) fragment: Value,
+    pub(crate) read_back: ReadBack,
+}
+
+impl fmt::Debug for Apply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apply").field("at", &self.at).field("part", &self.part).field("fragment", &self.fragment).finish()
+    }
+}
+
+impl Apply {
+    /// What is written.
+    pub fn fragment(&self) -> &Value {
+        &self.fragment
+    }
+
+    /// Where it is written.
+    pub fn at(&self) -> &Target {
+        &self.at
+    }
+
+    /// Through which endpoint.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+}
+
+/// See [`Step::Create`].
+#[derive(Clone, Debug)]
+pub struct Create {
+    pub(crate) key: Key,
+    pub(crate) resource: ResourceType,
+    pub(crate) body: Value,
+}
+
+impl Create {
+    /// The name that is asked for.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The object.
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+}
+
+/// See [`Step::Edit`].
+#[derive(Clone, Debug)]
+pub struct Edit {
+    pub(crate) at: Target,
+    pub(crate) part: Part,
+    pub(crate) patch: Patch,
+}
+
+impl Edit {
+    /// The object.
+    pub fn at(&self) -> &Target {
+        &self.at
+    }
+
+    /// The operations.
+    pub fn patch(&self) -> &Patch {
+        &self.patch
+    }
+}
+
+impl<E> Step<E> {
+    /// Applies `owned` to `live`; `None` when that would change nothing.
+    pub fn apply<O: Owned>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+        Self::apply_to(Target::of(cluster, live), live, owned)
+    }
+
+    /// Applies `owned` to `live`, refused once anybody has changed it; `None` when that would change nothing.
+    pub fn apply_pinned<O: Owned>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+        Self::apply_to(Target::of(cluster, live).pinned(), live, owned)
+    }
+
+    fn apply_to<O: Owned>(at: Target, live: &O::Of, owned: &O) -> Option<Self> {
+        if *owned == owned.seen_like(live) {
+            return None;
+        }
+        let fragment = serde_json::to_value(owned).ok()?;
+        Some(Self::Apply(Apply { at, part: O::PART, fragment, read_back: read_back(owned) }))
+    }
+
+    /// Creates `object` in `cluster`, under the name that it carries.
+    pub fn create<K: Kind + serde::Serialize>(cluster: Cluster, object: &K) -> Option<Self> {
+        let resource = ResourceType::of::<K>();
+        let mut body = serde_json::to_value(object).ok()?;
+        body["apiVersion"] = resource.api_version().into();
+        body["kind"] = resource.kind.as_ref().into();
+        Some(Self::Create(Create { key: Key::of(cluster, object), resource, body }))
+    }
+
+    /// Changes shared fields of `live`; `None` when there is nothing to do.
+    pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
+        let at = Target::of(cluster, live);
+        (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Main, patch }))
+    }
+
+    /// Deletes exactly the object that was seen.
+    pub fn delete<K: Kind>(cluster: Cluster, live: &K) -> Self {
+        Self::Delete(Target::of(cluster, live))
+    }
+}
+
+/// A step and its reason.
+#[derive(Clone, Debug)]
+pub struct Planned<E> {
+    /// The reason.
+    pub why: Why,
+    /// The step.
+    pub step: Step<E>,
+}
+
+/// Something that has to happen elsewhere before the plan goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// A word for conditions and metrics.
+    pub reason: &'static str,
+    /// What is waited for, and what would end it.
+    pub message: String,
+}
+
+/// What a controller decided for one object.
+///
+/// Stages run in order; the steps of a stage run side by side, with a slow start. A failure ends the plan after
+/// its stage and is part of the next [`Moment`].
+#[derive(Clone, Debug)]
+pub struct Plan<E> {
+    /// Steps, stage by stage.
+    pub stages: Vec<Vec<Planned<E>>>,
+    /// What is waited for.
+    pub waits: Vec<Wait>,
+    /// What is told to people once the steps have succeeded.
+    pub events: Vec<Event>,
+    /// What is told to the trace once the steps have succeeded.
+    pub spans: Vec<SpanRecord>,
+    /// When to look again even though nothing changes.
+    pub wake: Option<Timestamp>,
+    /// What else this object has to see, for as long as its plans say so.
+    pub looks: Vec<Look>,
+    /// The W3C trace context that the plan's requests belong to.
+    pub traceparent: Option<String>,
+}
+
+impl<E> Default for Plan<E> {
+    fn default() -> Self {
+        Self { stages: vec![], waits: vec![], events: vec![], spans: vec![], wake: None, looks: vec![], traceparent: None }
+    }
+}
+
+impl<E> Plan<E> {
+    /// A plan to do nothing.
+    pub fn idle() -> Self {
+        Self::default()
+    }
+
+    /// Whether it changes nothing. It may still wait.
+    pub fn is_idle(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// Adds a stage; an empty one is left out.
+    pub fn stage(&mut self, steps: impl IntoIterator<Item = Planned<E>>) -> &mut Self {
+        let steps: Vec<_> = steps.into_iter().collect();
+        if !steps.is_empty() {
+            self.stages.push(steps);
+        }
+        self
+    }
+
+    /// Adds a stage of one step, if there is one.
+    pub fn then(&mut self, why: impl Into<Why>, step: impl Into<Option<Step<E>>>) -> &mut Self {
+        let why = why.into();
+        self.stage(step.into().map(|step| Planned { why, step }))
+    }
+
+    /// Adds a step to the last stage, or begins one.
+    pub fn beside(&mut self, why: impl Into<Why>, step: impl Into<Option<Step<E>>>) -> &mut Self {
+        if let Some(step) = step.into() {
+            let planned = Planned { why: why.into(), step };
+            match self.stages.last_mut() {
+                Some(stage) => stage.push(planned),
+                None => self.stages.push(vec![planned]),
+            }
+        }
+        self
+    }
+
+    /// Waits for something that will show in a watch.
+    pub fn wait(&mut self, reason: &'static str, message: impl Into<String>) -> &mut Self {
+        self.waits.push(Wait { reason, message: message.into() });
+        self
+    }
+
+    /// Looks again at `at` at the latest.
+    pub fn wake_at(&mut self, at: Timestamp) -> &mut Self {
+        self.wake = Some(self.wake.map_or(at, |earlier| earlier.min(at)));
+        self
+    }
+
+    /// Tells people.
+    pub fn event(&mut self, event: Event) -> &mut Self {
+        self.events.push(event);
+        self
+    }
+
+    /// Tells the trace.
+    pub fn span(&mut self, span: SpanRecord) -> &mut Self {
+        self.spans.push(span);
+        self
+    }
+
+    /// Asks to see more.
+    pub fn look(&mut self, look: Look) -> &mut Self {
+        self.looks.push(look);
+        self
+    }
+
+    /// All steps in order.
+    pub fn steps(&self) -> impl Iterator<Item = &Planned<E>> {
+        self.stages.iter().flatten()
+    }
+}
+
+/// How an answer of the API server is to be taken. Each class has one treatment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// Somebody else was faster (409, a failed test or precondition): look again.
+    Conflict,
+    /// The name is taken (409 on a create): look who holds it.
+    Taken,
+    /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
+    Invalid,
+    /// Not allowed (401, 403).
+    Forbidden,
+    /// Not now (429), after the time that the server named.
+    Busy,
+    /// The server could not be reached: nothing was sent.
+    Unreachable,
+    /// It may or may not have happened (5xx, time-out, broken connection).
+    Unknown,
+    /// The term of leadership ended: nothing was sent.
+    Expired,
+}
+
+impl FailureClass {
+    /// A word for metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Taken => "taken",
+            Self::Invalid => "invalid",
+            Self::Forbidden => "forbidden",
+            Self::Busy => "busy",
+            Self::Unreachable => "unreachable",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Which step, in words: verb and object.
+    pub step: String,
+    /// How to take it.
+    pub class: FailureClass,
+    /// The server's message.
+    pub message: String,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed to {}: {} ({})", self.step, self.message, self.class.as_str())
+    }
+}
+
+/// A request that was refused for now and will be made again: not a failure of the plan.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The object that it was for.
+    pub uid: Arc<str>,
+    /// When it was refused last.
+    pub at: Timestamp,
+    /// How often in a row.
+    pub times: u32,
+    /// The server's message.
+    pub message: String,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+/// A reference to `object` for events.
+pub fn reference<K: Kind>(object: &K) -> ObjectReference {
+    let resource = ResourceType::of::<K>();
+    ObjectReference {
+        api_version: Some(resource.api_version()),
+        kind: Some(resource.kind.into_owned()),
+        namespace: object.meta().namespace.clone(),
+        name: object.meta().name.clone(),
+        uid: object.meta().uid.clone(),
+        resource_version: object.meta().resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}

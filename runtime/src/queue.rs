@@ -1,0 +1,377 @@
+//! The work queue: which object is looked at next.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    metrics::{Metrics, Unfinished},
+    object::Key,
+};
+
+/// How urgent a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Something changed just now.
+    Live,
+    /// It was there when the watch began.
+    Initial,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing more to do until something changes, or until `wake`; and in no case before a pause.
+    Done {
+        /// When to look again even though nothing changes.
+        wake: Option<Instant>,
+        /// How long to leave the key alone even though something changes.
+        pause: Duration,
+    },
+    /// It failed: again after the back-off, and not before the given pause.
+    Failed(Option<Duration>),
+    /// It waits for a cache; whoever fills the cache adds the key again.
+    Parked,
+}
+
+/// First pause after a failure.
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
+/// Longest pause after failures.
+const BACKOFF_MOST: Duration = Duration::from_mins(2);
+
+/// Keys to look at, once each.
+///
+/// # Guarantees
+/// * One run at a time per key; a change during a run leads to another run after it.
+/// * Failures back off exponentially with jitter, per key; success and [`Queue::reset`] end the back-off.
+/// * The earliest of several wishes to be woken wins; a ready key is handed out at once, with no timer in between.
+/// * Live changes go before the first list; every eighth key is taken from the first list even so.
+///
+/// # Assumptions
+/// Whoever takes a key with [`Queue::next`] hands it back with [`Queue::done`].
+#[derive(Debug)]
+pub struct Queue {
+    name: &'static str,
+    state: Mutex<State>,
+    ready: Notify,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Key, Entry>,
+    live: VecDeque<Key>,
+    initial: VecDeque<Key>,
+    timers: BinaryHeap<Reverse<(Instant, Key)>>,
+    taken: u64,
+    jitter: Option<fastrand::Rng>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    queued: Option<Instant>,
+    running: Option<Instant>,
+    dirty: bool,
+    wake: Option<Instant>,
+    not_before: Option<Instant>,
+    failures: u32,
+}
+
+impl Queue {
+    /// An empty queue. `seed` decides the jitter.
+    pub fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
+        let state = State { jitter: Some(fastrand::Rng::with_seed(seed)), ..State::default() };
+        Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
+    }
+
+    /// Looks at a key as soon as its back-off allows.
+    pub fn add(&self, key: Key, class: Class) {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let entry = state.entries.entry(key.clone()).or_default();
+        if entry.running.is_some() {
+            entry.dirty = true;
+            return;
+        }
+        if let Some(at) = entry.not_before.filter(|at| *at > now) {
+            state.wake_at(key, at);
+            drop(state);
+            self.ready.notify_one();
+            return;
+        }
+        if state.enqueue(key, class, now) {
+            self.metrics.queue_added(self.name, state.depth());
+            drop(state);
+            self.ready.notify_one();
+        }
+    }
+
+    /// Forgets the failures of a key: what it failed on has been changed by its user.
+    pub fn reset(&self, key: &Key) {
+        if let Some(entry) = self.state.lock().entries.get_mut(key) {
+            entry.failures = 0;
+            entry.not_before = None;
+        }
+    }
+
+    /// How many runs of a key in a row have failed.
+    pub fn failures(&self, key: &Key) -> u32 {
+        self.state.lock().entries.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    /// The next key, once there is one.
+    pub async fn next(&self) -> Key {
+        loop {
+            let timer = {
+                let mut state = self.state.lock();
+                state.ring(Instant::now());
+                if let Some((key, waited)) = state.take() {
+                    self.metrics.queue_taken(self.name, state.depth(), waited);
+                    return key;
+                }
+                state.timers.peek().map(|Reverse((at, _))| *at)
+            };
+            match timer {
+                None => self.ready.notified().await,
+                Some(at) => {
+                    tokio::select! {
+                        biased;
+                        () = self.ready.notified() => {}
+                        () = sleep_until(at) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands a key back.
+    pub fn done(&self, key: &Key, verdict: Verdict) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let jitter = state.jitter.as_mut().map_or(1.0, |rng| 0.8 + 0.4 * rng.f64());
+        let Some(entry) = state.entries.get_mut(key) else { return };
+        let ran = entry.running.take().map_or(Duration::ZERO, |since| now - since);
+        let again = std::mem::take(&mut entry.dirty);
+        let wake = match verdict {
+            Verdict::Done { wake, pause } => {
+                entry.failures = 0;
+                entry.not_before = (!pause.is_zero()).then(|| now + pause);
+                wake
+            }
+            Verdict::Failed(pause) => {
+                let pause = backoff(entry.failures).mul_f64(jitter).max(pause.unwrap_or_default());
+                entry.failures = entry.failures.saturating_add(1);
+                entry.not_before = Some(now + pause);
+                Some(now + pause)
+            }
+            Verdict::Parked => None,
+        };
+        let soonest = if again { Some(entry.not_before.unwrap_or(now)) } else { wake };
+        if let Some(at) = soonest.filter(|at| *at > now) {
+            state.wake_at(key.clone(), at);
+        } else if soonest.is_some() {
+            state.enqueue(key.clone(), Class::Live, now);
+        } else if state.entries.get(key).is_some_and(Entry::is_idle) {
+            state.entries.remove(key);
+        }
+        let depth = state.depth();
+        drop(state);
+        self.metrics.queue_done(self.name, depth, ran, matches!(verdict, Verdict::Failed(_)));
+        self.ready.notify_one();
+    }
+
+    /// How long the runs under way have lasted.
+    pub fn unfinished(&self) -> Unfinished {
+        let now = Instant::now();
+        let state = self.state.lock();
+        let ages = state.entries.values().filter_map(|entry| entry.running).map(|since| now - since);
+        Unfinished { total: ages.clone().sum(), longest: ages.max().unwrap_or_default() }
+    }
+}
+
+/// The pause after `failures` failures before this one.
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MOST)
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.queued.is_none() && self.running.is_none() && self.wake.is_none() && self.failures == 0
+    }
+}
+
+impl State {
+    fn depth(&self) -> usize {
+        self.live.len() + self.initial.len()
+    }
+
+    fn enqueue(&mut self, key: Key, class: Class, now: Instant) -> bool {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.queued.is_some() || entry.running.is_some() {
+            return false;
+        }
+        entry.queued = Some(now);
+        entry.wake = None;
+        match class {
+            Class::Live => self.live.push_back(key),
+            Class::Initial => self.initial.push_back(key),
+        }
+        true
+    }
+
+    fn wake_at(&mut self, key: Key, at: Instant) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.queued.is_none() && entry.wake.is_none_or(|earlier| at < earlier) {
+            entry.wake = Some(at);
+            self.timers.push(Reverse((at, key)));
+        }
+    }
+
+    /// Moves the keys whose time has come to the ready list. A timer that was overtaken no longer matches its entry.
+    fn ring(&mut self, now: Instant) {
+        while self.timers.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+            let Some(Reverse((at, key))) = self.timers.pop() else { return };
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            if entry.wake != Some(at) {
+                continue;
+            }
+            entry.wake = None;
+            if entry.running.is_some() {
+                entry.dirty = true;
+            } else {
+                self.enqueue(key, Class::Live, now);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<(Key, Duration)> {
+        self.taken += 1;
+        let key = if self.taken.is_multiple_of(8) {
+            self.initial.pop_front().or_else(|| self.live.pop_front())
+        } else {
+            self.live.pop_front().or_else(|| self.initial.pop_front())
+        }?;
+        let now = Instant::now();
+        let entry = self.entries.entry(key.clone()).or_default();
+        let waited = entry.queued.take().map_or(Duration::ZERO, |since| now - since);
+        entry.running = Some(now);
+        Some((key, waited))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Cluster;
+
+    const DONE: Verdict = Verdict::Done { wake: None, pause: Duration::ZERO };
+
+    fn key(name: &str) -> Key {
+        Key::new(Cluster::CONTROL, "default", name)
+    }
+
+    fn queue() -> Queue {
+        Queue::new("test", 1, Arc::new(Metrics::new()))
+    }
+
+    async fn is_empty(queue: &Queue) -> bool {
+        tokio::time::timeout(Duration::from_millis(1), queue.next()).await.is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_handed_out_once_however_often_it_is_added() {
+        let queue = queue();
+        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Class::Live);
+        assert_eq!(queue.next().await, key("a"));
+        assert!(is_empty(&queue).await);
+        queue.add(key("a"), Class::Live);
+        assert!(is_empty(&queue).await, "one run at a time");
+        queue.done(&key("a"), DONE);
+        assert_eq!(queue.next().await, key("a"), "the change during the run is kept");
+        queue.done(&key("a"), DONE);
+        assert!(is_empty(&queue).await);
+        assert!(queue.state.lock().entries.is_empty(), "an idle key costs nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_changes_do_not_cut_them_short() {
+        let queue = queue();
+        let mut pauses = vec![];
+        queue.add(key("a"), Class::Live);
+        for _ in 0..4 {
+            let begun = Instant::now();
+            queue.next().await;
+            pauses.push(begun.elapsed());
+            queue.done(&key("a"), Verdict::Failed(None));
+            queue.add(key("a"), Class::Live);
+        }
+        assert!(pauses[1] < pauses[2] && pauses[2] < pauses[3], "{pauses:?}");
+        queue.reset(&key("a"));
+        queue.add(key("a"), Class::Live);
+        let begun = Instant::now();
+        queue.next().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "a new generation starts afresh");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_wake_wins() {
+        let queue = queue();
+        let now = Instant::now();
+        queue.add(key("a"), Class::Live);
+        queue.next().await;
+        queue.done(&key("a"), Verdict::Done { wake: Some(now + Duration::from_mins(1)), pause: Duration::ZERO });
+        queue.state.lock().wake_at(key("a"), now + Duration::from_secs(5));
+        assert_eq!(queue.next().await, key("a"));
+        assert_eq!(Instant::now() - now, Duration::from_secs(5));
+        queue.done(&key("a"), DONE);
+        assert!(tokio::time::timeout(Duration::from_mins(2), queue.next()).await.is_err(), "the later one was dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn live_changes_go_first_but_the_first_list_does_not_starve() {
+        let queue = queue();
+        queue.add(key("old"), Class::Initial);
+        for n in 0..20 {
+            queue.add(key(&format!("live-{n}")), Class::Live);
+        }
+        let mut order = vec![];
+        for _ in 0..21 {
+            order.push(queue.next().await);
+        }
+        let place = order.iter().position(|name| *name == key("old")).unwrap();
+        assert_eq!(place, 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_key_is_left_alone_and_then_sees_the_change() {
+        let queue = queue();
+        queue.add(key("a"), Class::Live);
+        queue.next().await;
+        queue.add(key("a"), Class::Live);
+        let begun = Instant::now();
+        queue.done(&key("a"), Verdict::Done { wake: None, pause: Duration::from_millis(100) });
+        queue.next().await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_key_waits_for_whoever_adds_it() {
+        let queue = queue();
+        queue.add(key("a"), Class::Live);
+        queue.next().await;
+        queue.done(&key("a"), Verdict::Parked);
+        assert!(is_empty(&queue).await);
+        queue.add(key("a"), Class::Live);
+        assert_eq!(queue.next().await, key("a"));
+    }
+}

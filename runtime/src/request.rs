@@ -1,0 +1,257 @@
+//! The one way to an API server: every request of a controller passes here, reads and writes alike.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use kube::{client::Body, core::Status};
+use tokio::sync::Semaphore;
+
+use crate::{metrics::Metrics, plan::FailureClass, term::Term};
+
+/// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
+const MAX_ANSWER: usize = 256 << 20;
+
+/// How a controller's requests are sent.
+///
+/// # Guarantees
+/// * A mutating request is begun only while the term lasts, and given up when it ends.
+/// * No request lasts longer than the time-out; none is sent twice.
+/// * At most so many requests are under way at once as the connection was given permits.
+/// * Every request names its sender in `User-Agent`.
+#[derive(Clone)]
+pub struct Connection {
+    client: kube::Client,
+    agent: HeaderValue,
+    term: Term,
+    permits: Arc<Semaphore>,
+    timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// HTTP method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// `Content-Type` of the body.
+    pub content: &'static str,
+    /// Body.
+    pub body: Vec<u8>,
+    /// W3C trace context that the request belongs to.
+    pub traceparent: Option<String>,
+}
+
+impl Call {
+    /// A read.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), content: "application/json", body: vec![], traceparent: None }
+    }
+
+    /// A write with a JSON body.
+    pub fn with(method: Method, path: impl Into<String>, content: &'static str, body: &serde_json::Value) -> Self {
+        Self { method, path: path.into(), content, body: body.to_string().into_bytes(), traceparent: None }
+    }
+}
+
+/// A good answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// 2xx.
+    pub status: StatusCode,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Why there is no good answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RequestError {
+    /// How to take it.
+    pub class: FailureClass,
+    /// HTTP status, where there was one.
+    pub status: Option<StatusCode>,
+    /// The server's machine-readable reason, where it gave one.
+    pub reason: String,
+    /// What people are told.
+    pub message: String,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl RequestError {
+    fn local(class: FailureClass, message: impl Into<String>) -> Self {
+        Self { class, status: None, reason: String::new(), message: message.into(), retry_after: None }
+    }
+
+    /// Whether the server says that there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        self.status == Some(StatusCode::NOT_FOUND)
+    }
+
+    /// Whether the version that was asked for is too old or too new for the server's cache.
+    pub fn is_version_unavailable(&self) -> bool {
+        self.status == Some(StatusCode::GONE) || self.message.contains("Too large resource version")
+    }
+}
+
+impl Connection {
+    /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
+    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, permits: Arc<Semaphore>, metrics: Arc<Metrics>) -> Self {
+        Self { client, agent, term, permits, timeout: Duration::from_secs(35), metrics }
+    }
+
+    /// The same connection for another sender.
+    #[must_use]
+    pub fn as_agent(&self, agent: HeaderValue) -> Self {
+        Self { agent, ..self.clone() }
+    }
+
+    /// The same connection for the writes of a term.
+    #[must_use]
+    pub fn within(&self, term: Term) -> Self {
+        Self { term, ..self.clone() }
+    }
+
+    /// The term in which it may write.
+    pub fn term(&self) -> &Term {
+        &self.term
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn send(&self, call: Call) -> Result<Answer, RequestError> {
+        let (method, path) = (call.method.clone(), call.path.clone());
+        let begun = tokio::time::Instant::now();
+        let result = self.send_unmetered(call).await;
+        let code = match &result {
+            Ok(answer) => answer.status.as_u16(),
+            Err(error) => error.status.map_or(0, |status| status.as_u16()),
+        };
+        self.metrics.requested(&method, &path, code);
+        self.metrics.request_took(&method, &path, begun.elapsed());
+        result
+    }
+
+    async fn send_unmetered(&self, call: Call) -> Result<Answer, RequestError> {
+        let mutating = call.method != Method::GET;
+        let permit = self.permits.acquire().await;
+        let _permit = permit.map_err(|_| RequestError::local(FailureClass::Expired, "the manager is stopping"))?;
+        // Checked after the wait for a permit: the term may have ended meanwhile.
+        let limit = if mutating { self.timeout.min(self.term.remaining()) } else { self.timeout };
+        if mutating && limit.is_zero() {
+            return Err(RequestError::local(FailureClass::Expired, "this process is no longer the leader"));
+        }
+        let request = self.request(call)?;
+        match tokio::time::timeout(limit, self.exchange(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(RequestError::local(FailureClass::Unknown, format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// Begins a watch: the answer's body is read by the caller, line by line.
+    pub(crate) async fn open(&self, call: Call) -> Result<http::Response<Body>, RequestError> {
+        let request = self.request(call)?;
+        let sent = tokio::time::timeout(self.timeout, self.client.send(request)).await;
+        let response = match sent {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(classify_transport(&error)),
+            Err(_) => return Err(RequestError::local(FailureClass::Unknown, "the watch was not answered")),
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(read_refusal(response).await)
+    }
+
+    fn request(&self, call: Call) -> Result<Request<Body>, RequestError> {
+        let mut request = Request::builder()
+            .method(call.method)
+            .uri(call.path)
+            .header(header::USER_AGENT, &self.agent)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, call.content);
+        if let Some(context) = call.traceparent {
+            request = request.header("traceparent", context);
+        }
+        let invalid = |error: http::Error| RequestError::local(FailureClass::Invalid, error.to_string());
+        request.body(Body::from(call.body)).map_err(invalid)
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<Answer, RequestError> {
+        let response = self.client.send(request).await.map_err(|error| classify_transport(&error))?;
+        if !response.status().is_success() {
+            return Err(read_refusal(response).await);
+        }
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
+        Ok(Answer { status, body: body.to_bytes() })
+    }
+}
+
+/// A connection that was never made sent nothing; anything later may have been applied.
+fn classify_transport(error: &kube::Error) -> RequestError {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut text = error.to_string();
+    while let Some(cause) = source {
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+            text = io.to_string();
+            if io.kind() == std::io::ErrorKind::ConnectionRefused {
+                return RequestError::local(FailureClass::Unreachable, format!("the API server cannot be reached: {io}"));
+            }
+        }
+        source = cause.source();
+    }
+    RequestError::local(FailureClass::Unknown, format!("the connection to the API server broke: {text}"))
+}
+
+async fn read_refusal(response: http::Response<Body>) -> RequestError {
+    let code = response.status();
+    let seconds = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let body = Limited::new(response.into_body(), 1 << 20).collect().await;
+    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+    let message = if status.message.is_empty() { format!("the API server answered {code}") } else { status.message };
+    RequestError {
+        class: classify_status(code),
+        status: Some(code),
+        reason: status.reason,
+        message,
+        retry_after: seconds.map(Duration::from_secs),
+    }
+}
+
+/// The one place that decides what an answer class means.
+fn classify_status(code: StatusCode) -> FailureClass {
+    match code.as_u16() {
+        409 => FailureClass::Conflict,
+        401 | 403 => FailureClass::Forbidden,
+        429 => FailureClass::Busy,
+        500.. => FailureClass::Unknown,
+        _ => FailureClass::Invalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_class_has_one_meaning() {
+        let of = |code| classify_status(StatusCode::from_u16(code).unwrap());
+        assert_eq!(of(409), FailureClass::Conflict);
+        assert_eq!(of(422), FailureClass::Invalid);
+        assert_eq!(of(429), FailureClass::Busy);
+        assert_eq!(of(504), FailureClass::Unknown);
+        assert_eq!(of(403), FailureClass::Forbidden);
+    }
+}

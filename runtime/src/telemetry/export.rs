@@ -1,0 +1,83 @@
+//! Wrappers around the SDK's parts: a processor for two users, and an exporter that complains little.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How often it is told that the collector takes nothing.
+const COMPLAIN_EVERY: Duration = Duration::from_mins(1);
+
+/// A processor that the provider and [`crate::trace::Spans`] both hand spans to.
+#[derive(Debug)]
+pub(super) struct Shared<P>(pub(super) Arc<P>);
+
+impl<P: SpanProcessor> SpanProcessor for Shared<P> {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.0.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        self.0.on_end(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+}
+
+/// An exporter whose failures are counted and told once a minute: the SDK would tell each.
+#[derive(Debug)]
+pub(super) struct Bounded<E> {
+    exporter: E,
+    lost: AtomicU64,
+    told: Mutex<Option<Instant>>,
+}
+
+impl<E> Bounded<E> {
+    pub(super) fn new(exporter: E) -> Self {
+        Self { exporter, lost: AtomicU64::new(0), told: Mutex::new(None) }
+    }
+
+    fn complain(&self, count: usize, error: &dyn std::fmt::Display) {
+        self.lost.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let mut told = self.told.lock();
+        if told.is_none_or(|told| told.elapsed() >= COMPLAIN_EVERY) {
+            *told = Some(Instant::now());
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            tracing::warn!(lost, %error, "failed to export spans, is the collector reachable?");
+        }
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for Bounded<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        if let Err(error) = self.exporter.export(batch).await {
+            self.complain(count, &error);
+        }
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}

@@ -1,0 +1,315 @@
+//! Logs and traces of a process.
+//!
+//! Logs go to standard error, as text or JSON; their levels can be changed while the process runs ([`Levels`]).
+//! Traces go to an OpenTelemetry collector, if one is named, by OTLP over gRPC.
+//!
+//! # Guarantees
+//!
+//! - A collector that is away, slow or full holds up nothing: spans wait in a queue of bounded length, and what
+//!   does not fit is dropped. It is logged once a minute.
+//! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within two seconds.
+//! - Levels of the log decide nothing about traces, and the other way round.
+//!
+//! # Caveats
+//!
+//! - The subscriber of `tracing` is one for a process. Several managers in one process share it;
+//!   [`Telemetry::build`] gives it out uninstalled, for tests.
+
+mod export;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanProcessor,
+};
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+
+use self::export::{Bounded, Shared};
+use crate::trace::Spans;
+
+/// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long one export may take, its repeats included.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many spans may wait to be exported.
+const QUEUE_LENGTH: usize = 4_096;
+/// How many spans are exported at once.
+const BATCH_LENGTH: usize = 512;
+/// The instrumentation scope of spans that are made here.
+const SCOPE: &str = "nodewright";
+
+/// Libraries that say much at levels at which others say what matters. What the user says comes after, and wins.
+const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=warn";
+/// Libraries whose spans would be about the export of spans.
+const UNTRACED: [&str; 8] = ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client"];
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: one JSON object on each line.
+    Json,
+}
+
+/// What is logged and where traces go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TelemetryConfig {
+    /// The name of the service in traces.
+    pub service: String,
+    /// Its version in traces.
+    pub version: String,
+    /// More about the process in traces, such as its host and namespace.
+    pub attributes: Vec<(&'static str, String)>,
+    /// What a line of the log looks like.
+    pub format: LogFormat,
+    /// What is logged: a level, or levels by module as in `info,nodewright_runtime=debug`.
+    pub levels: String,
+    /// The collector, such as `http://collector:4317`. Without one nothing is traced.
+    pub endpoint: Option<String>,
+    /// Which part of the traces that begin here is kept: 0 to 1. A trace that began elsewhere is kept as its
+    /// beginner decided.
+    pub ratio: f64,
+    /// How often waiting spans are exported.
+    pub interval: Duration,
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self {
+            service: SCOPE.to_owned(),
+            version: String::new(),
+            attributes: vec![],
+            format: LogFormat::Text,
+            levels: "info".to_owned(),
+            endpoint: None,
+            ratio: 1.0,
+            interval: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why telemetry cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// Not a level, nor levels by module.
+    #[error("failed to read log levels {0:?}: {1}; say for example info or info,nodewright_runtime=debug")]
+    Levels(String, String),
+    /// The ratio is no part of a whole.
+    #[error("failed to set up tracing: the ratio {0} must be between 0 and 1")]
+    Ratio(f64),
+    /// The collector's address cannot be used.
+    #[error("failed to set up tracing to {endpoint}: {source}; say for example http://collector:4317")]
+    Endpoint {
+        /// The address.
+        endpoint: String,
+        /// What is wrong with it.
+        source: Box<ExporterBuildError>,
+    },
+    /// The collector's address asks for TLS.
+    #[error("failed to set up tracing to {0}: TLS is not supported, use a collector beside this process over http://")]
+    Tls(String),
+    /// Somebody has set a subscriber in this process before.
+    #[error("failed to set up logging: it is set up already")]
+    AlreadySet,
+}
+
+/// Changes what is logged, while the process runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Levels {
+    set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>,
+    current: Arc<parking_lot::Mutex<String>>,
+}
+
+impl Levels {
+    /// Logs at these levels from now on; see [`TelemetryConfig::levels`].
+    pub fn set(&self, levels: &str) -> Result<(), TelemetryError> {
+        let filter = parse_levels(levels)?;
+        let mut current = self.current.lock();
+        if (self.set)(filter) {
+            levels.clone_into(&mut current);
+        }
+        Ok(())
+    }
+
+    /// The levels as they were set last.
+    pub fn current(&self) -> String {
+        self.current.lock().clone()
+    }
+}
+
+impl std::fmt::Debug for Levels {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Levels").field(&self.current()).finish()
+    }
+}
+
+/// The logs and traces of this process.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    levels: Levels,
+    spans: Spans,
+    provider: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Sets up the telemetry of this process. With an endpoint, it needs a tokio runtime.
+    pub fn start(config: &TelemetryConfig) -> Result<Self, TelemetryError> {
+        let (telemetry, subscriber) = Self::build(config, std::io::stderr)?;
+        tracing::dispatcher::set_global_default(subscriber).map_err(|_| TelemetryError::AlreadySet)?;
+        Ok(telemetry)
+    }
+
+    /// The same with another place for the log, and without installing the subscriber.
+    pub fn build<W>(config: &TelemetryConfig, writer: W) -> Result<(Self, Dispatch), TelemetryError>
+    where
+        W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+    {
+        let (filter, handle) = reload::Layer::new(parse_levels(&config.levels)?);
+        let traces = config.endpoint.as_deref().map(|endpoint| Traces::new(config, endpoint)).transpose()?;
+        let layer = traces.as_ref().map(|traces| trace_layer(traces.provider.tracer(SCOPE)));
+        // The logs come last: their layer writes, the other only collects.
+        let subscriber = Registry::default().with(layer).with(log_layer(config.format, writer).with_filter(filter));
+        let levels = Levels {
+            set: Arc::new(move |filter| handle.reload(filter).is_ok()),
+            current: Arc::new(parking_lot::Mutex::new(config.levels.clone())),
+        };
+        let spans = traces.as_ref().map(|traces| Spans::new(traces.processor.clone(), SCOPE, config.ratio));
+        let telemetry =
+            Self { levels, spans: spans.unwrap_or_default(), provider: traces.map(|traces| traces.provider) };
+        Ok((telemetry, Dispatch::new(subscriber)))
+    }
+
+    /// Changes what is logged.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
+    /// Where spans of long lives are recorded.
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// Exports all spans that have ended, within two seconds.
+    pub async fn flush(&self) {
+        let Some(provider) = self.provider.clone() else { return };
+        in_time("flush traces", move || provider.force_flush()).await;
+    }
+
+    /// Exports all spans that have ended, within two seconds, and no more after that.
+    pub async fn shutdown(&self) {
+        let Some(provider) = self.provider.clone() else { return };
+        in_time("shut down tracing", move || provider.shutdown_with_timeout(STOP_TIMEOUT)).await;
+    }
+}
+
+/// Runs what blocks on a thread of its own, which nobody waits for when it takes too long: not even the runtime,
+/// as it would for `spawn_blocking`.
+async fn in_time(what: &'static str, work: impl FnOnce() -> opentelemetry_sdk::error::OTelSdkResult + Send + 'static) {
+    let (done, finished) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
+        // Nobody listens once the time is over.
+        let _ = done.send(work());
+    });
+    if let Err(error) = thread {
+        tracing::warn!(%error, "failed to {what}");
+        return;
+    }
+    match tokio::time::timeout(STOP_TIMEOUT, finished).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "failed to {what}"),
+        Ok(Err(_)) | Err(_) => tracing::warn!("failed to {what} in time, some spans are lost"),
+    }
+}
+
+fn parse_levels(levels: &str) -> Result<EnvFilter, TelemetryError> {
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
+    let wrong = |error: &dyn std::fmt::Display| TelemetryError::Levels(levels.to_owned(), error.to_string());
+    // Alone first, so that the error is about what the user said.
+    EnvFilter::builder().parse(levels).map_err(|error| wrong(&error))?;
+    filter.parse(format!("{QUIET},{levels}")).map_err(|error| wrong(&error))
+}
+
+fn log_layer<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Text => Box::new(layer.with_ansi(std::io::stderr().is_terminal())),
+        LogFormat::Json => Box::new(layer.json().flatten_event(true).with_current_span(false)),
+    }
+}
+
+fn trace_layer<S>(tracer: SdkTracer) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let untraced = UNTRACED.map(|target| (target, LevelFilter::OFF));
+    let filter = Targets::new().with_default(LevelFilter::INFO).with_targets(untraced);
+    // Threads and places in the source say nothing about a machine.
+    tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false).with_filter(filter)
+}
+
+/// The way of spans to the collector: one queue for both kinds of spans.
+struct Traces {
+    provider: SdkTracerProvider,
+    processor: Arc<dyn SpanProcessor>,
+}
+
+impl Traces {
+    fn new(config: &TelemetryConfig, endpoint: &str) -> Result<Self, TelemetryError> {
+        if !(0.0..=1.0).contains(&config.ratio) {
+            return Err(TelemetryError::Ratio(config.ratio));
+        }
+        if endpoint.starts_with("https:") {
+            return Err(TelemetryError::Tls(endpoint.to_owned()));
+        }
+        let exporter =
+            SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT).build();
+        let exporter = exporter
+            .map_err(|source| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), source: Box::new(source) })?;
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE_LENGTH)
+            .with_max_export_batch_size(BATCH_LENGTH)
+            .with_scheduled_delay(config.interval)
+            .build();
+        let resource = resource(config);
+        let mut processor = BatchSpanProcessor::builder(Bounded::new(exporter)).with_batch_config(batches).build();
+        // While it is not yet shared; the provider has no way to do it later.
+        processor.set_resource(&resource);
+        let processor = Arc::new(processor);
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(Shared(processor.clone()))
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.ratio))))
+            .with_resource(resource)
+            .build();
+        Ok(Self { provider, processor })
+    }
+}
+
+fn resource(config: &TelemetryConfig) -> Resource {
+    let attributes = config.attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone()));
+    Resource::builder()
+        .with_service_name(config.service.clone())
+        .with_attribute(KeyValue::new("service.version", config.version.clone()))
+        .with_attributes(attributes)
+        .build()
+}
+
+#[cfg(test)]
+mod tests;

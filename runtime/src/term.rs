@@ -1,0 +1,329 @@
+//! The right to write, and until when.
+//!
+//! A [`Term`] is handed to everything that sends a mutating request. Who holds none, or one that is over, sends
+//! nothing. It is given by leader election ([`crate::lease`]); a process without election holds
+//! [`Term::unlimited`].
+//!
+//! # Guarantees
+//!
+//! - Once a term is over it stays over: no extension, however late its answer arrives, brings it back.
+//! - [`Term::remaining`] reads the clock at each call. It counts time during which the process was stopped
+//!   (`SIGSTOP`, a frozen container) or the machine was suspended, as [`BootClock`] does.
+//! - All clones of a term, and all terms made of it by [`Term::all`], see its end.
+//!
+//! # Assumptions
+//!
+//! - The [`Clock`] never goes back.
+//!
+//! # Caveats
+//!
+//! - [`Term::ended`] is built on timers that stand still while the machine is suspended, so it looks again at
+//!   least once a second: after a suspension it resolves up to a second late. [`Term::remaining`] is never late.
+//! - A request that was sent in time may be committed late. A term narrows that window and cannot close it; what
+//!   must not happen twice needs names, UIDs and resource versions as well.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{self, FutureExt};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+/// The longest that [`Term::ended`] trusts a timer before it asks the clock again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What time it is, in both senses that a controller needs.
+pub trait Clock: Send + Sync + 'static {
+    /// The time since some fixed moment in the past. Never goes back, whatever happens to the wall clock.
+    fn elapsed(&self) -> Duration;
+
+    /// The time of day, for what is written into objects. It may jump.
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// Linux' `CLOCK_BOOTTIME`: goes on while the machine is suspended and while the process is stopped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn elapsed(&self) -> Duration {
+        let time = rustix::time::clock_gettime(BOOT_CLOCK);
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+
+/// Elsewhere the monotonic clock has to do: developers' machines only. On macOS it counts suspension too.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+/// The clock of tokio's timers: under `tokio::time::pause` it is the simulated time.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+    wall: Timestamp,
+}
+
+impl TokioClock {
+    /// Starts a clock whose time of day is `wall` now, and moves on with tokio's timers.
+    pub fn starting_at(wall: Timestamp) -> Self {
+        Self { origin: tokio::time::Instant::now(), wall }
+    }
+}
+
+impl Clock for TokioClock {
+    fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// The right to write, until it ends. Cheap to clone; all clones are the same term.
+#[derive(Clone)]
+pub struct Term {
+    /// The term lasts while all of these do. Empty: for ever.
+    parts: Arc<[Arc<Part>]>,
+}
+
+/// One source of the right to write.
+struct Part {
+    clock: Arc<dyn Clock>,
+    end: watch::Sender<End>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Never,
+    /// In the clock's `elapsed` time.
+    At(Duration),
+    Over,
+}
+
+impl Term {
+    /// A term that lasts until [`Term::end`] is called: for a process that runs without leader election.
+    pub fn unlimited() -> Self {
+        Self::of(Part { clock: Arc::new(BootClock), end: watch::Sender::new(End::Never) })
+    }
+
+    /// A term that lasts until `clock` reads `until`, unless it is extended or ended before.
+    pub fn until(clock: Arc<dyn Clock>, until: Duration) -> Self {
+        Self::of(Part { clock, end: watch::Sender::new(End::At(until)) })
+    }
+
+    /// A term that lasts while every one of `terms` does; ending it ends each of them.
+    pub fn all<'a>(terms: impl IntoIterator<Item = &'a Self>) -> Self {
+        Self { parts: terms.into_iter().flat_map(|term| term.parts.iter().cloned()).collect() }
+    }
+
+    fn of(part: Part) -> Self {
+        Self { parts: Arc::new([Arc::new(part)]) }
+    }
+
+    /// How long the term still lasts: zero when it is over, [`Duration::MAX`] when it is unlimited.
+    pub fn remaining(&self) -> Duration {
+        self.parts.iter().map(|part| part.remaining()).min().unwrap_or(Duration::MAX)
+    }
+
+    /// Whether the term is over.
+    pub fn is_over(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Lets the term last until its clock reads `until`, if that is later than now foreseen.
+    ///
+    /// Returns whether the term goes on. One that is over is not brought back: in between, others may have had
+    /// the right to write.
+    pub fn extend(&self, until: Duration) -> bool {
+        self.parts.iter().all(|part| part.extend(until))
+    }
+
+    /// Ends the term now, for all its holders.
+    pub fn end(&self) {
+        for part in self.parts.iter() {
+            part.end.send_replace(End::Over);
+        }
+    }
+
+    /// Resolves when the term is over.
+    pub async fn ended(&self) {
+        if self.parts.is_empty() {
+            return future::pending().await;
+        }
+        // No order on a deciding path: whichever part is over first, the term is.
+        future::select_all(self.parts.iter().map(|part| part.ended().boxed())).await;
+    }
+}
+
+impl Part {
+    fn remaining(&self) -> Duration {
+        let end = *self.end.borrow();
+        end.after(self.clock.elapsed())
+    }
+
+    fn extend(&self, until: Duration) -> bool {
+        let mut goes_on = true;
+        self.end.send_if_modified(|end| {
+            // Decided under the lock of the value, so that an end cannot slip in between the look and the write.
+            if end.after(self.clock.elapsed()).is_zero() {
+                goes_on = false;
+                *end = End::Over;
+                return true;
+            }
+            let later = matches!(end, End::At(foreseen) if until > *foreseen);
+            if later {
+                *end = End::At(until);
+            }
+            later
+        });
+        goes_on
+    }
+
+    async fn ended(&self) {
+        let mut changes = self.end.subscribe();
+        loop {
+            let end = *changes.borrow_and_update();
+            let remaining = end.after(self.clock.elapsed());
+            if remaining.is_zero() {
+                return;
+            }
+            // The sender is part of `self`, so `changed` cannot fail while it is borrowed here.
+            tokio::select! {
+                biased;
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(remaining.min(LOOK_AGAIN)), if !matches!(end, End::Never) => {}
+            }
+        }
+    }
+}
+
+impl End {
+    fn after(self, now: Duration) -> Duration {
+        match self {
+            Self::Never => Duration::MAX,
+            Self::At(end) => end.saturating_sub(now),
+            Self::Over => Duration::ZERO,
+        }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Term").field("remaining", &self.remaining()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A clock that only tests move: as if the process slept through the rest.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn elapsed(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    const fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn boot_time_moves_forward() {
+        let first = BootClock.elapsed();
+        assert!(first > Duration::ZERO);
+        assert!(BootClock.elapsed() >= first);
+    }
+
+    #[test]
+    fn counts_down_and_is_extended() {
+        let clock = Arc::new(Hand::default());
+        let term = Term::until(clock.clone(), seconds(10));
+        assert_eq!(term.remaining(), seconds(10));
+        clock.0.store(4, Ordering::SeqCst);
+        assert_eq!(term.remaining(), seconds(6));
+        assert!(term.extend(seconds(14)));
+        assert_eq!(term.remaining(), seconds(10));
+        assert!(term.extend(seconds(12)), "an answer that comes out of order shortens nothing");
+        assert_eq!(term.remaining(), seconds(10));
+    }
+
+    #[test]
+    fn what_is_over_stays_over() {
+        let clock = Arc::new(Hand::default());
+        let term = Term::until(clock.clone(), seconds(10));
+        clock.0.store(10, Ordering::SeqCst);
+        assert!(term.is_over());
+        assert!(!term.extend(seconds(30)), "the answer to a renewal that came after a long stop");
+        assert!(term.is_over());
+
+        let ended = Term::unlimited();
+        assert_eq!(ended.remaining(), Duration::MAX);
+        ended.clone().end();
+        assert!(ended.is_over());
+        assert!(!ended.extend(seconds(1)));
+    }
+
+    #[test]
+    fn several_last_while_all_do() {
+        let clock: Arc<dyn Clock> = Arc::new(Hand::default());
+        let (short, long) = (Term::until(clock.clone(), seconds(5)), Term::until(clock, seconds(9)));
+        let both = Term::all([&short, &long]);
+        assert_eq!(both.remaining(), seconds(5));
+        both.end();
+        assert!(short.is_over() && long.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_resolves_in_time_and_after_an_extension() {
+        let clock = TokioClock::starting_at(Timestamp::UNIX_EPOCH);
+        let term = Term::until(Arc::new(clock), seconds(10));
+        let waiter = tokio::spawn({
+            let term = term.clone();
+            async move { term.ended().await }
+        });
+        tokio::time::sleep(seconds(8)).await;
+        assert!(term.extend(seconds(20)));
+        tokio::time::sleep(seconds(11)).await;
+        assert!(!waiter.is_finished());
+        waiter.await.unwrap();
+        assert_eq!(clock.elapsed(), seconds(20));
+        assert_eq!(clock.wall(), "1970-01-01T00:00:20Z".parse::<Timestamp>().unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_notices_time_that_timers_did_not_see() {
+        let clock = Arc::new(Hand::default());
+        let term = Term::until(clock.clone(), seconds(10));
+        let waiter = tokio::spawn({
+            let term = term.clone();
+            async move { term.ended().await }
+        });
+        tokio::task::yield_now().await;
+        clock.0.store(3_600, Ordering::SeqCst);
+        tokio::time::timeout(seconds(2), waiter).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_resolves_at_once_when_one_of_several_ends() {
+        let (first, second) = (Term::unlimited(), Term::unlimited());
+        let both = Term::all([&first, &second]);
+        assert!(tokio::time::timeout(seconds(60), both.ended()).await.is_err());
+        second.end();
+        both.ended().await;
+        assert!(!first.is_over());
+    }
+}

@@ -1,0 +1,50 @@
+//! Answers as bytes on the wire.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::{Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use kube::core::Status;
+use serde_json::Value;
+
+/// The body of an answer: all at once, or an event after another.
+pub type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
+
+pub(super) fn json(code: u16, value: &Value) -> Response<AnswerBody> {
+    with_body(code, Full::new(Bytes::from(value.to_string())).boxed_unsync())
+}
+
+pub(super) fn text(body: &'static str) -> Response<AnswerBody> {
+    with_body(200, Full::new(Bytes::from_static(body.as_bytes())).boxed_unsync())
+}
+
+pub(super) fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<AnswerBody> {
+    with_body(200, StreamBody::new(lines.map(|line| Ok(Frame::data(line)))).boxed_unsync())
+}
+
+pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
+    let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+    let mut answer = json(status.code, &with_kind(serde_json::to_value(status).unwrap_or_default()));
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    answer
+}
+
+/// A Status with the fields that kube's type leaves out.
+pub(super) fn with_kind(mut status: Value) -> Value {
+    status["kind"] = "Status".into();
+    status["apiVersion"] = "v1".into();
+    status
+}
+
+fn with_body(code: u16, body: AnswerBody) -> Response<AnswerBody> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    answer
+}

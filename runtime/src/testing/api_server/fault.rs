@@ -1,0 +1,108 @@
+//! What goes wrong, by command.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use parking_lot::Mutex;
+
+use super::refusal;
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// It is refused with this status code, and does nothing.
+    Status(u16),
+    /// It is refused with exactly this, and does nothing.
+    Refuse(Box<Status>),
+    /// The server cannot be reached; it does nothing.
+    Unreachable,
+    /// It takes effect, and the connection breaks before the answer.
+    LoseAnswer,
+    /// The connection breaks at once, and it takes effect after so long.
+    CommitLate(Duration),
+    /// It takes effect and is answered after so long.
+    Delay(Duration),
+    /// It does nothing and is never answered.
+    Hang,
+}
+
+impl Fault {
+    /// A refusal of an eviction or of a request too many: "too many requests", with the time to wait if there is one.
+    pub fn too_many_requests(message: &str, retry_after_seconds: u32) -> Self {
+        Self::Refuse(refusal::too_many_requests(message, retry_after_seconds))
+    }
+}
+
+/// Which requests: those that fit everything that was said.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    verb: Option<&'static str>,
+    path: Option<String>,
+    user_agent: Option<String>,
+}
+
+impl Match {
+    /// Every request.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Those of a verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub fn verb(verb: &'static str) -> Self {
+        Self { verb: Some(verb), ..Self::default() }
+    }
+
+    /// Those whose path (without query) contains this.
+    #[must_use]
+    pub fn path(self, part: impl Into<String>) -> Self {
+        Self { path: Some(part.into()), ..self }
+    }
+
+    /// Those whose `User-Agent` contains this.
+    #[must_use]
+    pub fn user_agent(self, part: impl Into<String>) -> Self {
+        Self { user_agent: Some(part.into()), ..self }
+    }
+
+    fn fits(&self, verb: &str, path: &str, user_agent: &str) -> bool {
+        self.verb.is_none_or(|wanted| wanted == verb)
+            && self.path.as_ref().is_none_or(|part| path.contains(part.as_str()))
+            && self.user_agent.as_ref().is_none_or(|part| user_agent.contains(part.as_str()))
+    }
+}
+
+#[derive(Debug)]
+struct Rule {
+    requests: Match,
+    fault: Fault,
+    /// How many requests it still hits; none: all.
+    left: Option<usize>,
+}
+
+/// The faults in force; the oldest that fits is taken.
+#[derive(Debug, Default)]
+pub(super) struct Faults(Mutex<Vec<Rule>>);
+
+impl Faults {
+    pub(super) fn add(&self, requests: Match, fault: Fault, left: Option<usize>) {
+        self.0.lock().push(Rule { requests, fault, left });
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+
+    pub(super) fn hit(&self, verb: &str, path: &str, user_agent: &str) -> Option<Fault> {
+        let mut rules = self.0.lock();
+        let index = rules.iter().position(|rule| rule.requests.fits(verb, path, user_agent))?;
+        let rule = &mut rules[index];
+        let fault = rule.fault.clone();
+        if let Some(left) = &mut rule.left {
+            *left -= 1;
+            if *left == 0 {
+                rules.remove(index);
+            }
+        }
+        Some(fault)
+    }
+}

@@ -1,0 +1,360 @@
+//! An API server in process, for tests: no schemas, no controllers, no network.
+//!
+//! It stands under kube's client as a [`tower::Service`]. What it does, it does as a real one: versions, UIDs,
+//! generations, finalizers, the status endpoint, preconditions, server-side apply with field ownership, JSON and
+//! merge patches, lists in pages, watches with bookmarks and with an end of history. Errors are worded alike. It
+//! serves any group, version and kind that somebody writes.
+//!
+//! What it does not: validate, default, convert, collect garbage, honour disruption budgets, check permissions.
+//! Faults come by command ([`ApiServer::fail_next`]), and every request is kept ([`ApiServer::requests`]).
+//!
+//! # Guarantees
+//!
+//! - The same requests in the same order get the same answers, names and UIDs included.
+//! - Under `tokio::time::pause` and a [`crate::term::TokioClock`] it knows no other time.
+
+mod answer;
+mod fault;
+mod handle;
+mod ownership;
+mod refusal;
+mod route;
+mod selector;
+mod store;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{self, BoxFuture};
+use http::{Request, Response, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tower::BoxError;
+
+pub use self::answer::AnswerBody;
+pub use self::fault::{Fault, Match};
+use self::handle::Incoming;
+use self::route::{Id, Resource, Route};
+use self::selector::Selector;
+use self::store::{Store, Writer};
+use self::watch::Signal;
+use crate::term::{BootClock, Clock};
+
+/// One request that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRecord {
+    /// The verb as Kubernetes' authorisation names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub verb: &'static str,
+    /// The path without the query.
+    pub path: String,
+    /// The query.
+    pub query: String,
+    /// The `User-Agent` header.
+    pub user_agent: String,
+    /// The `Content-Type` header.
+    pub content_type: String,
+    /// The `traceparent` header, if there was one.
+    pub traceparent: Option<String>,
+    /// The body, where it was JSON.
+    pub body: Option<Value>,
+    /// The status code of the answer; 0 while there is none, and where it was lost.
+    pub status: u16,
+}
+
+/// The server. Cheap to clone; all clones are the same server.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Mutex<Store>,
+    signal: tokio::sync::watch::Sender<Signal>,
+    clock: Arc<dyn Clock>,
+    faults: fault::Faults,
+    requests: Mutex<Log>,
+    pages: Mutex<BTreeMap<u64, Page>>,
+    unserved: Mutex<BTreeSet<(String, String)>>,
+}
+
+/// The requests that were made and not yet taken.
+#[derive(Default)]
+struct Log {
+    records: Vec<RequestRecord>,
+    taken: usize,
+}
+
+/// The rest of a list that was cut into pages, and the version of the whole.
+type Page = (Vec<Arc<Value>>, u64);
+
+impl Default for ApiServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ApiServer {
+    /// An empty server that tells the time of day.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(BootClock))
+    }
+
+    /// An empty server on another clock.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared {
+            store: Mutex::default(),
+            signal: tokio::sync::watch::Sender::new(Signal::default()),
+            clock,
+            faults: fault::Faults::default(),
+            requests: Mutex::default(),
+            pages: Mutex::default(),
+            unserved: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A client of this server. Needs a tokio runtime.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), "default")
+    }
+
+    /// Puts an object, status included, under the path of its collection, such as
+    /// `/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines`. Replaces what is there.
+    ///
+    /// Returns it as stored; `null` where the path is no collection or the object has no name.
+    pub fn seed(&self, collection: &str, object: Value) -> Value {
+        let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+        let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
+        let mut store = self.shared.store.lock();
+        let writer = Writer { manager: "seed", now: self.shared.clock.wall() };
+        let stored = store.seed(&id, object, &writer);
+        self.shared.announce(&store);
+        (*stored).clone()
+    }
+
+    /// Changes an object by its path, status included, as somebody else would. Returns it as stored, if it is there.
+    pub fn change(&self, path: &str, edit: impl FnOnce(&mut Value)) -> Option<Value> {
+        let id = parse_id(path)?;
+        let mut store = self.shared.store.lock();
+        let mut object = (*store.get(&id).ok()?).clone();
+        edit(&mut object);
+        let writer = Writer { manager: "somebody", now: self.shared.clock.wall() };
+        let stored = store.seed(&id, object, &writer);
+        self.shared.announce(&store);
+        Some((*stored).clone())
+    }
+
+    /// Removes an object by its path at once, whatever its finalizers say. Returns its last form, if it was there.
+    pub fn remove(&self, path: &str) -> Option<Value> {
+        let id = parse_id(path)?;
+        let mut store = self.shared.store.lock();
+        let last = store.remove(&id).ok()?;
+        self.shared.announce(&store);
+        Some((*last).clone())
+    }
+
+    /// The object under a path.
+    pub fn object(&self, path: &str) -> Option<Value> {
+        self.shared.store.lock().get(&parse_id(path)?).ok().map(|object| (*object).clone())
+    }
+
+    /// The objects of a collection, in the order of their names.
+    pub fn objects(&self, collection: &str) -> Vec<Value> {
+        let Some((route, selector)) = parse_collection(collection) else { return vec![] };
+        let objects = self.shared.store.lock().list(&route.resource, &selector);
+        objects.iter().map(|object| (**object).clone()).collect()
+    }
+
+    /// The version of the newest write.
+    pub fn version(&self) -> u64 {
+        self.shared.store.lock().version()
+    }
+
+    /// Lets the next request that fits fail in this way.
+    pub fn fail_next(&self, requests: Match, fault: Fault) {
+        self.shared.faults.add(requests, fault, Some(1));
+    }
+
+    /// Lets the next requests that fit, as many as this, fail in this way.
+    pub fn fail_times(&self, times: usize, requests: Match, fault: Fault) {
+        if times > 0 {
+            self.shared.faults.add(requests, fault, Some(times));
+        }
+    }
+
+    /// Lets all requests that fit fail in this way, until [`ApiServer::heal`].
+    pub fn fail_always(&self, requests: Match, fault: Fault) {
+        self.shared.faults.add(requests, fault, None);
+    }
+
+    /// Ends all faults.
+    pub fn heal(&self) {
+        self.shared.faults.clear();
+    }
+
+    /// All requests so far, in the order in which they came.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.shared.requests.lock().records.clone()
+    }
+
+    /// The requests since the last call, in the order in which they came.
+    pub fn take_requests(&self) -> Vec<RequestRecord> {
+        let mut log = self.shared.requests.lock();
+        log.taken += log.records.len();
+        std::mem::take(&mut log.records)
+    }
+
+    /// Breaks the connection of every watch that is open.
+    pub fn break_watches(&self) {
+        self.shared.signal.send_modify(|signal| signal.broken += 1);
+    }
+
+    /// Keeps all watches open and silent, or lets them go on: caches fall behind meanwhile.
+    pub fn hold_watches(&self, held: bool) {
+        self.shared.signal.send_modify(|signal| signal.held = held);
+    }
+
+    /// Forgets the history: a watch from an earlier version is told that it is too old (410).
+    pub fn compact(&self) {
+        self.shared.store.lock().compact();
+        // Watches look again, and those that lie behind are told at once.
+        self.shared.signal.send_modify(|_| {});
+    }
+
+    /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.
+    pub fn unserve(&self, group: &str, plural: &str) {
+        self.shared.unserved.lock().insert((group.to_owned(), plural.to_owned()));
+    }
+}
+
+fn parse_id(path: &str) -> Option<Id> {
+    Route::parse(&path.parse().ok()?).ok()?.id().ok()
+}
+
+fn parse_collection(path: &str) -> Option<(Route, Selector)> {
+    let route = Route::parse(&path.parse().ok()?).ok()?;
+    let selector = Selector::of(&route).ok()?;
+    Some((route, selector))
+}
+
+impl Shared {
+    fn is_unserved(&self, resource: &Resource) -> bool {
+        self.unserved.lock().contains(&(resource.group.clone(), resource.plural.clone()))
+    }
+
+    /// Wakes the watches after a write.
+    fn announce(&self, store: &Store) {
+        self.signal.send_if_modified(|signal| {
+            let changed = signal.version != store.version();
+            signal.version = store.version();
+            changed
+        });
+    }
+
+    fn keep_page(&self, rest: Vec<Arc<Value>>, version: u64) -> String {
+        let mut pages = self.pages.lock();
+        let token = pages.last_key_value().map_or(1, |(last, _)| last + 1);
+        pages.insert(token, (rest, version));
+        token.to_string()
+    }
+
+    fn next_page(&self, token: &str) -> Option<Page> {
+        self.pages.lock().remove(&token.parse().ok()?)
+    }
+
+    fn record(&self, request: &Incoming, verb: &'static str) -> usize {
+        let mut log = self.requests.lock();
+        let traceparent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
+        log.records.push(RequestRecord {
+            verb,
+            path: request.uri.path().to_owned(),
+            query: request.uri.query().unwrap_or("").to_owned(),
+            user_agent: request.header(header::USER_AGENT).to_owned(),
+            content_type: request.header(header::CONTENT_TYPE).to_owned(),
+            traceparent: traceparent.map(str::to_owned),
+            body: serde_json::from_slice(&request.body).ok(),
+            status: 0,
+        });
+        log.taken + log.records.len() - 1
+    }
+
+    fn record_answer(&self, index: usize, status: u16) {
+        let mut log = self.requests.lock();
+        let index = index.checked_sub(log.taken);
+        if let Some(record) = index.and_then(|index| log.records.get_mut(index)) {
+            record.status = status;
+        }
+    }
+}
+
+impl tower::Service<Request<Body>> for ApiServer {
+    type Response = Response<AnswerBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let shared = self.shared.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let request = Incoming { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+            exchange(&shared, request).await
+        }
+        .boxed()
+    }
+}
+
+/// Answers a request, or does what a fault says instead.
+async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<AnswerBody>, BoxError> {
+    let verb = Route::parse(&request.uri).map_or("get", |route| route.verb(&request.method));
+    let index = shared.record(&request, verb);
+    // As on a network, nothing is answered within the call itself.
+    tokio::task::yield_now().await;
+    let user_agent = request.header(header::USER_AGENT);
+    let answer = match shared.faults.hit(verb, request.uri.path(), user_agent) {
+        None => handle::handle(shared, &request),
+        Some(Fault::Status(code)) => answer::refusal(&refusal::of_code(code)),
+        Some(Fault::Refuse(status)) => answer::refusal(&status),
+        Some(Fault::Unreachable) => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
+        Some(Fault::LoseAnswer) => {
+            handle::handle(shared, &request);
+            return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+        }
+        Some(Fault::CommitLate(after)) => {
+            tokio::spawn(commit_late(shared.clone(), request, after));
+            return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+        }
+        Some(Fault::Delay(time)) => {
+            tokio::time::sleep(time).await;
+            handle::handle(shared, &request)
+        }
+        Some(Fault::Hang) => future::pending().await,
+    };
+    shared.record_answer(index, answer.status().as_u16());
+    Ok(answer)
+}
+
+async fn commit_late(shared: Arc<Shared>, request: Incoming, after: Duration) {
+    tokio::time::sleep(after).await;
+    handle::handle(&shared, &request);
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ApiServer").field("version", &self.store.lock().version()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

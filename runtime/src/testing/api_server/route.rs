@@ -1,0 +1,161 @@
+//! What a request asks for, read from its method, path and query.
+
+use std::collections::BTreeMap;
+
+use axum::extract::Query;
+use http::{Method, Uri};
+use kube::core::Status;
+
+use super::refusal;
+
+/// A kind of object, as the path names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Resource {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) plural: String,
+}
+
+impl Resource {
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `machines.machine.sapcloud.io`, as error messages name it.
+    pub(super) fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// Whether a CRD stands behind it, as far as the name of the group tells.
+    pub(super) fn is_custom(&self) -> bool {
+        self.group.contains('.') && !self.group.ends_with(".k8s.io")
+    }
+
+    pub(super) fn is_pod(&self) -> bool {
+        self.group.is_empty() && self.plural == "pods"
+    }
+}
+
+/// The place of one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Id {
+    pub(super) resource: Resource,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// Which part of an object is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Part {
+    Main,
+    Status,
+}
+
+/// The target of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    pub(super) resource: Resource,
+    /// Empty for objects without one, and for lists over all.
+    pub(super) namespace: String,
+    pub(super) name: Option<String>,
+    pub(super) subresource: Option<String>,
+    pub(super) query: BTreeMap<String, String>,
+}
+
+impl Route {
+    pub(super) fn parse(uri: &Uri) -> Result<Self, Box<Status>> {
+        let unknown = || refusal::no_such_resource();
+        let mut segments = uri.path().split('/').filter(|segment| !segment.is_empty());
+        let group = match segments.next() {
+            Some("api") => String::new(),
+            Some("apis") => segments.next().ok_or_else(unknown)?.to_owned(),
+            _ => return Err(unknown()),
+        };
+        let version = segments.next().ok_or_else(unknown)?.to_owned();
+        let mut rest: Vec<_> = segments.collect();
+        let mut namespace = String::new();
+        // `/namespaces/a/status` is a part of the Namespace, `/namespaces/a/pods` is something in it.
+        if let ["namespaces", within, plural, ..] = rest[..]
+            && !matches!(plural, "status" | "finalize")
+        {
+            within.clone_into(&mut namespace);
+            rest.drain(..2);
+        }
+        let (plural, name, subresource) = match rest[..] {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(name), None),
+            [plural, name, subresource] => (plural, Some(name), Some(subresource)),
+            _ => return Err(unknown()),
+        };
+        let query = Query::<BTreeMap<String, String>>::try_from_uri(uri);
+        Ok(Self {
+            resource: Resource { group, version, plural: plural.to_owned() },
+            namespace,
+            name: name.map(str::to_owned),
+            subresource: subresource.map(str::to_owned),
+            query: query.map_err(|error| refusal::bad_request(&error.to_string()))?.0,
+        })
+    }
+
+    /// The object that the path names.
+    pub(super) fn id(&self) -> Result<Id, Box<Status>> {
+        let name = self.name.clone().ok_or_else(refusal::method_not_allowed)?;
+        Ok(Id { resource: self.resource.clone(), namespace: self.namespace.clone(), name })
+    }
+
+    pub(super) fn part(&self) -> Result<Part, Box<Status>> {
+        match self.subresource.as_deref() {
+            None => Ok(Part::Main),
+            Some("status") => Ok(Part::Status),
+            Some(_) => Err(refusal::no_such_resource()),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> &str {
+        self.query.get(key).map_or("", String::as_str)
+    }
+
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        matches!(self.get(key), "true" | "1")
+    }
+
+    /// The verb as Kubernetes' authorisation names it.
+    pub(super) fn verb(&self, method: &Method) -> &'static str {
+        match (method.as_str(), self.name.is_some()) {
+            ("GET", _) if self.is_set("watch") => "watch",
+            ("GET", true) => "get",
+            ("GET", false) => "list",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", true) => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => "other",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(path: &str) -> Route {
+        Route::parse(&path.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn paths_are_read() {
+        let status = route("/apis/machine.sapcloud.io/v1alpha1/namespaces/a/machines/m/status?force=true&x=a%3Db");
+        assert_eq!(status.resource.qualified(), "machines.machine.sapcloud.io");
+        assert_eq!((status.namespace.as_str(), status.name.as_deref()), ("a", Some("m")));
+        assert_eq!(status.part(), Ok(Part::Status));
+        assert!(status.is_set("force"));
+        assert_eq!(status.get("x"), "a=b");
+
+        let namespace = route("/api/v1/namespaces/a");
+        assert_eq!((namespace.resource.plural.as_str(), namespace.name.as_deref()), ("namespaces", Some("a")));
+        assert_eq!(route("/api/v1/namespaces/a/pods").verb(&Method::GET), "list");
+        assert_eq!(route("/api/v1/pods?watch=true").verb(&Method::GET), "watch");
+        assert!(Route::parse(&"/version".parse().unwrap()).is_err());
+    }
+}

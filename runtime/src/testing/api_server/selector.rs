@@ -1,0 +1,166 @@
+//! Label and field selectors.
+
+use kube::core::Status;
+use serde_json::Value;
+
+use super::refusal;
+use super::route::Route;
+
+/// What a list or a watch is narrowed down to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selector {
+    namespace: String,
+    labels: Vec<Requirement>,
+    fields: Vec<(String, bool, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Requirement {
+    Exists(String),
+    Absent(String),
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+}
+
+impl Selector {
+    pub(super) fn of(route: &Route) -> Result<Self, Box<Status>> {
+        let mut fields = parse_fields(route.get("fieldSelector"))?;
+        // A watch of one object by its path is a watch by its name.
+        fields.extend(route.name.iter().map(|name| ("metadata.name".to_owned(), true, name.clone())));
+        let labels = parse_labels(route.get("labelSelector"))?;
+        Ok(Self { namespace: route.namespace.clone(), labels, fields })
+    }
+
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
+        (self.namespace.is_empty() || self.namespace == namespace)
+            && self.labels.iter().all(|requirement| requirement.matches(&object["metadata"]["labels"]))
+            && self.fields.iter().all(|(path, equal, value)| (field(object, path) == value) == *equal)
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &Value) -> bool {
+        let label = |key: &str| labels.get(key).and_then(Value::as_str);
+        match self {
+            Self::Exists(key) => label(key).is_some(),
+            Self::Absent(key) => label(key).is_none(),
+            Self::In(key, values) => label(key).is_some_and(|label| values.iter().any(|value| value == label)),
+            Self::NotIn(key, values) => label(key).is_none_or(|label| values.iter().all(|value| value != label)),
+        }
+    }
+}
+
+/// A field by its path; empty where there is none, as field selectors see it.
+fn field<'a>(object: &'a Value, path: &str) -> &'a str {
+    path.split('.').fold(object, |value, key| &value[key]).as_str().unwrap_or("")
+}
+
+fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Box<Status>> {
+    let terms = text.split(',').filter(|term| !term.is_empty());
+    terms
+        .map(|term| {
+            let (path, equal, value) = split_equation(term)
+                .ok_or_else(|| refusal::bad_request(&format!("invalid field selector {term:?}")))?;
+            let known = matches!(
+                path.as_str(),
+                "metadata.name"
+                    | "metadata.namespace"
+                    | "spec.nodeName"
+                    | "status.phase"
+                    | "involvedObject.uid"
+                    | "type"
+            );
+            if known {
+                Ok((path, equal, value))
+            } else {
+                Err(refusal::bad_request(&format!("field label not supported: {path}")))
+            }
+        })
+        .collect()
+}
+
+/// `a=b`, `a==b` or `a!=b`.
+fn split_equation(term: &str) -> Option<(String, bool, String)> {
+    if let Some((key, value)) = term.split_once("!=") {
+        return Some((key.trim().to_owned(), false, value.trim().to_owned()));
+    }
+    let (key, value) = term.split_once("==").or_else(|| term.split_once('='))?;
+    Some((key.trim().to_owned(), true, value.trim().to_owned()))
+}
+
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, Box<Status>> {
+    split_terms(text).into_iter().map(|term| parse_label(term.trim())).collect()
+}
+
+fn parse_label(term: &str) -> Result<Requirement, Box<Status>> {
+    if let Some((head, values)) = term.strip_suffix(')').and_then(|term| term.split_once('(')) {
+        let values = values.split(',').map(|value| value.trim().to_owned()).collect();
+        return match head.trim().rsplit_once(' ') {
+            Some((key, "in")) => Ok(Requirement::In(key.trim().to_owned(), values)),
+            Some((key, "notin")) => Ok(Requirement::NotIn(key.trim().to_owned(), values)),
+            _ => Err(refusal::bad_request(&format!("invalid label selector {term:?}"))),
+        };
+    }
+    Ok(match split_equation(term) {
+        Some((key, true, value)) => Requirement::In(key, vec![value]),
+        Some((key, false, value)) => Requirement::NotIn(key, vec![value]),
+        None => match term.strip_prefix('!') {
+            Some(key) => Requirement::Absent(key.trim().to_owned()),
+            None => Requirement::Exists(term.to_owned()),
+        },
+    })
+}
+
+/// Splits at commas that stand outside brackets.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let terms = text.split(|character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        character == ',' && depth == 0
+    });
+    terms.filter(|term| !term.trim().is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn matches(labels: &str, fields: &str) -> bool {
+        let object = json!({
+            "metadata": { "name": "a", "namespace": "n", "labels": { "pool": "blue", "app": "x" } },
+            "spec": { "nodeName": "node-1" },
+        });
+        let selector = Selector {
+            namespace: String::new(),
+            labels: parse_labels(labels).unwrap(),
+            fields: parse_fields(fields).unwrap(),
+        };
+        selector.matches(&object)
+    }
+
+    #[test]
+    fn labels_select() {
+        for yes in ["pool=blue", "pool==blue,app", "pool in (red, blue)", "!zone", "pool!=red", "zone notin (a,b)", ""]
+        {
+            assert!(matches(yes, ""), "{yes}");
+        }
+        for no in ["pool=red", "zone", "!app", "pool notin (blue)", "app,zone in (a)"] {
+            assert!(!matches(no, ""), "{no}");
+        }
+    }
+
+    #[test]
+    fn fields_select() {
+        assert!(matches("", "metadata.name=a,spec.nodeName=node-1"));
+        assert!(!matches("", "spec.nodeName!=node-1"));
+        assert!(matches("", "status.phase!=Failed"));
+        assert!(parse_fields("spec.unknown=a").is_err());
+    }
+}

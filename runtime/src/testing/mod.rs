@@ -1,0 +1,3 @@
+//! What tests of controllers need.
+
+pub mod api_server;

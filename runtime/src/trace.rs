@@ -1,0 +1,375 @@
+//! Spans of long lives: recorded when they end, with ids that a repeat makes again.
+//!
+//! The spans of `tracing` live in memory from their start to their end. The birth of a machine takes minutes and
+//! may see several processes. So such a span is written once, when it is over, from what the objects say: its start,
+//! its end, and an id derived from names and UIDs. If the process dies between the write and whatever shows that it
+//! was done, the next process writes the same span again, and the collector sees one span.
+//!
+//! # Guarantees
+//!
+//! - [`Spans::record`] never blocks and never waits: a full queue drops the span.
+//! - The same seed makes the same id, in every version of this program.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState};
+pub use opentelemetry::trace::{SpanId, TraceId};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks, SpanProcessor};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+/// A place in a trace: the span that others are children of or link to. The wire form is W3C's `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The span.
+    pub span_id: SpanId,
+    /// Whether whoever began the trace wants it to be kept.
+    pub sampled: bool,
+}
+
+/// A text that is no `traceparent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to parse traceparent: expected 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, with ids above zero")]
+pub struct InvalidTraceContext;
+
+impl FromStr for TraceContext {
+    type Err = InvalidTraceContext;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('-');
+        let mut hex = |length| parts.next().filter(|part| is_lower_hex(part, length)).ok_or(InvalidTraceContext);
+        let (version, trace_id, span_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+        // Later versions may append parts, this one may not; ff is forbidden.
+        if version == "ff" || (version == "00" && parts.next().is_some()) {
+            return Err(InvalidTraceContext);
+        }
+        let trace_id = TraceId::from_hex(trace_id).map_err(|_| InvalidTraceContext)?;
+        let span_id = SpanId::from_hex(span_id).map_err(|_| InvalidTraceContext)?;
+        let flags = u8::from_str_radix(flags, 16).map_err(|_| InvalidTraceContext)?;
+        if trace_id == TraceId::INVALID || span_id == SpanId::INVALID {
+            return Err(InvalidTraceContext);
+        }
+        Ok(Self { trace_id, span_id, sampled: TraceFlags::new(flags).is_sampled() })
+    }
+}
+
+fn is_lower_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl fmt::Display for TraceContext {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "00-{}-{}-{:02x}", self.trace_id, self.span_id, u8::from(self.sampled))
+    }
+}
+
+impl TraceContext {
+    /// The context at the root of a trace that is named by a seed, such as an object's UID and what happens to it.
+    pub fn from_seed(seed: &str, sampled: bool) -> Self {
+        let half = |salt: &str| u128::from(hash(&[salt, seed]));
+        // Never all zero: that would be no id.
+        let trace_id = TraceId::from((half("trace-high") << 64 | half("trace-low")).max(1));
+        Self { trace_id, span_id: span_id(seed), sampled }
+    }
+
+    /// The place of a child span in the same trace.
+    #[must_use]
+    pub fn at(self, span_id: SpanId) -> Self {
+        Self { span_id, ..self }
+    }
+
+    fn to_span_context(self, sampled: bool, remote: bool) -> SpanContext {
+        let flags = TraceFlags::default().with_sampled(sampled);
+        SpanContext::new(self.trace_id, self.span_id, flags, remote, TraceState::NONE)
+    }
+}
+
+/// The id of the span that `seed` names: the same in every process and every version.
+pub fn span_id(seed: &str) -> SpanId {
+    SpanId::from(hash(&["span", seed]).max(1))
+}
+
+/// FNV-1a with the finaliser of `MurmurHash3`: small, well mixed, and fixed for all time, which the hashers of the
+/// standard library are not. Ids need no secrecy.
+fn hash(parts: &[&str]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// The place of the span of `tracing` that is entered now; none where nothing is traced. Its text is the
+/// `traceparent` of requests that are made within it.
+pub fn current() -> Option<TraceContext> {
+    let context = tracing::Span::current().context();
+    let span = context.span();
+    let place = span.span_context();
+    let found = TraceContext { trace_id: place.trace_id(), span_id: place.span_id(), sampled: place.is_sampled() };
+    place.is_valid().then_some(found)
+}
+
+/// Links a span of `tracing` to a place in another trace: a reconcile to the life of what it is about. It is no
+/// child of it, or that trace would never end.
+pub fn link(span: &tracing::Span, to: TraceContext) {
+    span.add_link(to.to_span_context(to.sampled, true));
+}
+
+/// Something that has happened, from its start to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanRecord {
+    /// What happened, in a few words that do not vary.
+    pub name: &'static str,
+    /// The trace, and the span that this one is a child of. Where `id` is that span itself, the record *is* that
+    /// span, and the root of its trace.
+    pub context: TraceContext,
+    /// The span itself; see [`span_id`].
+    pub id: SpanId,
+    /// What else belongs to it, in other traces: a machine's earlier episode, the reconcile that found out.
+    pub links: Vec<TraceContext>,
+    /// When it began.
+    pub start: Timestamp,
+    /// When it ended; not before it began.
+    pub end: Timestamp,
+    /// What else is known.
+    pub attributes: Vec<(&'static str, String)>,
+    /// Why it failed, if it did. Failures are exported whether the trace is sampled or not.
+    pub error: Option<String>,
+}
+
+impl SpanRecord {
+    /// A child of the span that `context` names. `seed` names the child among all spans.
+    pub fn child(name: &'static str, context: TraceContext, seed: &str, start: Timestamp, end: Timestamp) -> Self {
+        let id = span_id(seed);
+        Self { name, context, id, links: vec![], start, end, attributes: vec![], error: None }
+    }
+
+    /// The span that `context` names, as the root of its trace.
+    pub fn root(name: &'static str, context: TraceContext, start: Timestamp, end: Timestamp) -> Self {
+        Self { name, context, id: context.span_id, links: vec![], start, end, attributes: vec![], error: None }
+    }
+
+    /// The place of this span, for its children and for links.
+    pub fn place(&self) -> TraceContext {
+        self.context.at(self.id)
+    }
+
+    fn into_data(self, scope: InstrumentationScope) -> SpanData {
+        let is_root = self.id == self.context.span_id;
+        let start_time = system_time(self.start);
+        let links = self.links.iter().map(|link| link.to_span_context(link.sampled, true));
+        let mut span_links = SpanLinks::default();
+        span_links.links = links.map(|context| Link::new(context, vec![], 0)).collect();
+        SpanData {
+            // What is handed to the processor is to be exported: unsampled spans do not get here.
+            span_context: self.context.at(self.id).to_span_context(true, false),
+            parent_span_id: if is_root { SpanId::INVALID } else { self.context.span_id },
+            parent_span_is_remote: false,
+            span_kind: SpanKind::Internal,
+            name: self.name.into(),
+            start_time,
+            end_time: system_time(self.end).max(start_time),
+            attributes: self.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: span_links,
+            status: self.error.map_or(Status::Unset, Status::error),
+            instrumentation_scope: scope,
+        }
+    }
+}
+
+fn system_time(at: Timestamp) -> SystemTime {
+    let since = Duration::try_from(at.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + since
+}
+
+/// Where finished spans go. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    export: Option<Arc<Export>>,
+}
+
+#[derive(Debug)]
+struct Export {
+    processor: Arc<dyn SpanProcessor>,
+    scope: InstrumentationScope,
+    ratio: f64,
+}
+
+impl Spans {
+    /// Exports nothing.
+    pub fn disabled() -> Self {
+        Self::default()
+    }
+
+    /// Hands spans to `processor`, under the instrumentation scope `name`. Traces begun here are kept at `ratio`
+    /// (0 to 1).
+    pub fn new(processor: Arc<dyn SpanProcessor>, name: &'static str, ratio: f64) -> Self {
+        let scope = InstrumentationScope::builder(name).build();
+        Self { export: Some(Arc::new(Export { processor, scope, ratio })) }
+    }
+
+    /// Whether anything is exported at all.
+    pub fn is_enabled(&self) -> bool {
+        self.export.is_some()
+    }
+
+    /// The context of a new trace that `seed` names. Whether it is sampled depends on its id and the ratio alone,
+    /// so that every process decides alike.
+    pub fn begin(&self, seed: &str) -> TraceContext {
+        let context = TraceContext::from_seed(seed, false);
+        let sampled = self.export.as_ref().is_some_and(|export| is_within(context.trace_id, export.ratio));
+        TraceContext { sampled, ..context }
+    }
+
+    /// Exports a finished span, if its trace is sampled or it failed. Never blocks.
+    pub fn record(&self, record: SpanRecord) {
+        let Some(export) = self.export.as_ref().filter(|_| record.context.sampled || record.error.is_some()) else {
+            return;
+        };
+        export.processor.on_end(record.into_data(export.scope.clone()));
+    }
+}
+
+/// OpenTelemetry's rule for ratios: the low 63 bits of the id, as a part of all that there are.
+fn is_within(trace_id: TraceId, ratio: f64) -> bool {
+    let [_, _, _, _, _, _, _, _, low @ ..] = trace_id.to_bytes();
+    // 53 bits are exact in a float, and more than enough to tell ratios apart.
+    let part = (u64::from_be_bytes(low) << 1) >> 11;
+    ratio >= 1.0 || (as_exact(part) / as_exact(1 << 53)) < ratio
+}
+
+/// Exact for up to 53 bits.
+fn as_exact(number: u64) -> f64 {
+    let high = u32::try_from(number >> 32).unwrap_or(u32::MAX);
+    let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    f64::from(high) * 4_294_967_296.0 + f64::from(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Collected(Mutex<Vec<SpanData>>);
+
+    impl SpanProcessor for Collected {
+        fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &opentelemetry::Context) {}
+        fn on_end(&self, span: SpanData) {
+            self.0.lock().push(span);
+        }
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn sample() -> SpanRecord {
+        let context = TraceContext::from_seed("uid-1/birth", true);
+        SpanRecord::child("create", context, "uid-1/create", at("2026-11-20T10:00:00Z"), at("2026-11-20T10:00:30Z"))
+    }
+
+    #[test]
+    fn traceparent_is_read_and_written() {
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let context: TraceContext = text.parse().unwrap();
+        assert!(context.sampled);
+        assert_eq!(context.to_string(), text);
+        assert!(!text.replace("-01", "-02").parse::<TraceContext>().unwrap().sampled);
+        assert!(text.replace("00-4", "01-4").parse::<TraceContext>().is_ok(), "a later version is read as this one");
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_refused() {
+        for text in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(text.parse::<TraceContext>(), Err(InvalidTraceContext), "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_are_fixed_for_all_time() {
+        // Changing the hash would double the spans of machines that are alive during an upgrade.
+        assert_eq!(span_id("uid-1/create").to_string(), "b8a3c8278e239663");
+        assert_eq!(TraceContext::from_seed("uid-1", true).trace_id.to_string(), "2c34626c109b79e4007be747f8a039c4");
+        assert_ne!(span_id("ab"), span_id("ba"));
+    }
+
+    #[test]
+    fn a_record_keeps_its_own_times_and_ids() {
+        let collected = Arc::new(Collected::default());
+        let spans = Spans::new(collected.clone(), "machine", 1.0);
+        let link = TraceContext::from_seed("uid-0", false);
+        spans.record(SpanRecord { links: vec![link], attributes: vec![("machine.name", "a".into())], ..sample() });
+        spans.record(sample());
+        let spans = std::mem::take(&mut *collected.0.lock());
+        assert_eq!(spans[0].span_context, spans[1].span_context, "a repeat is the same span");
+        assert_eq!(spans[0].span_context.trace_id(), sample().context.trace_id);
+        assert_eq!(spans[0].parent_span_id, sample().context.span_id);
+        let took = spans[0].end_time.duration_since(spans[0].start_time).unwrap();
+        assert_eq!(took, Duration::from_secs(30));
+        assert_eq!(spans[0].links.links[0].span_context.trace_id(), link.trace_id);
+        assert_eq!(spans[0].attributes, [KeyValue::new("machine.name", "a")]);
+    }
+
+    #[test]
+    fn a_root_has_no_parent_and_an_end_before_the_start_is_put_right() {
+        let collected = Arc::new(Collected::default());
+        let context = TraceContext::from_seed("uid-1/birth", true);
+        let (late, early) = (at("2026-11-20T10:00:30Z"), at("2026-11-20T10:00:00Z"));
+        Spans::new(collected.clone(), "machine", 1.0).record(SpanRecord::root("birth", context, late, early));
+        let span = &collected.0.lock()[0];
+        assert_eq!(span.parent_span_id, SpanId::INVALID);
+        assert_eq!(span.span_context.span_id(), context.span_id);
+        assert_eq!(span.start_time, span.end_time);
+    }
+
+    #[test]
+    fn unsampled_spans_are_exported_only_when_they_failed() {
+        let collected = Arc::new(Collected::default());
+        let spans = Spans::new(collected.clone(), "machine", 0.0);
+        let context = spans.begin("uid-1/birth");
+        assert!(!context.sampled);
+        spans.record(SpanRecord { context, ..sample() });
+        assert!(collected.0.lock().is_empty());
+        spans.record(SpanRecord { context, error: Some("no capacity".into()), ..sample() });
+        let span = &collected.0.lock()[0];
+        assert_eq!(span.status, Status::error("no capacity"));
+        assert!(span.span_context.is_sampled(), "or the exporter would drop it");
+    }
+
+    #[test]
+    fn the_ratio_decides_by_the_id_alone() {
+        let spans = |ratio| Spans::new(Arc::new(Collected::default()), "machine", ratio);
+        let kept = (0..1_000).filter(|index| spans(0.25).begin(&format!("uid-{index}")).sampled).count();
+        assert!((200..300).contains(&kept), "{kept}");
+        assert!((0..100).all(|index| spans(1.0).begin(&format!("uid-{index}")).sampled));
+        assert!(!Spans::disabled().begin("uid-1").sampled);
+    }
+}

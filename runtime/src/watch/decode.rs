@@ -1,0 +1,191 @@
+//! Reading lists and events: the envelope first, then each object alone.
+//!
+//! One object that cannot be decoded never hides the others. Skipping it does not recurse, so its depth is no danger.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::object::{Kind, Version};
+
+/// One page of a list.
+#[derive(Debug)]
+pub(super) struct Page<K> {
+    pub(super) version: Option<Version>,
+    pub(super) next: Option<String>,
+    pub(super) items: Vec<Item<K>>,
+}
+
+/// One object, as far as it could be decoded.
+#[derive(Debug)]
+pub(super) enum Item<K> {
+    Good(Box<K>),
+    Bad(Undecodable),
+}
+
+/// What is known of an object that could not be decoded. Its content is not kept, so it cannot get into a log.
+#[derive(Debug, Default)]
+pub(super) struct Undecodable {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) version: Option<Version>,
+    pub(super) why: String,
+}
+
+/// One line of a watch.
+#[derive(Debug)]
+pub(super) enum Line<K> {
+    Present(Item<K>),
+    Gone { namespace: String, name: String, version: Option<Version> },
+    Bookmark(Option<Version>),
+    Error { code: u16, message: String },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListEnvelope<'a> {
+    metadata: Option<ListMeta>,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EventEnvelope<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+struct Identity {
+    #[serde(default)]
+    metadata: IdentityMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityMeta {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct ErrorStatus {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
+    let envelope: ListEnvelope<'_> = serde_json::from_slice(body)?;
+    let metadata = envelope.metadata.unwrap_or_default();
+    Ok(Page {
+        version: metadata.resource_version.as_deref().and_then(Version::parse),
+        next: metadata.next.filter(|token| !token.is_empty()),
+        items: envelope.items.unwrap_or_default().into_iter().map(item).collect(),
+    })
+}
+
+pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
+    let envelope: EventEnvelope<'_> = serde_json::from_str(text)?;
+    Ok(match envelope.kind.as_str() {
+        "ADDED" | "MODIFIED" => Line::Present(item(envelope.object)),
+        "DELETED" => {
+            let Identity { metadata } = identity(envelope.object);
+            let version = Version::parse(&metadata.resource_version);
+            Line::Gone { namespace: metadata.namespace, name: metadata.name, version }
+        }
+        "BOOKMARK" => Line::Bookmark(Version::parse(&identity(envelope.object).metadata.resource_version)),
+        _ => {
+            let status: ErrorStatus = serde_json::from_str(envelope.object.get())?;
+            Line::Error { code: status.code, message: status.message }
+        }
+    })
+}
+
+fn item<K: Kind>(raw: &RawValue) -> Item<K> {
+    match serde_json::from_str::<K>(raw.get()) {
+        Ok(mut object) => {
+            object.meta_mut().managed_fields = None;
+            Item::Good(Box::new(object))
+        }
+        Err(error) => {
+            let Identity { metadata } = identity(raw);
+            Item::Bad(Undecodable {
+                version: Version::parse(&metadata.resource_version),
+                namespace: metadata.namespace,
+                name: metadata.name,
+                why: describe(&error),
+            })
+        }
+    }
+}
+
+fn identity(raw: &RawValue) -> Identity {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+/// The kind of the mistake and its place. The error's own text may quote the object's content, a Secret's among it.
+fn describe(error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        serde_json::error::Category::Data => "a value of a wrong type or out of bounds",
+        serde_json::error::Category::Syntax => "invalid or too deeply nested JSON",
+        serde_json::error::Category::Eof => "JSON that ends too early",
+        serde_json::error::Category::Io => "an unreadable body",
+    };
+    format!("{kind} at column {}", error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    #[test]
+    fn one_bad_object_does_not_hide_the_others() {
+        let body = r#"{"metadata":{"resourceVersion":"9","continue":""},"items":[
+            {"metadata":{"name":"good","resourceVersion":"3","managedFields":[{"manager":"x"}]}},
+            {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4"},"data":{"k":{"secret":"hush"}}}]}"#;
+        let page: Page<ConfigMap> = page(body.as_bytes()).unwrap();
+        assert_eq!((page.version, page.next, page.items.len()), (Some(Version(9)), None, 2));
+        let Item::Good(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
+        assert_eq!(good.metadata.managed_fields, None);
+        let Item::Bad(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
+        assert_eq!((bad.name.as_str(), bad.namespace.as_str(), bad.version), ("bad", "n", Some(Version(4))));
+        assert!(!bad.why.contains("hush"), "{}", bad.why);
+    }
+
+    #[test]
+    fn depth_is_no_danger() {
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        let text = format!(
+            r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"deep","resourceVersion":"5"}},"data":{deep}}}}}"#
+        );
+        let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
+        assert_eq!((bad.name.as_str(), bad.version), ("deep", Some(Version(5))));
+    }
+
+    #[test]
+    fn bookmarks_ends_and_errors() {
+        let gone = r#"{"type":"DELETED","object":{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}}"#;
+        assert!(matches!(line::<ConfigMap>(gone).unwrap(), Line::Gone { version: Some(Version(7)), .. }));
+        let mark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}"#;
+        assert!(matches!(line::<ConfigMap>(mark).unwrap(), Line::Bookmark(Some(Version(8)))));
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
+        assert!(matches!(line::<ConfigMap>(error).unwrap(), Line::Error { code: 410, .. }));
+    }
+}
