@@ -1,0 +1,227 @@
+//! Errors that name the field at fault, in the form in which Kubernetes' own kinds report theirs.
+
+use serde_json::Value;
+use std::fmt;
+
+/// Where a field stands in its object: `spec.template.spec.nodeTemplate.spec.taints[0].key`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath(String);
+
+impl FieldPath {
+    /// The path of a field at the top level of the object.
+    pub fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The path of a field of the object at this path.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self::new(name) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    /// The path of an element of the list at this path.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// The path of an entry of the map at this path.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FieldErrorKind {
+    /// The field must be there.
+    Required,
+    /// The value is not one that the field can have.
+    Invalid,
+    /// The value is not among those that the field can have; the detail lists them.
+    NotSupported,
+    /// The field may not be there, or may not change.
+    Forbidden,
+    /// The value stands in the list already.
+    Duplicate,
+    /// The value is too long; the detail tells the limit.
+    TooLong,
+    /// The list has too many elements; the detail tells the limit.
+    TooMany,
+}
+
+impl FieldErrorKind {
+    /// The reason of a cause in the API server's answer.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+        }
+    }
+
+    /// Whether the value belongs into the text: where it is missing, or long, it says nothing.
+    const fn shows_value(self) -> bool {
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
+    }
+}
+
+impl fmt::Display for FieldErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Required => "Required value",
+            Self::Invalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::Duplicate => "Duplicate value",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+        })
+    }
+}
+
+/// A field at fault: `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    /// Where.
+    pub path: FieldPath,
+    /// What is wrong, as a machine sees it.
+    pub kind: FieldErrorKind,
+    /// The value found; null where there is none.
+    pub value: Value,
+    /// What is wrong and what would be right, as a person sees it.
+    pub detail: String,
+}
+
+impl FieldError {
+    fn new(path: FieldPath, kind: FieldErrorKind, value: Value, detail: impl Into<String>) -> Self {
+        Self { path, kind, value, detail: detail.into() }
+    }
+
+    /// The field must be there.
+    pub fn required(path: FieldPath, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Required, Value::Null, detail)
+    }
+
+    /// The value is not one that the field can have.
+    pub fn invalid(path: FieldPath, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Invalid, value.into(), detail)
+    }
+
+    /// The value is not among the supported ones.
+    pub fn not_supported(path: FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let supported: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let detail = format!("supported values: {}", supported.join(", "));
+        Self::new(path, FieldErrorKind::NotSupported, value.into(), detail)
+    }
+
+    /// The field may not be there, or may not change.
+    pub fn forbidden(path: FieldPath, detail: impl Into<String>) -> Self {
+        Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
+    }
+
+    /// The value stands in the list already.
+    pub fn duplicate(path: FieldPath, value: impl Into<Value>) -> Self {
+        Self::new(path, FieldErrorKind::Duplicate, value.into(), "")
+    }
+
+    /// The value has more than so many bytes.
+    pub fn too_long(path: FieldPath, value: impl Into<Value>, limit: usize) -> Self {
+        let detail = format!("may not be more than {limit} bytes");
+        Self::new(path, FieldErrorKind::TooLong, value.into(), detail)
+    }
+
+    /// The list has more than so many elements.
+    pub fn too_many(path: FieldPath, found: usize, limit: usize) -> Self {
+        let detail = format!("must have at most {limit} items");
+        Self::new(path, FieldErrorKind::TooMany, found.into(), detail)
+    }
+
+    /// The error without its path, as the message of a cause in the API server's answer has it.
+    pub fn body(&self) -> String {
+        let mut body = self.kind.to_string();
+        if self.kind.shows_value() {
+            body.push_str(": ");
+            body.push_str(&self.value.to_string());
+        }
+        if !self.detail.is_empty() {
+            body.push_str(": ");
+            body.push_str(&self.detail);
+        }
+        body
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.body())
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// All errors in one line, as Kubernetes writes them: one as it is, several in brackets.
+pub fn summary(errors: &[FieldError]) -> String {
+    match errors {
+        [error] => error.to_string(),
+        errors => {
+            let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_like_the_errors_of_kubernetes() {
+        let path = FieldPath::new("spec").child("taints").index(2).child("key");
+        for (error, expected) in [
+            (FieldError::required(path.clone(), ""), "spec.taints[2].key: Required value"),
+            (
+                FieldError::invalid(path.clone(), "x y", "must not contain blanks"),
+                r#"spec.taints[2].key: Invalid value: "x y": must not contain blanks"#,
+            ),
+            (FieldError::invalid(path.clone(), -1, ""), "spec.taints[2].key: Invalid value: -1"),
+            (
+                FieldError::not_supported(path.clone(), "x", &["a", "b"]),
+                r#"spec.taints[2].key: Unsupported value: "x": supported values: "a", "b""#,
+            ),
+            (FieldError::forbidden(path.clone(), "may not change"), "spec.taints[2].key: Forbidden: may not change"),
+            (FieldError::duplicate(path.clone(), "x"), r#"spec.taints[2].key: Duplicate value: "x""#),
+            (
+                FieldError::too_long(path.clone(), "long", 3),
+                "spec.taints[2].key: Too long: may not be more than 3 bytes",
+            ),
+            (FieldError::too_many(path.clone(), 5, 3), "spec.taints[2].key: Too many: 5: must have at most 3 items"),
+        ] {
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_summary_has_brackets_around_several() {
+        let error = FieldError::required(FieldPath::new("spec").child("labels").key("a/b"), "");
+        assert_eq!(summary(std::slice::from_ref(&error)), "spec.labels[a/b]: Required value");
+        let two = [error.clone(), error];
+        assert_eq!(summary(&two), "[spec.labels[a/b]: Required value, spec.labels[a/b]: Required value]");
+    }
+}

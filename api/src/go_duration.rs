@@ -1,0 +1,343 @@
+//! Durations as Go writes them.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A duration in Go's syntax, the wire form of `metav1.Duration`: `20m`, `1h2m3.5s`, `-300ms`.
+///
+/// Units are `h`, `m`, `s`, `ms`, `us` (also `µs`) and `ns`; a number may have a fraction; the text may
+/// begin with a sign; `0` needs no unit. It is written as Go's `Duration.String` writes it: `2h` becomes
+/// `2h0m0s`. Equality is that of the duration, not of its text.
+///
+/// The range is that of 64 bits of nanoseconds, about 292 years either way. A negative duration can be
+/// read, because MCM reads it; [`GoDuration::to_std`] takes it for zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GoDuration(i64);
+
+const NANOSECOND: i64 = 1;
+const MICROSECOND: i64 = 1_000 * NANOSECOND;
+const MILLISECOND: i64 = 1_000 * MICROSECOND;
+const SECOND: i64 = 1_000 * MILLISECOND;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+
+/// Why a text is no duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseGoDurationError {
+    /// The text is empty, has no number where one is due, or holds what is neither number nor unit.
+    #[error("must be a duration such as \"20m\" or \"1h30m\"")]
+    Syntax,
+    /// A number stands without a unit.
+    #[error("must have a unit after each number, such as \"20m\"")]
+    MissingUnit,
+    /// The unit is not known.
+    #[error("must use the units h, m, s, ms, us and ns, such as \"20m\"")]
+    UnknownUnit,
+    /// The duration is longer than 292 years.
+    #[error("must be shorter than 292 years")]
+    TooLong,
+}
+
+impl GoDuration {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A duration of so many nanoseconds.
+    pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// A duration of so many seconds; the longest possible one when they are too many.
+    pub const fn from_seconds(seconds: i64) -> Self {
+        Self(seconds.saturating_mul(SECOND))
+    }
+
+    /// The nanoseconds.
+    pub const fn nanoseconds(self) -> i64 {
+        self.0
+    }
+
+    /// Whether the duration is shorter than none.
+    pub const fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+
+    /// The duration as the standard library has it; a negative one is zero.
+    pub fn to_std(self) -> Duration {
+        u64::try_from(self.0).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+}
+
+impl From<Duration> for GoDuration {
+    /// The same duration; the longest possible one when it is too long.
+    fn from(duration: Duration) -> Self {
+        Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+impl FromStr for GoDuration {
+    type Err = ParseGoDurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (negative, mut rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        if rest == "0" {
+            return Ok(Self::ZERO);
+        }
+        if rest.is_empty() {
+            return Err(ParseGoDurationError::Syntax);
+        }
+        let mut nanoseconds: i128 = 0;
+        while !rest.is_empty() {
+            let (part, remaining) = parse_part(rest)?;
+            nanoseconds += part;
+            rest = remaining;
+            if nanoseconds > i128::from(i64::MAX) + 1 {
+                return Err(ParseGoDurationError::TooLong);
+            }
+        }
+        let signed = if negative { -nanoseconds } else { nanoseconds };
+        i64::try_from(signed).map(Self).map_err(|_| ParseGoDurationError::TooLong)
+    }
+}
+
+/// Reads one number with its unit: its nanoseconds, and what follows.
+fn parse_part(text: &str) -> Result<(i128, &str), ParseGoDurationError> {
+    let (whole, rest) = split_digits(text);
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        Some(rest) => split_digits(rest),
+        None => ("", rest),
+    };
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(ParseGoDurationError::Syntax);
+    }
+    let unit_length = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(unit_length);
+    let unit = match unit {
+        "ns" => NANOSECOND,
+        "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
+        "ms" => MILLISECOND,
+        "s" => SECOND,
+        "m" => MINUTE,
+        "h" => HOUR,
+        "" => return Err(ParseGoDurationError::MissingUnit),
+        _ => return Err(ParseGoDurationError::UnknownUnit),
+    };
+    let whole: u64 = match whole {
+        "" => 0,
+        digits => digits.parse().map_err(|_| ParseGoDurationError::TooLong)?,
+    };
+    Ok((i128::from(whole) * i128::from(unit) + fraction_of(fraction, unit), rest))
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// The nanoseconds of a fraction of a unit; what is finer than a nanosecond is dropped.
+fn fraction_of(digits: &str, unit: i64) -> i128 {
+    // Fifteen digits are finer than a nanosecond of an hour (3.6e12), and cannot overflow the product.
+    let digits = &digits[..digits.len().min(15)];
+    let mut scale: i128 = 1;
+    let mut number: i128 = 0;
+    for digit in digits.bytes() {
+        number = number * 10 + i128::from(digit - b'0');
+        scale *= 10;
+    }
+    number * i128::from(unit) / scale
+}
+
+impl fmt::Display for GoDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        if self.0 < 0 {
+            f.write_str("-")?;
+        }
+        let nanoseconds = self.0.unsigned_abs();
+        let second = SECOND.unsigned_abs();
+        if nanoseconds < second {
+            return write_below_a_second(f, nanoseconds);
+        }
+        let (hours, minutes) = (nanoseconds / HOUR.unsigned_abs(), nanoseconds / MINUTE.unsigned_abs() % 60);
+        if hours > 0 {
+            write!(f, "{hours}h")?;
+        }
+        if hours > 0 || minutes > 0 {
+            write!(f, "{minutes}m")?;
+        }
+        write_decimal(f, nanoseconds % MINUTE.unsigned_abs(), second)?;
+        f.write_str("s")
+    }
+}
+
+fn write_below_a_second(f: &mut fmt::Formatter<'_>, nanoseconds: u64) -> fmt::Result {
+    let (unit, name) = if nanoseconds < MICROSECOND.unsigned_abs() {
+        (1, "ns")
+    } else if nanoseconds < MILLISECOND.unsigned_abs() {
+        (MICROSECOND.unsigned_abs(), "\u{b5}s")
+    } else {
+        (MILLISECOND.unsigned_abs(), "ms")
+    };
+    write_decimal(f, nanoseconds, unit)?;
+    f.write_str(name)
+}
+
+/// Writes `number / unit` without trailing zeros. The unit is a power of ten.
+fn write_decimal(f: &mut fmt::Formatter<'_>, number: u64, unit: u64) -> fmt::Result {
+    write!(f, "{}", number / unit)?;
+    let fraction = number % unit;
+    if fraction == 0 {
+        return Ok(());
+    }
+    let width = unit.ilog10() as usize;
+    let digits = format!("{fraction:0width$}");
+    write!(f, ".{}", digits.trim_end_matches('0'))
+}
+
+impl Serialize for GoDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for GoDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(|error| de::Error::custom(format_args!("invalid duration {text:?}: {error}")))
+    }
+}
+
+impl JsonSchema for GoDuration {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "GoDuration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // What Go cannot parse would be refused by MCM's client for the whole list of objects.
+        json_schema!({"type": "string", "pattern": PATTERN})
+    }
+}
+
+/// Go's syntax of a duration, as a pattern of the schema.
+const PATTERN: &str = r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nanoseconds(text: &str) -> Result<i64, ParseGoDurationError> {
+        text.parse::<GoDuration>().map(GoDuration::nanoseconds)
+    }
+
+    #[test]
+    fn reads_what_go_reads() {
+        // From the table of Go's own test of time.ParseDuration.
+        for (text, expected) in [
+            ("0", 0),
+            ("5s", 5 * SECOND),
+            ("30s", 30 * SECOND),
+            ("1478s", 1478 * SECOND),
+            ("-5s", -5 * SECOND),
+            ("+5s", 5 * SECOND),
+            ("-0", 0),
+            ("+0", 0),
+            ("5.0s", 5 * SECOND),
+            ("5.6s", 5 * SECOND + 600 * MILLISECOND),
+            ("5.s", 5 * SECOND),
+            (".5s", 500 * MILLISECOND),
+            ("1.0040s", SECOND + 4 * MILLISECOND),
+            ("100.00100s", 100 * SECOND + MILLISECOND),
+            ("10ns", 10),
+            ("11us", 11 * MICROSECOND),
+            ("12\u{b5}s", 12 * MICROSECOND),
+            ("12\u{3bc}s", 12 * MICROSECOND),
+            ("13ms", 13 * MILLISECOND),
+            ("15m", 15 * MINUTE),
+            ("16h", 16 * HOUR),
+            ("3h30m", 3 * HOUR + 30 * MINUTE),
+            ("10.5s4m", 4 * MINUTE + 10 * SECOND + 500 * MILLISECOND),
+            ("-2m3.4s", -(2 * MINUTE + 3 * SECOND + 400 * MILLISECOND)),
+            ("1h2m3s4ms5us6ns", HOUR + 2 * MINUTE + 3 * SECOND + 4 * MILLISECOND + 5 * MICROSECOND + 6),
+            ("39h9m14.425s", 39 * HOUR + 9 * MINUTE + 14 * SECOND + 425 * MILLISECOND),
+            ("0.3333333333333333333h", 20 * MINUTE),
+            ("9223372036854775807ns", i64::MAX),
+            ("-9223372036854775808ns", i64::MIN),
+            ("9223372036s775ms807us", 9_223_372_036 * SECOND + 775 * MILLISECOND + 807 * MICROSECOND),
+            ("0.100000000000000000000h", 6 * MINUTE),
+        ] {
+            let got = nanoseconds(text);
+            // Go keeps 19 digits of a fraction, we 15: both are exact to a nanosecond.
+            let difference = got.clone().map(|got| i128::from(got) - i128::from(expected));
+            assert!(matches!(difference, Ok(-1..=0)), "{text}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_go_refuses() {
+        use ParseGoDurationError::{MissingUnit, Syntax, TooLong, UnknownUnit};
+        for (text, expected) in [
+            ("", Syntax),
+            ("3", MissingUnit),
+            ("-", Syntax),
+            ("s", Syntax),
+            (".", Syntax),
+            ("-.", Syntax),
+            (".s", Syntax),
+            ("+.s", Syntax),
+            ("1d", UnknownUnit),
+            ("1 h", UnknownUnit),
+            ("1h 2m", UnknownUnit),
+            ("1H", UnknownUnit),
+            ("3000000h", TooLong),
+            ("9223372036854775808ns", TooLong),
+            ("9223372036854ms775us808ns", TooLong),
+            ("-9223372036854775809ns", TooLong),
+        ] {
+            assert_eq!(nanoseconds(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn writes_as_go_writes() {
+        for (nanoseconds, expected) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_100, "1.1\u{b5}s"),
+            (2_200_000, "2.2ms"),
+            (3_300_000_000, "3.3s"),
+            (4 * MINUTE + 5 * SECOND, "4m5s"),
+            (4 * MINUTE + 5 * SECOND + MILLISECOND, "4m5.001s"),
+            (5 * HOUR + 6 * MINUTE + 7 * SECOND + MILLISECOND, "5h6m7.001s"),
+            (8 * MINUTE + 1, "8m0.000000001s"),
+            (20 * MINUTE, "20m0s"),
+            (2 * HOUR, "2h0m0s"),
+            (-3 * SECOND, "-3s"),
+            (i64::MAX, "2562047h47m16.854775807s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ] {
+            let text = GoDuration(nanoseconds).to_string();
+            assert_eq!(text, expected);
+            assert_eq!(text.parse(), Ok(GoDuration(nanoseconds)), "{text} is read back");
+        }
+    }
+
+    #[test]
+    fn a_negative_duration_is_no_time() {
+        assert_eq!(GoDuration::from_seconds(-1).to_std(), Duration::ZERO);
+        assert_eq!(GoDuration::from_seconds(90).to_std(), Duration::from_secs(90));
+        assert_eq!(GoDuration::from(Duration::MAX), GoDuration(i64::MAX));
+    }
+}

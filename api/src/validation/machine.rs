@@ -1,0 +1,40 @@
+//! Rules of a Machine.
+
+use super::{Validate, local, template};
+use crate::field::{FieldError, FieldPath};
+use crate::{GoDuration, Machine, annotations};
+use kube::ResourceExt;
+
+impl Validate for Machine {
+    fn validate(&self) -> Vec<FieldError> {
+        let path = FieldPath::new("spec");
+        let mut errors = local::errors(&self.spec, &path);
+        errors.extend(template::node_template_errors(&self.spec.node_template, &path.child("nodeTemplate")));
+        errors
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = template::warnings(&self.spec, "spec");
+        if let Some(value) = self.annotations().get(annotations::PRESERVE)
+            && !annotations::PRESERVE_VALUES.contains(&value.as_str())
+        {
+            warnings.push(format!(
+                "metadata.annotations[{}]: {value:?} has no effect; values with one are {}",
+                annotations::PRESERVE,
+                annotations::PRESERVE_VALUES.join(", "),
+            ));
+        }
+        warnings.extend(creation_timeout_warning(self));
+        warnings
+    }
+}
+
+/// The annotation that takes the place of `spec.creationTimeout` counts only if it is a duration.
+pub(super) fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
+    let value = object.annotations().get(annotations::EFFECTIVE_CREATION_TIMEOUT)?;
+    let error = value.parse::<GoDuration>().err()?;
+    Some(format!(
+        "metadata.annotations[{}]: {value:?} has no effect; it {error}",
+        annotations::EFFECTIVE_CREATION_TIMEOUT
+    ))
+}

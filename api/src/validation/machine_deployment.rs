@@ -1,0 +1,158 @@
+//! Rules of a MachineDeployment.
+
+use super::machine::creation_timeout_warning;
+use super::machine_set::deletion_order_error;
+use super::{Validate, local, template};
+use crate::field::{FieldError, FieldPath};
+use crate::int_or_percent::{self, Rounding};
+use crate::{MachineDeployment, OrchestrationType, Strategy, StrategyType, annotations, labels, selector};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// What a machine's name has beyond that of its deployment: two hyphens and twice five characters.
+const NAME_SUFFIX: usize = 12;
+
+/// Longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// Longest name of a machine that can be a label of its node.
+const LONGEST_LABEL: usize = 63;
+
+impl Validate for MachineDeployment {
+    fn validate(&self) -> Vec<FieldError> {
+        let spec = FieldPath::new("spec");
+        let mut errors: Vec<_> = name_error(self).into_iter().collect();
+        errors.extend(local::errors(&self.spec, &spec));
+        errors.extend(super::selector::errors(self.spec.selector.as_ref(), &self.spec.template));
+        errors.extend(strategy_errors(&self.spec.strategy, self.spec.replicas, &spec.child("strategy")));
+        errors.extend(template::errors(&self.spec.template));
+        errors.extend(annotation_errors(self));
+        errors
+    }
+
+    fn validate_update(&self, old: &Self) -> Vec<FieldError> {
+        let before = old.validate();
+        let mut errors: Vec<_> = self.validate().into_iter().filter(|error| !before.contains(error)).collect();
+        errors.extend(selector_change_error(self, old));
+        errors
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<_> = name_warnings(self);
+        let labels = self.spec.template.metadata.labels.as_ref();
+        if labels.and_then(|labels| labels.get(labels::NAME)) != Some(&self.name_any()) {
+            warnings.push(format!(
+                "spec.template.metadata.labels: without the label {}: {} the cluster autoscaler does not find the machines",
+                labels::NAME,
+                self.name_any(),
+            ));
+        }
+        if self.spec.rollback_to.is_some() {
+            warnings.push("spec.rollbackTo: deprecated; restore the former template instead".to_owned());
+        }
+        warnings.extend(template::warnings(&self.spec.template.spec, "spec.template.spec"));
+        warnings.extend(creation_timeout_warning(self));
+        warnings
+    }
+}
+
+/// No machine could be created: its name would be longer than that of any object.
+fn name_error(deployment: &MachineDeployment) -> Option<FieldError> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let limit = LONGEST_NAME - NAME_SUFFIX;
+    let path = FieldPath::new("metadata").child("name");
+    (name.len() > limit).then(|| FieldError::too_long(path, name, limit))
+}
+
+fn name_warnings(deployment: &MachineDeployment) -> Vec<String> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let limit = LONGEST_LABEL - NAME_SUFFIX;
+    let mut warnings = Vec::new();
+    if name.len() > limit {
+        warnings.push(format!(
+            "metadata.name: with more than {limit} bytes the names of the machines cannot be labels of their nodes"
+        ));
+    }
+    if name.contains('.') {
+        warnings.push("metadata.name: the cluster autoscaler does not find a name with a dot".to_owned());
+    }
+    warnings
+}
+
+fn strategy_errors(strategy: &Strategy, replicas: i32, path: &FieldPath) -> Vec<FieldError> {
+    match strategy.effective_type() {
+        StrategyType::RollingUpdate => strategy.rolling_update.as_ref().map_or_else(Vec::new, |bounds| {
+            let path = path.child("rollingUpdate");
+            bound_errors(bounds.max_surge.as_ref(), bounds.max_unavailable.as_ref(), replicas, &path)
+        }),
+        StrategyType::InPlaceUpdate => strategy.in_place_update.as_ref().map_or_else(Vec::new, |bounds| {
+            let path = path.child("inPlaceUpdate");
+            let mut errors = bound_errors(bounds.max_surge.as_ref(), bounds.max_unavailable.as_ref(), replicas, &path);
+            if let OrchestrationType::Other(value) = &bounds.orchestration_type {
+                let path = path.child("orchestrationType");
+                errors.push(FieldError::not_supported(path, value.as_str(), &["Auto", "Manual"]));
+            }
+            errors
+        }),
+        StrategyType::Recreate | StrategyType::Unset => Vec::new(),
+        StrategyType::Other(value) => {
+            let supported = ["InPlaceUpdate", "Recreate", "RollingUpdate"];
+            vec![FieldError::not_supported(path.child("type"), value, &supported)]
+        }
+    }
+}
+
+fn bound_errors(
+    max_surge: Option<&IntOrString>,
+    max_unavailable: Option<&IntOrString>,
+    replicas: i32,
+    path: &FieldPath,
+) -> Vec<FieldError> {
+    [("maxUnavailable", max_unavailable), ("maxSurge", max_surge)]
+        .into_iter()
+        .filter_map(|(name, value)| int_or_percent_error(value?, replicas, path.child(name)))
+        .collect()
+}
+
+fn int_or_percent_error(value: &IntOrString, total: i32, path: FieldPath) -> Option<FieldError> {
+    let detail = match int_or_percent::resolve(value, total.max(0), Rounding::Up) {
+        Ok(_) if !is_negative(value) => return None,
+        Ok(_) => "must not be negative".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(FieldError::invalid(path, json!(value), detail))
+}
+
+fn is_negative(value: &IntOrString) -> bool {
+    match value {
+        IntOrString::Int(number) => *number < 0,
+        IntOrString::String(text) => text.starts_with('-'),
+    }
+}
+
+fn annotation_errors(deployment: &MachineDeployment) -> Vec<FieldError> {
+    let mut errors: Vec<_> = deletion_order_error(deployment).into_iter().collect();
+    if let Some(text) = deployment.annotations().get(annotations::REMEDIATION_MAX_IN_FLIGHT) {
+        let path = FieldPath::new("metadata").child("annotations").key(annotations::REMEDIATION_MAX_IN_FLIGHT);
+        let value = text.parse().map_or_else(|_| IntOrString::String(text.clone()), IntOrString::Int);
+        let error = int_or_percent_error(&value, deployment.spec.replicas, path);
+        errors.extend(error.map(|error| FieldError { value: Value::from(text.as_str()), ..error }));
+    }
+    errors
+}
+
+/// A selector may change as long as it still selects the machine sets that there are: they carry the
+/// labels of the former template. Otherwise all their machines would be left without an owner.
+fn selector_change_error(new: &MachineDeployment, old: &MachineDeployment) -> Option<FieldError> {
+    let (new_selector, old_selector) = (new.spec.selector.as_ref(), old.spec.selector.as_ref());
+    if new_selector == old_selector || selector::is_empty(new_selector) {
+        return None;
+    }
+    let labels = old.spec.template.metadata.labels.as_ref();
+    if !selector::matches(old_selector, labels) || selector::matches(new_selector, labels) {
+        return None;
+    }
+    let detail = "must still match the labels of the former template, or its machines would be left alone";
+    Some(FieldError::invalid(FieldPath::new("spec").child("selector"), json!(new_selector), detail))
+}

@@ -1,0 +1,46 @@
+//! Rules of single fields, for the attributes of garde.
+
+// The signatures are garde's.
+#![allow(clippy::trivially_copy_pass_by_ref, clippy::ref_option)]
+
+use crate::GoDuration;
+use crate::validation::metadata;
+use garde::Error;
+
+type Result = garde::Result;
+
+/// The text must not be empty.
+pub(crate) fn not_empty(text: &str, (): &()) -> Result {
+    if text.is_empty() { Err(Error::new("must not be empty")) } else { Ok(()) }
+}
+
+/// The text must be the name of an object, and not be empty.
+pub(crate) fn object_name(text: &str, context: &()) -> Result {
+    not_empty(text, context)?;
+    if metadata::is_object_name(text) { Ok(()) } else { Err(Error::new(metadata::OBJECT_NAME)) }
+}
+
+/// The number must not be below zero.
+pub(crate) fn not_negative<N: PartialOrd + From<i32>>(number: &N, (): &()) -> Result {
+    if *number < N::from(0) { Err(Error::new("must be greater than or equal to 0")) } else { Ok(()) }
+}
+
+/// The number, if there is one, must not be below zero.
+pub(crate) fn not_negative_if_set(number: &Option<i32>, context: &()) -> Result {
+    number.as_ref().map_or(Ok(()), |number| not_negative(number, context))
+}
+
+/// The duration, if there is one, must not be below zero.
+pub(crate) fn not_negative_duration(duration: &Option<GoDuration>, (): &()) -> Result {
+    if duration.is_some_and(GoDuration::is_negative) {
+        return Err(Error::new("must not be negative"));
+    }
+    Ok(())
+}
+
+/// The text, if there is one, must list types of conditions. An empty text lists none.
+pub(crate) fn condition_types(text: &Option<String>, (): &()) -> Result {
+    let mut types = text.iter().flat_map(|text| text.split(',')).map(str::trim);
+    let is_list = types.all(|name| name.is_empty() || metadata::is_qualified_name(name));
+    if is_list { Ok(()) } else { Err(Error::new("must be types of node conditions, separated by commas")) }
+}

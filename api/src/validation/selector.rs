@@ -1,0 +1,72 @@
+//! Selectors, and whether they fit the labels of a template.
+
+use crate::common::MachineTemplate;
+use crate::field::{FieldError, FieldPath};
+use crate::selector;
+use crate::validation::metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use serde_json::json;
+
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+/// What is wrong with `spec.selector`: it must be there, select something, and match the machines that are
+/// made from the template, or each of them would be let go again at once and made anew.
+pub(super) fn errors(selector: Option<&LabelSelector>, template: &MachineTemplate) -> Vec<FieldError> {
+    let path = FieldPath::new("spec").child("selector");
+    let Some(selector) = selector else {
+        return vec![FieldError::required(path, "must select the machines by the labels of the template")];
+    };
+    if selector::is_empty(Some(selector)) {
+        let detail = "must not be empty: an empty selector would select every machine of the namespace";
+        return vec![FieldError::invalid(path, json!({}), detail)];
+    }
+    let errors = syntax_errors(selector, &path);
+    if !errors.is_empty() {
+        return errors;
+    }
+    let labels = template.metadata.labels.as_ref();
+    if selector::matches(Some(selector), labels) {
+        return Vec::new();
+    }
+    let path = FieldPath::new("spec").child("template").child("metadata").child("labels");
+    vec![FieldError::invalid(path, json!(labels), "must match spec.selector")]
+}
+
+fn syntax_errors(selector: &LabelSelector, path: &FieldPath) -> Vec<FieldError> {
+    let labels = path.child("matchLabels");
+    let mut errors = Vec::new();
+    for (key, value) in selector.match_labels.iter().flatten() {
+        errors.extend(metadata::key_error(key, &labels));
+        errors.extend(metadata::label_value_error(value, &labels.key(key)));
+    }
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        errors.extend(requirement_errors(requirement, &path.child("matchExpressions").index(index)));
+    }
+    errors
+}
+
+fn requirement_errors(requirement: &LabelSelectorRequirement, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors: Vec<_> = metadata::key_error(&requirement.key, &path.child("key")).into_iter().collect();
+    let operator = requirement.operator.as_str();
+    let values = requirement.values.as_deref().unwrap_or_default();
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(FieldError::required(path.child("values"), detail));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(path.child("values"), detail));
+        }
+        operator if OPERATORS.contains(&operator) => {}
+        _ => errors.push(FieldError::not_supported(path.child("operator"), operator, &OPERATORS)),
+    }
+    let values_path = path.child("values");
+    errors.extend(
+        values
+            .iter()
+            .enumerate()
+            .filter_map(|(index, value)| metadata::label_value_error(value, &values_path.index(index))),
+    );
+    errors
+}

@@ -1,0 +1,66 @@
+//! Templates of machines and of nodes.
+
+use crate::common::{MachineTemplate, NodeTemplate};
+use crate::field::{FieldError, FieldPath};
+use crate::machine::MachineSpec;
+use crate::validation::metadata;
+use k8s_openapi::api::core::v1::{NodeSpec, Taint};
+use serde_json::json;
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// What is wrong with `spec.template`, beyond the rules of its single fields.
+pub(super) fn errors(template: &MachineTemplate) -> Vec<FieldError> {
+    let path = FieldPath::new("spec").child("template");
+    let mut errors = metadata::template_errors(&template.metadata, &path.child("metadata"));
+    let spec = path.child("spec");
+    if !template.spec.provider_id.is_empty() {
+        let detail = "must not be set in a template: all machines would stand for the same instance";
+        errors.push(FieldError::forbidden(spec.child("providerID"), detail));
+    }
+    errors.extend(node_template_errors(&template.spec.node_template, &spec.child("nodeTemplate")));
+    errors
+}
+
+/// What the API server would refuse when it is copied onto the Node.
+pub(super) fn node_template_errors(template: &NodeTemplate, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = metadata::template_errors(&template.metadata, &path.child("metadata"));
+    let path = path.child("spec").child("taints");
+    let taints = template.spec.taints.as_deref().unwrap_or_default();
+    for (index, taint) in taints.iter().enumerate() {
+        let path = path.index(index);
+        errors.extend(taint_errors(taint, &path));
+        let is_same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
+        if taints.iter().take(index).any(is_same) {
+            errors.push(FieldError::duplicate(path, json!({"key": taint.key, "effect": taint.effect})));
+        }
+    }
+    errors
+}
+
+fn taint_errors(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
+    let value = taint.value.as_deref().unwrap_or_default();
+    let mut errors: Vec<_> = metadata::key_error(&taint.key, &path.child("key")).into_iter().collect();
+    errors.extend(metadata::label_value_error(value, &path.child("value")));
+    let effect = taint.effect.as_str();
+    if !EFFECTS.contains(&effect) {
+        errors.push(FieldError::not_supported(path.child("effect"), effect, &EFFECTS));
+    }
+    errors
+}
+
+/// What is written in the spec of a machine and has no effect.
+pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let used = NodeSpec { taints: spec.node_template.spec.taints.clone(), ..NodeSpec::default() };
+    if spec.node_template.spec != used {
+        warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the node"));
+    }
+    let spaced = spec.node_conditions.iter().flat_map(|text| text.split(',')).any(|name| name.trim() != name);
+    if spaced {
+        warnings.push(format!(
+            "{path}.nodeConditions: machine-controller-manager does not recognise conditions with blanks around them"
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,32 @@
+//! What the tests of the definitions share.
+
+use nodewright_api::crd;
+use serde_json::{Number, Value};
+
+/// The definitions as JSON, with whole numbers written as such.
+pub(crate) fn definitions() -> Vec<Value> {
+    crd::all()
+        .iter()
+        .map(|definition| {
+            let mut value = serde_json::to_value(definition).expect("writable");
+            make_numbers_whole(&mut value);
+            value
+        })
+        .collect()
+}
+
+/// Bounds are floating-point numbers in the Rust type: `0.0` reads badly.
+fn make_numbers_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0 && !number.is_i64()) {
+                #[expect(clippy::cast_possible_truncation, reason = "bounds are small whole numbers")]
+                let whole = float as i64;
+                *number = Number::from(whole);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_numbers_whole),
+        Value::Object(fields) => fields.values_mut().for_each(make_numbers_whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,389 @@
+//! What is refused, what is let through, and what is warned about.
+
+use nodewright_api::field::summary;
+use nodewright_api::validation::Validate;
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, RawJson};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// A valid deployment, with a value set at a JSON pointer.
+fn deployment(changes: &[(&str, Value)]) -> MachineDeployment {
+    changed(
+        json!({
+            "metadata": {"name": "pool", "namespace": "shoot"},
+            "spec": {
+                "replicas": 3,
+                "selector": {"matchLabels": {"name": "pool"}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "template": {
+                    "metadata": {"labels": {"name": "pool"}},
+                    "spec": {"class": {"kind": "MachineClass", "name": "small"}},
+                },
+            },
+        }),
+        changes,
+    )
+}
+
+fn class(changes: &[(&str, Value)]) -> MachineClass {
+    changed(
+        json!({
+            "metadata": {"name": "small", "namespace": "shoot"},
+            "provider": "simulated",
+            "providerSpec": {"size": "small"},
+            "secretRef": {"name": "user-data", "namespace": "shoot"},
+            "nodeTemplate": {
+                "capacity": {"cpu": "4", "gpu": "0", "memory": "16Gi"},
+                "instanceType": "small", "region": "here", "zone": "here-1",
+            },
+        }),
+        changes,
+    )
+}
+
+/// Sets values at JSON pointers; null removes.
+fn changed<T: DeserializeOwned>(mut object: Value, changes: &[(&str, Value)]) -> T {
+    for (pointer, value) in changes {
+        let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
+        let parent = parent.split('/').skip(1).fold(&mut object, |object, step| match step.parse::<usize>() {
+            Ok(index) => &mut object[index],
+            Err(_) => &mut object[step.replace("~1", "/")],
+        });
+        parent[name.replace("~1", "/")] = value.clone();
+    }
+    serde_json::from_value(object).expect("readable")
+}
+
+fn assert_errors(object: &impl Validate, expected: &[&str]) {
+    let found: Vec<_> = object.validate().iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_is_valid_has_no_errors() {
+    assert_errors(&deployment(&[]), &[]);
+    assert_errors(&class(&[]), &[]);
+    assert_eq!(deployment(&[]).warnings(), Vec::<String>::new());
+}
+
+#[test]
+fn what_mcm_acts_on_is_let_through() {
+    for changes in [
+        vec![("/spec/strategy/rollingUpdate/maxSurge", json!(0))],
+        vec![("/spec/strategy/rollingUpdate/maxUnavailable", json!("150%"))],
+        vec![("/spec/strategy", json!({"type": "Recreate"}))],
+        vec![("/spec/minReadySeconds", json!(500)), ("/spec/progressDeadlineSeconds", json!(300))],
+        vec![("/spec/revisionHistoryLimit", json!(0)), ("/spec/paused", json!(true))],
+        vec![("/spec/template/spec/class/kind", json!("AWSMachineClass"))],
+        vec![("/spec/template/spec/nodeConditions", json!(""))],
+        vec![("/spec/strategy/inPlaceUpdate", json!({"orchestrationType": "of another strategy"}))],
+        vec![(
+            "/spec/selector/matchExpressions",
+            json!([{"key": "name", "operator": "In", "values": ["pool", "more"]}, {"key": "x", "operator": "DoesNotExist"}]),
+        )],
+        vec![(
+            "/spec/strategy",
+            json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Manual"}}),
+        )],
+    ] {
+        assert_errors(&deployment(&changes), &[]);
+    }
+}
+
+#[test]
+fn what_the_defaults_fill_in_is_no_error() {
+    assert_errors(&deployment(&[("/spec/strategy", json!({}))]), &[]);
+    assert_errors(&deployment(&[("/spec/strategy/type", json!("")), ("/spec/strategy/rollingUpdate", json!({}))]), &[]);
+    assert_errors(&deployment(&[("/spec/strategy", json!({"type": "InPlaceUpdate", "inPlaceUpdate": {}}))]), &[]);
+}
+
+#[test]
+fn numbers_must_not_be_negative() {
+    let deployment = deployment(&[
+        ("/spec/replicas", json!(-1)),
+        ("/spec/minReadySeconds", json!(-2)),
+        ("/spec/revisionHistoryLimit", json!(-3)),
+        ("/spec/rollbackTo", json!({"revision": -4})),
+        ("/spec/template/spec/maxEvictRetries", json!(-5)),
+        ("/spec/template/spec/drainTimeout", json!("-6m")),
+    ]);
+    assert_errors(
+        &deployment,
+        &[
+            "spec.minReadySeconds: Invalid value: -2: must be greater than or equal to 0",
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            "spec.revisionHistoryLimit: Invalid value: -3: must be greater than or equal to 0",
+            "spec.rollbackTo.revision: Invalid value: -4: must be greater than or equal to 0",
+            "spec.template.spec.drainTimeout: Invalid value: \"-6m0s\": must not be negative",
+            "spec.template.spec.maxEvictRetries: Invalid value: -5: must be greater than or equal to 0",
+        ],
+    );
+}
+
+#[test]
+fn a_class_must_be_named() {
+    assert_errors(
+        &deployment(&[("/spec/template/spec/class", json!({}))]),
+        &[
+            "spec.template.spec.class.kind: Required value: must not be empty",
+            "spec.template.spec.class.name: Required value: must not be empty",
+        ],
+    );
+    let machine: Machine =
+        changed(json!({"metadata": {}, "spec": {"class": {"kind": "MachineClass", "name": "Small"}}}), &[]);
+    assert_eq!(machine.validate()[0].path.as_str(), "spec.class.name");
+}
+
+#[test]
+fn the_selector_must_select_the_machines_of_the_template() {
+    assert_errors(
+        &deployment(&[("/spec/selector", Value::Null)]),
+        &["spec.selector: Required value: must select the machines by the labels of the template"],
+    );
+    assert_errors(
+        &deployment(&[("/spec/selector", json!({}))]),
+        &[
+            "spec.selector: Invalid value: {}: must not be empty: an empty selector would select every machine of the namespace",
+        ],
+    );
+    assert_errors(
+        &deployment(&[("/spec/template/metadata/labels", json!({"name": "other"}))]),
+        &[r#"spec.template.metadata.labels: Invalid value: {"name":"other"}: must match spec.selector"#],
+    );
+    assert_errors(
+        &deployment(&[(
+            "/spec/selector/matchExpressions",
+            json!([{"key": "name", "operator": "NotIn", "values": ["pool"]}]),
+        )]),
+        &[r#"spec.template.metadata.labels: Invalid value: {"name":"pool"}: must match spec.selector"#],
+    );
+}
+
+#[test]
+fn requirements_of_a_selector_must_make_sense() {
+    let deployment = deployment(&[(
+        "/spec/selector/matchExpressions",
+        json!([
+            {"key": "a", "operator": "In"},
+            {"key": "b", "operator": "Exists", "values": ["x"]},
+            {"key": "c", "operator": "Like", "values": []},
+            {"key": "d", "operator": "NotIn", "values": ["fine", "not fine"]},
+        ]),
+    )]);
+    let paths: Vec<_> = deployment.validate().iter().map(|error| error.path.to_string()).collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.selector.matchExpressions[0].values",
+            "spec.selector.matchExpressions[1].values",
+            "spec.selector.matchExpressions[2].operator",
+            "spec.selector.matchExpressions[3].values[1]",
+        ]
+    );
+}
+
+#[test]
+fn the_strategy_must_be_known_and_its_bounds_numbers() {
+    assert_errors(
+        &deployment(&[("/spec/strategy/type", json!("Sideways"))]),
+        &[
+            r#"spec.strategy.type: Unsupported value: "Sideways": supported values: "InPlaceUpdate", "Recreate", "RollingUpdate""#,
+        ],
+    );
+    assert_errors(
+        &deployment(&[("/spec/strategy/rollingUpdate", json!({"maxSurge": "x", "maxUnavailable": -1}))]),
+        &[
+            "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: -1: must not be negative",
+            r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "x": must be a number or a percentage such as "25%""#,
+        ],
+    );
+    assert_errors(
+        &deployment(&[(
+            "/spec/strategy",
+            json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": "5", "orchestrationType": "Chance"}}),
+        )]),
+        &[
+            r#"spec.strategy.inPlaceUpdate.maxSurge: Invalid value: "5": must be a number or a percentage such as "25%""#,
+            r#"spec.strategy.inPlaceUpdate.orchestrationType: Unsupported value: "Chance": supported values: "Auto", "Manual""#,
+        ],
+    );
+}
+
+#[test]
+fn a_template_must_be_one_of_which_machines_and_nodes_can_be_made() {
+    let deployment = deployment(&[
+        ("/spec/template/spec/providerID", json!("aws:///i-1")),
+        ("/spec/template/metadata/labels/bad key", json!("x")),
+        ("/spec/template/metadata/annotations", json!({"UPPER.example.com/fine": "", "a/b/c": ""})),
+        ("/spec/template/spec/nodeConditions", json!("Ready, not a type")),
+        (
+            "/spec/template/spec/nodeTemplate",
+            json!({
+                "metadata": {"labels": {"zone": "a b"}},
+                "spec": {"taints": [
+                    {"key": "a", "effect": "NoSchedule"},
+                    {"key": "a", "value": "other", "effect": "NoSchedule"},
+                    {"key": "", "effect": "Sometimes"},
+                ]},
+            }),
+        ),
+    ]);
+    let found: Vec<_> =
+        deployment.validate().iter().map(|error| format!("{} {}", error.path, error.kind.reason())).collect();
+    assert_eq!(
+        found,
+        [
+            "spec.template.spec.nodeConditions FieldValueInvalid",
+            "spec.template.metadata.labels FieldValueInvalid",
+            "spec.template.metadata.annotations FieldValueInvalid",
+            "spec.template.spec.providerID FieldValueForbidden",
+            "spec.template.spec.nodeTemplate.metadata.labels[zone] FieldValueInvalid",
+            "spec.template.spec.nodeTemplate.spec.taints[1] FieldValueDuplicate",
+            "spec.template.spec.nodeTemplate.spec.taints[2].key FieldValueInvalid",
+            "spec.template.spec.nodeTemplate.spec.taints[2].effect FieldValueNotSupported",
+        ]
+    );
+}
+
+#[test]
+fn our_annotations_must_be_readable() {
+    let of = |key: &str, value: &str| deployment(&[("/metadata/annotations", json!({key: value}))]);
+    for (key, value) in [
+        ("nodewright.dev/remediation-max-in-flight", "2"),
+        ("nodewright.dev/remediation-max-in-flight", "25%"),
+        ("nodewright.dev/deletion-order", "Newest"),
+        ("node.machine.sapcloud.io/effective-creation-timeout", "soon"),
+    ] {
+        assert_errors(&of(key, value), &[]);
+    }
+    for (key, value) in [
+        ("nodewright.dev/remediation-max-in-flight", "-2"),
+        ("nodewright.dev/remediation-max-in-flight", "some"),
+        ("nodewright.dev/deletion-order", "newest"),
+    ] {
+        let errors = of(key, value).validate();
+        assert_eq!(errors[0].path.to_string(), format!("metadata.annotations[{key}]"));
+        assert_eq!(errors[0].value, json!(value));
+    }
+}
+
+#[test]
+fn names_leave_room_for_those_of_machines() {
+    let named = |length: usize| deployment(&[("/metadata/name", json!("a".repeat(length)))]);
+    assert!(named(51).validate().is_empty() && named(51).warnings().len() == 1);
+    assert!(named(52).validate().is_empty() && named(52).warnings()[0].contains("labels of their nodes"));
+    assert_eq!(summary(&named(242).validate()), "metadata.name: Too long: may not be more than 241 bytes");
+}
+
+#[test]
+fn an_older_mistake_does_not_keep_an_object_from_being_scaled() {
+    let mistake =
+        ("/spec/template/spec/nodeTemplate", json!({"spec": {"taints": [{"key": "", "effect": "NoSchedule"}]}}));
+    let old = deployment(std::slice::from_ref(&mistake));
+    let scaled = deployment(&[mistake.clone(), ("/spec/replicas", json!(5))]);
+    assert_eq!(old.validate().len(), 1);
+    assert_eq!(scaled.validate_update(&old), []);
+    let worse = deployment(&[mistake, ("/spec/replicas", json!(-5))]);
+    assert_eq!(worse.validate_update(&old).len(), 1);
+}
+
+#[test]
+fn a_changed_selector_must_keep_the_machines() {
+    let old = deployment(&[("/spec/template/metadata/labels", json!({"name": "pool", "team": "a"}))]);
+    let kept = deployment(&[
+        ("/spec/template/metadata/labels", json!({"name": "pool", "team": "a"})),
+        ("/spec/selector/matchLabels", json!({"team": "a"})),
+    ]);
+    assert_eq!(kept.validate_update(&old), []);
+    let lost = deployment(&[
+        ("/spec/template/metadata/labels", json!({"name": "new"})),
+        ("/spec/selector/matchLabels", json!({"name": "new"})),
+    ]);
+    assert!(lost.validate().is_empty());
+    assert_eq!(
+        summary(&lost.validate_update(&old)),
+        r#"spec.selector: Invalid value: {"matchLabels":{"name":"new"}}: must still match the labels of the former template, or its machines would be left alone"#
+    );
+}
+
+#[test]
+fn a_set_has_the_rules_of_its_template() {
+    let set = |changes: &[(&str, Value)]| -> MachineSet {
+        changed(
+            json!({
+                "metadata": {"name": "pool-abc12"},
+                "spec": {
+                    "replicas": 0,
+                    "selector": {"matchLabels": {"name": "pool"}},
+                    "template": {"metadata": {"labels": {"name": "pool"}}, "spec": {"class": {"kind": "k", "name": "n"}}},
+                },
+            }),
+            changes,
+        )
+    };
+    assert_errors(&set(&[]), &[]);
+    assert_errors(
+        &set(&[("/spec/replicas", json!(-1)), ("/spec/selector", Value::Null)]),
+        &[
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            "spec.selector: Required value: must select the machines by the labels of the template",
+        ],
+    );
+}
+
+#[test]
+fn a_class_must_hold_what_the_controllers_insist_on() {
+    assert_errors(&class(&[("/nodeTemplate", Value::Null), ("/secretRef", Value::Null)]), &[]);
+    assert_errors(
+        &class(&[
+            ("/providerSpec", Value::Null),
+            ("/secretRef", json!({"namespace": "shoot"})),
+            ("/nodeTemplate/zone", json!("")),
+            ("/nodeTemplate/capacity", json!({"cpu": "-1", "memory": "1Gi"})),
+        ]),
+        &[
+            "providerSpec: Required value: must be the configuration that the provider asks for",
+            "secretRef.name: Required value: must be the name of a secret",
+            "nodeTemplate.zone: Required value: must not be empty",
+            "nodeTemplate.capacity[gpu]: Required value: must be given, 0 if there is none",
+            "nodeTemplate.capacity[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        ],
+    );
+}
+
+#[test]
+fn a_provider_spec_that_is_no_object_is_refused_without_being_shown() {
+    let class = MachineClass { provider_spec: RawJson::from_text(r#""a-secret""#).expect("valid"), ..class(&[]) };
+    assert_errors(&class, &[r#"providerSpec: Invalid value: "string": must be an object"#]);
+}
+
+#[test]
+fn what_has_no_effect_is_warned_about() {
+    let deployment = deployment(&[
+        ("/metadata/name", json!("a.b")),
+        ("/metadata/annotations", json!({"node.machine.sapcloud.io/effective-creation-timeout": "soon"})),
+        ("/spec/rollbackTo", json!({})),
+        ("/spec/template/spec/nodeConditions", json!("DiskPressure, KernelDeadlock")),
+        ("/spec/template/spec/nodeTemplate", json!({"spec": {"unschedulable": true}})),
+    ]);
+    assert_errors(&deployment, &[]);
+    let starts: Vec<_> =
+        deployment.warnings().iter().map(|warning| warning.split_once(": ").expect("a path").0.to_owned()).collect();
+    assert_eq!(
+        starts,
+        [
+            "metadata.name",
+            "spec.template.metadata.labels",
+            "spec.rollbackTo",
+            "spec.template.spec.nodeTemplate.spec",
+            "spec.template.spec.nodeConditions",
+            "metadata.annotations[node.machine.sapcloud.io/effective-creation-timeout]",
+        ]
+    );
+    let machine: Machine = changed(
+        json!({"metadata": {"annotations": {"node.machine.sapcloud.io/preserve": "forever"}}, "spec": {"class": {"kind": "k", "name": "n"}}}),
+        &[],
+    );
+    assert_errors(&machine, &[]);
+    assert!(machine.warnings()[0].contains("forever"));
+}
