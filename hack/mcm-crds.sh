@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Prints the directory that holds machine-controller-manager's own CRDs, in the version that
+# hack/tools/machine-controller-manager pins. They lie in Go's module cache (downloaded if they are not there yet)
+# and are only ever read from it.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib-go.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
+
+case ${1:-} in
+'') ;;
+-h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+*) die "unknown argument $1, see --help" ;;
+esac
+
+find_go
+module=github.com/gardener/machine-controller-manager
+tool_go machine-controller-manager mod download "$module" >&2 ||
+	die "failed to download $module: check the network and 'go env GOPROXY'"
+crds=$(tool_go machine-controller-manager list -m -f '{{.Dir}}' "$module")/kubernetes/crds
+[ -d "$crds" ] || die "failed to find CRDs in $crds: has the module moved them?"
+printf '%s\n' "$crds"
