@@ -1,0 +1,284 @@
+//! Counting requests: reads the audit log of an API server while it grows.
+//!
+//! # Guarantees
+//!
+//! * Each request is given out once, when it has been answered; a watch when its answer begins.
+//! * A line that is still being written is left for the next time.
+//!
+//! # Caveats
+//!
+//! * The API server writes a request's line after its answer. Whoever counts right after an answer may come too early;
+//!   [`AuditLog::read_until`] waits for what is expected.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+
+/// How often a growing log is read.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// One request, as the API server saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Who asked, by the name that the client gave itself.
+    pub user_agent: String,
+    /// Who asked, by authentication.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; server-side apply is
+    /// `patch`. For what is no resource, the HTTP method in lower case.
+    pub verb: String,
+    /// The plural name of the resource; empty for requests such as `/readyz`.
+    pub resource: String,
+    /// Such as `status`; empty for the object itself.
+    pub subresource: String,
+    /// Empty for what has none.
+    pub namespace: String,
+    /// Empty for lists and for creations whose name the server chooses.
+    pub name: String,
+    /// The HTTP status of the answer.
+    pub code: u16,
+    /// Path and query.
+    pub uri: String,
+    /// When the request was received.
+    pub received: jiff::Timestamp,
+}
+
+impl Entry {
+    /// Would this request change something if it succeeded?
+    pub fn is_write(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch" | "head" | "options")
+    }
+}
+
+/// A line of the log; of what it holds, what we use.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    uri: String,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    user: User,
+    #[serde(default)]
+    object_ref: ObjectReference,
+    #[serde(default)]
+    response_status: ResponseStatus,
+    request_received_timestamp: jiff::Timestamp,
+}
+
+#[derive(Default, Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+struct ObjectReference {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    subresource: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct ResponseStatus {
+    #[serde(default)]
+    code: u16,
+}
+
+impl Line {
+    /// A watch is answered when it starts, and would else be missing until it ends; everything else when it is done.
+    /// A request whose handler panicked counts, too.
+    fn is_answer(&self) -> bool {
+        match self.stage.as_str() {
+            "ResponseStarted" => self.verb == "watch",
+            "ResponseComplete" => self.verb != "watch",
+            stage => stage == "Panic",
+        }
+    }
+
+    fn into_entry(self) -> Entry {
+        Entry {
+            user_agent: self.user_agent,
+            user: self.user.username,
+            verb: self.verb,
+            resource: self.object_ref.resource,
+            subresource: self.object_ref.subresource,
+            namespace: self.object_ref.namespace,
+            name: self.object_ref.name,
+            code: self.response_status.code,
+            uri: self.uri,
+            received: self.request_received_timestamp,
+        }
+    }
+}
+
+/// Reads an audit log from where the last read ended.
+#[derive(Clone, Debug)]
+pub struct AuditLog {
+    path: PathBuf,
+    offset: u64,
+}
+
+impl AuditLog {
+    /// Reads from the beginning. The file need not exist yet.
+    pub fn from_start(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), offset: 0 }
+    }
+
+    /// Leaves out what the log holds already.
+    pub fn from_now(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let mut log = Self::from_start(path);
+        log.read()?;
+        Ok(log)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The requests that were answered since the last time.
+    pub fn read(&mut self) -> io::Result<Vec<Entry>> {
+        let mut file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            result => result?,
+        };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let entries = parse(&bytes[..complete])?;
+        self.offset += complete as u64;
+        Ok(entries)
+    }
+
+    /// Reads until all requests read by this call satisfy `enough`, or the time is up; returns them in either case.
+    pub async fn read_until(&mut self, timeout: Duration, enough: impl Fn(&[Entry]) -> bool) -> io::Result<Vec<Entry>> {
+        let since = Instant::now();
+        let mut entries = self.read()?;
+        while !enough(&entries) && since.elapsed() < timeout {
+            tokio::time::sleep(INTERVAL).await;
+            entries.extend(self.read()?);
+        }
+        Ok(entries)
+    }
+}
+
+fn parse(bytes: &[u8]) -> io::Result<Vec<Entry>> {
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let parsed = lines.map(|line| serde_json::from_slice::<Line>(line).map_err(io::Error::from));
+    parsed.filter(|line| line.as_ref().map_or(true, Line::is_answer)).map(|line| line.map(Line::into_entry)).collect()
+}
+
+/// What requests are counted by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// As in [`Entry::resource`].
+    pub resource: String,
+    /// As in [`Entry::subresource`].
+    pub subresource: String,
+    /// As in [`Entry::verb`].
+    pub verb: String,
+    /// As in [`Entry::code`].
+    pub code: u16,
+}
+
+impl From<&Entry> for Request {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            resource: entry.resource.clone(),
+            subresource: entry.subresource.clone(),
+            verb: entry.verb.clone(),
+            code: entry.code,
+        }
+    }
+}
+
+/// How many requests there were of each sort. Its `Display` is a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<Request, u64>);
+
+impl Counts {
+    /// Counts all that is given.
+    pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
+        entries.into_iter().collect()
+    }
+
+    /// Counts the requests of clients whose name begins with `user_agent`, such as `nodewright/`.
+    pub fn by_agent<'a>(entries: impl IntoIterator<Item = &'a Entry>, user_agent: &str) -> Self {
+        entries.into_iter().filter(|entry| entry.user_agent.starts_with(user_agent)).collect()
+    }
+
+    /// How many there were of which `select` is true.
+    pub fn count(&self, select: impl Fn(&Request) -> bool) -> u64 {
+        self.0.iter().filter(|(request, _)| select(request)).map(|(_, count)| count).sum()
+    }
+
+    /// How many requests with this verb on this resource (without its subresources) got this answer.
+    pub fn exactly(&self, verb: &str, resource: &str, code: u16) -> u64 {
+        self.count(|request| {
+            request.verb == verb
+                && request.resource == resource
+                && request.subresource.is_empty()
+                && request.code == code
+        })
+    }
+
+    /// How many there were at all.
+    pub fn total(&self) -> u64 {
+        self.count(|_| true)
+    }
+
+    /// Each sort with its number, by resource, subresource, verb and code.
+    pub fn iter(&self) -> impl Iterator<Item = (&Request, u64)> {
+        self.0.iter().map(|(request, count)| (request, *count))
+    }
+}
+
+impl<'a> FromIterator<&'a Entry> for Counts {
+    fn from_iter<I: IntoIterator<Item = &'a Entry>>(entries: I) -> Self {
+        let mut counts = Self::default();
+        for entry in entries {
+            *counts.0.entry(entry.into()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = self.iter().map(|(request, count)| (row_name(request), request, count)).collect();
+        let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max("RESOURCE".len());
+        writeln!(formatter, "{:width$}  {:16}  {:>4}  {:>8}", "RESOURCE", "VERB", "CODE", "REQUESTS")?;
+        for (name, request, count) in &rows {
+            writeln!(formatter, "{name:width$}  {:16}  {:>4}  {count:>8}", request.verb, request.code)?;
+        }
+        writeln!(formatter, "{:width$}  {:16}  {:>4}  {:>8}", "total", "", "", self.total())
+    }
+}
+
+fn row_name(request: &Request) -> String {
+    match (request.resource.as_str(), request.subresource.as_str()) {
+        ("", _) => "(no resource)".to_owned(),
+        (resource, "") => resource.to_owned(),
+        (resource, subresource) => format!("{resource}/{subresource}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

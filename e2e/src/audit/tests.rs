@@ -1,0 +1,71 @@
+use std::io::Write;
+
+use super::*;
+
+fn line(agent: &str, verb: &str, stage: &str, subresource: &str, code: u16) -> String {
+    serde_json::json!({
+        "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "1", "stage": stage,
+        "requestURI": "/apis/machine.sapcloud.io/v1alpha1/namespaces/a/machines/b?fieldManager=x",
+        "verb": verb, "user": {"username": "administrator", "groups": ["system:masters"]}, "userAgent": agent,
+        "objectRef": {"resource": "machines", "namespace": "a", "name": "b", "subresource": subresource},
+        "responseStatus": {"metadata": {}, "code": code},
+        "requestReceivedTimestamp": "2026-01-02T03:04:05.678901Z", "stageTimestamp": "2026-01-02T03:04:05.678902Z",
+    })
+    .to_string()
+}
+
+#[test]
+fn reads_on_where_it_stopped_and_leaves_half_a_line() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut log = AuditLog::from_start(file.path());
+    let text = line("nodewright/1 (machine)", "patch", "ResponseComplete", "status", 200);
+    let (first, second) = text.split_at(20);
+    write!(file, "{text}\n{first}").unwrap();
+    assert_eq!(log.read().unwrap().len(), 1);
+    assert_eq!(log.read().unwrap().len(), 0);
+    writeln!(file, "{second}").unwrap();
+    assert_eq!(log.read().unwrap()[0].subresource, "status");
+}
+
+#[test]
+fn a_missing_log_is_empty_and_old_lines_can_be_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    assert_eq!(AuditLog::from_start(&path).read().unwrap(), []);
+    std::fs::write(&path, line("x", "get", "ResponseComplete", "", 200) + "\n").unwrap();
+    assert_eq!(AuditLog::from_now(&path).unwrap().read().unwrap(), []);
+}
+
+#[test]
+fn each_request_counts_once() {
+    let lines = [
+        line("nodewright/1 (machine)", "watch", "ResponseStarted", "", 200),
+        line("nodewright/1 (machine)", "watch", "ResponseComplete", "", 200),
+        line("nodewright/1 (machine)", "patch", "ResponseStarted", "", 201),
+        line("nodewright/1 (machine)", "patch", "ResponseComplete", "", 201),
+        line("kubectl/1", "patch", "ResponseComplete", "", 201),
+    ];
+    let entries = parse(lines.join("\n").as_bytes()).unwrap();
+    let counts = Counts::by_agent(&entries, "nodewright/");
+    assert_eq!(counts.total(), 2);
+    assert_eq!(counts.exactly("patch", "machines", 201), 1);
+    assert_eq!(Counts::of(&entries).exactly("patch", "machines", 201), 2);
+    assert!(!entries[0].is_write() && entries[1].is_write());
+}
+
+#[test]
+fn prints_a_table() {
+    let lines = [
+        line("a", "patch", "ResponseComplete", "status", 200),
+        line("a", "patch", "ResponseComplete", "status", 200),
+        line("a", "delete", "ResponseComplete", "", 200),
+    ];
+    let counts = Counts::of(&parse(lines.join("\n").as_bytes()).unwrap());
+    let expected = "\
+RESOURCE         VERB              CODE  REQUESTS
+machines         delete             200         1
+machines/status  patch              200         2
+total                                           3
+";
+    assert_eq!(counts.to_string(), expected);
+}

@@ -1,0 +1,353 @@
+//! What tests talk to the cloud with.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::api::{
+    Code, CreateVm, Effect, Event, Failure, Fault, FaultOrder, KubeletOrder, OBSERVER_HEADER, PAGE_LIMIT, Page, Quota,
+    Stats, Vm,
+};
+
+/// After so long without an answer a call is given up.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks of a wait.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The cloud refused.
+    #[error("failed to {call}: the cloud says {failure}")]
+    Refused {
+        /// The method and path.
+        call: String,
+        /// What it said.
+        failure: Failure,
+    },
+    /// There was no answer.
+    #[error("failed to {call}: {reason}; is the cloud running?")]
+    NoAnswer {
+        /// The method and path.
+        call: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The answer makes no sense.
+    #[error("failed to {call}: the answer with status {status} cannot be understood: {reason}")]
+    Malformed {
+        /// The method and path.
+        call: String,
+        /// The HTTP status.
+        status: u16,
+        /// Why not.
+        reason: String,
+    },
+    /// A wait took too long.
+    #[error("waited {waited:?} for {what} in vain; {seen}")]
+    Waited {
+        /// How long.
+        waited: Duration,
+        /// For what.
+        what: String,
+        /// What was there at last.
+        seen: String,
+    },
+}
+
+impl ClientError {
+    /// The code of a refusal.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Refused { failure, .. } => Some(failure.code),
+            _ => None,
+        }
+    }
+}
+
+/// A client of a cloud, for tests. Looks from outside: no fault strikes it, and it is not counted.
+#[derive(Clone, Debug)]
+pub struct CloudClient {
+    url: String,
+    http: Client<HttpConnector, Full<Bytes>>,
+    observer: bool,
+}
+
+impl CloudClient {
+    /// A client for the cloud at this URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        let url = url.into().trim_end_matches('/').to_owned();
+        Self { url, http: Client::builder(TokioExecutor::new()).build_http(), observer: true }
+    }
+
+    /// The same as a driver is: counted, delayed, struck by faults.
+    #[must_use]
+    pub fn as_customer(&self) -> Self {
+        Self { observer: false, ..self.clone() }
+    }
+
+    /// The cloud's URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// All VMs, those in deletion included, oldest first.
+    pub async fn vms(&self) -> Result<Vec<Vm>, ClientError> {
+        self.vms_where(&BTreeMap::new()).await
+    }
+
+    /// All VMs that have these tags, oldest first.
+    pub async fn vms_where(&self, tags: &BTreeMap<String, String>) -> Result<Vec<Vm>, ClientError> {
+        let mut path = format!("/vms?limit={PAGE_LIMIT}");
+        for (key, value) in tags {
+            path.extend(["&tag.", &escape(key), "=", &escape(value)]);
+        }
+        self.pages(&path).await
+    }
+
+    /// The one VM of this name, if there is one; of several, the oldest.
+    pub async fn vm_named(&self, name: &str) -> Result<Option<Vm>, ClientError> {
+        let page: Page<Vm> = self.ask(Method::GET, &format!("/vms?name={}", escape(name)), None).await?;
+        Ok(page.items.into_iter().next())
+    }
+
+    /// A VM, if there is one.
+    pub async fn get(&self, id: &str) -> Result<Option<Vm>, ClientError> {
+        match self.ask(Method::GET, &format!("/vms/{}", escape(id)), None).await {
+            Ok(vm) => Ok(Some(vm)),
+            Err(error) if error.code() == Some(Code::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a VM.
+    pub async fn create(&self, order: &CreateVm) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, "/vms", Some(encode(order))).await
+    }
+
+    /// Deletes a VM.
+    pub async fn delete(&self, id: &str) -> Result<Vm, ClientError> {
+        self.ask(Method::DELETE, &format!("/vms/{}", escape(id)), None).await
+    }
+
+    /// A VM dies: it stays, as `stopped`.
+    pub async fn kill(&self, id: &str) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, &format!("/vms/{}/kill", escape(id)), None).await
+    }
+
+    /// A dead VM runs again.
+    pub async fn start(&self, id: &str) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, &format!("/vms/{}/start", escape(id)), None).await
+    }
+
+    /// Tells a VM's kubelet what to do.
+    pub async fn kubelet(&self, id: &str, order: &KubeletOrder) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, &format!("/vms/{}/kubelet", escape(id)), Some(encode(order))).await
+    }
+
+    /// Puts a fault in force.
+    pub async fn fault(&self, order: &FaultOrder) -> Result<Fault, ClientError> {
+        self.ask(Method::POST, "/faults", Some(encode(order))).await
+    }
+
+    /// The faults in force.
+    pub async fn faults(&self) -> Result<Vec<Fault>, ClientError> {
+        let page: Page<Fault> = self.ask(Method::GET, "/faults", None).await?;
+        Ok(page.items)
+    }
+
+    /// Ends all faults.
+    pub async fn clear_faults(&self) -> Result<(), ClientError> {
+        self.ask::<Value>(Method::DELETE, "/faults", None).await.map(drop)
+    }
+
+    /// Ends one fault. Not found if it is over.
+    pub async fn clear_fault(&self, id: u64) -> Result<(), ClientError> {
+        self.ask::<Value>(Method::DELETE, &format!("/faults/{id}"), None).await.map(drop)
+    }
+
+    /// Puts a quota in force; `None` for none.
+    pub async fn set_quota(&self, vms: Option<u64>) -> Result<(), ClientError> {
+        self.ask::<Quota>(Method::PUT, "/quota", Some(encode(&Quota { vms }))).await.map(drop)
+    }
+
+    /// Counts of all that happened.
+    pub async fn stats(&self) -> Result<Stats, ClientError> {
+        self.ask(Method::GET, "/stats", None).await
+    }
+
+    /// Starts the count of calls and of the most VMs at once anew.
+    pub async fn reset_stats(&self) -> Result<Stats, ClientError> {
+        self.ask(Method::POST, "/stats/reset", None).await
+    }
+
+    /// The history after the event of this number, 0 for all that is kept.
+    pub async fn events(&self, after: u64) -> Result<Vec<Event>, ClientError> {
+        let mut events = Vec::new();
+        let mut after = Some(after.to_string());
+        while let Some(cursor) = after {
+            let path = format!("/events?limit={PAGE_LIMIT}&after={cursor}");
+            let page: Page<Event> = self.ask(Method::GET, &path, None).await?;
+            events.extend(page.items);
+            after = page.next;
+        }
+        Ok(events)
+    }
+
+    /// Waits until the VMs are as wanted, and gives them. `what` is for the error.
+    pub async fn wait_for_vms(
+        &self,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&[Vm]) -> bool,
+    ) -> Result<Vec<Vm>, ClientError> {
+        let started = Instant::now();
+        loop {
+            let vms = self.vms().await?;
+            if wanted(&vms) {
+                return Ok(vms);
+            }
+            if started.elapsed() > within {
+                let seen = format!("there are {} vms", vms.len());
+                return Err(ClientError::Waited { waited: within, what: what.to_owned(), seen });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until there are so many VMs, those in deletion included.
+    pub async fn wait_for_count(&self, count: usize, within: Duration) -> Result<Vec<Vm>, ClientError> {
+        self.wait_for_vms(&format!("{count} vms"), within, |vms| vms.len() == count).await
+    }
+
+    /// Waits until the cloud answers.
+    pub async fn wait_until_up(&self, within: Duration) -> Result<(), ClientError> {
+        let started = Instant::now();
+        loop {
+            match self.stats().await {
+                Ok(_) => return Ok(()),
+                Err(error) if started.elapsed() > within => return Err(error),
+                Err(_) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+        let mut entries = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page: Page<T> = self.ask(Method::GET, &format!("{path}{after}"), None).await?;
+            entries.extend(page.items);
+            match page.next {
+                Some(next) => after = format!("&after={}", escape(&next)),
+                None => return Ok(entries),
+            }
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<T, ClientError> {
+        let call = format!("{method} {path}");
+        let no_answer = |reason: String| ClientError::NoAnswer { call: call.clone(), reason };
+        let answer = tokio::time::timeout(CALL_TIMEOUT, self.send(method, path, body)).await;
+        let (status, body) = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(no_answer(error.to_string())),
+            Err(_) => return Err(no_answer(format!("no answer within {CALL_TIMEOUT:?}"))),
+        };
+        let malformed = |error: serde_json::Error| ClientError::Malformed {
+            call: call.clone(),
+            status: status.as_u16(),
+            reason: error.to_string(),
+        };
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(malformed);
+        }
+        let failure = serde_json::from_slice(&body).map_err(malformed)?;
+        Err(ClientError::Refused { call, failure })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        if self.observer {
+            request = request.header(OBSERVER_HEADER, "true");
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let response = self.http.request(request.body(Full::new(Bytes::from(body)))?).await?;
+        let status = response.status();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+/// The types of the API have string keys and no odd numbers: they are always JSON.
+fn encode(body: &impl Serialize) -> Value {
+    serde_json::to_value(body).unwrap_or_else(|error| json!({ "unencodable": error.to_string() }))
+}
+
+/// Escapes all that may not stand in a query or path.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let digits = [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)]));
+            escaped.push('%');
+            escaped.extend(digits);
+        }
+    }
+    escaped
+}
+
+impl FaultOrder {
+    /// A fault that strikes every such call until it is cleared.
+    pub fn always(operation: super::api::FaultOperation, effect: Effect) -> Self {
+        Self {
+            operation,
+            matching: super::api::FaultMatch::default(),
+            count: None,
+            for_seconds: None,
+            probability: None,
+            effect,
+        }
+    }
+
+    /// Strikes only so many times.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self { count: Some(count), ..self }
+    }
+
+    /// Strikes only machines whose name fits the pattern.
+    #[must_use]
+    pub fn on_machine(self, pattern: impl Into<String>) -> Self {
+        Self { matching: super::api::FaultMatch { machine: Some(pattern.into()) }, ..self }
+    }
+
+    /// Is over after so many seconds.
+    #[must_use]
+    pub fn for_seconds(self, seconds: f64) -> Self {
+        Self { for_seconds: Some(seconds), ..self }
+    }
+}

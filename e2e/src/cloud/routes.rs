@@ -1,0 +1,241 @@
+//! The cloud's HTTP API: paths to calls, replies to answers.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State, rejection::BytesRejection},
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use bytes::Bytes;
+use http::{Request, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use hyper_util::service::TowerToHyperService;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::{
+    api::{Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, KubeletOrder, ListVms, OBSERVER_HEADER, Quota},
+    calls::{Call, Caller},
+    server::Shared,
+    state::Reply,
+};
+
+/// The largest body that is read.
+const BODY_LIMIT: usize = 256 << 10;
+
+type Cloud = State<Arc<Shared>>;
+type Payload = Result<Bytes, BytesRejection>;
+
+pub(super) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/vms", get(list).post(create))
+        .route("/vms/{id}", get(get_one).delete(delete_one))
+        .route("/vms/{id}/kill", post(kill))
+        .route("/vms/{id}/start", post(start))
+        .route("/vms/{id}/kubelet", post(order_kubelet))
+        .route("/faults", get(faults).post(add_fault).delete(end_faults))
+        .route("/faults/{id}", delete(end_fault))
+        .route("/quota", get(quota).put(set_quota))
+        .route("/stats", get(stats))
+        .route("/stats/reset", post(reset_stats))
+        .route("/events", get(events))
+        .fallback(|| async { Failure::new(Code::NotFound, "there is no such path") })
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(shared)
+}
+
+async fn create(State(shared): Cloud, caller: Caller, body: Payload) -> Result<Response, Failure> {
+    let order: CreateVm = decode(body)?;
+    deliver(&shared, Call::Create(Box::new(order)), caller).await
+}
+
+async fn get_one(State(shared): Cloud, caller: Caller, Path(id): Path<String>) -> Result<Response, Failure> {
+    deliver(&shared, Call::Get(id), caller).await
+}
+
+async fn delete_one(State(shared): Cloud, caller: Caller, Path(id): Path<String>) -> Result<Response, Failure> {
+    deliver(&shared, Call::Delete(id), caller).await
+}
+
+async fn list(
+    State(shared): Cloud,
+    caller: Caller,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Response, Failure> {
+    deliver(&shared, Call::List(list_filter(query)?), caller).await
+}
+
+fn list_filter(query: Vec<(String, String)>) -> Result<ListVms, Failure> {
+    let mut filter = ListVms::default();
+    for (key, value) in query {
+        match (key.as_str(), key.strip_prefix("tag.")) {
+            (_, Some(tag)) => drop(filter.tags.insert(tag.to_owned(), value)),
+            ("name", _) => filter.name = Some(value),
+            ("after", _) => filter.after = Some(value),
+            ("limit", _) => filter.limit = Some(number("limit", &value)?),
+            _ => return Err(Failure::invalid(format!("the parameter {key:?} is unknown"))),
+        }
+    }
+    Ok(filter)
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure> {
+    value.parse().map_err(|_| Failure::invalid(format!("{name} must be a number, not {value:?}")))
+}
+
+/// Makes a call, and answers it when and how the cloud says.
+async fn deliver(shared: &Shared, call: Call, caller: Caller) -> Result<Response, Failure> {
+    let answer = shared.with(|cloud, now| cloud.call(now, &call, caller))?;
+    tokio::time::sleep(answer.after).await;
+    match answer.reply {
+        Reply::Vm { status, vm } => Ok(reply(StatusCode::from_u16(status).unwrap_or_default(), &vm)),
+        Reply::Page(page) => Ok(reply(StatusCode::OK, &page)),
+        Reply::Failed(failure) => Err(failure),
+        Reply::Never => std::future::pending().await,
+        Reply::Cut => Ok((StatusCode::OK, axum::Extension(Cut)).into_response()),
+        Reply::Garbage => {
+            let html = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>";
+            Ok((StatusCode::BAD_GATEWAY, [(header::CONTENT_TYPE, "text/html")], html).into_response())
+        }
+    }
+}
+
+async fn kill(State(shared): Cloud, Path(id): Path<String>) -> Result<Response, Failure> {
+    shared.with(|cloud, now| cloud.kill(now, &id))?.map(|vm| reply(StatusCode::OK, &vm))
+}
+
+async fn start(State(shared): Cloud, Path(id): Path<String>) -> Result<Response, Failure> {
+    shared.with(|cloud, now| cloud.start(now, &id))?.map(|vm| reply(StatusCode::OK, &vm))
+}
+
+async fn order_kubelet(State(shared): Cloud, Path(id): Path<String>, body: Payload) -> Result<Response, Failure> {
+    let order: KubeletOrder = decode(body)?;
+    shared.with(|cloud, now| cloud.order_kubelet(now, &id, order))?.map(|vm| reply(StatusCode::OK, &vm))
+}
+
+async fn faults(State(shared): Cloud) -> Result<Response, Failure> {
+    let faults = shared.with(super::state::Cloud::faults)?;
+    Ok(reply(StatusCode::OK, &json!({ "items": faults })))
+}
+
+async fn add_fault(State(shared): Cloud, body: Payload) -> Result<Response, Failure> {
+    let order: FaultOrder = decode(body)?;
+    shared.with(|cloud, now| cloud.add_fault(now, order))?.map(|fault| reply(StatusCode::CREATED, &fault))
+}
+
+async fn end_faults(State(shared): Cloud) -> Result<Response, Failure> {
+    let ended = shared.with(|cloud, _| cloud.end_faults(None))?;
+    Ok(reply(StatusCode::OK, &json!({ "ended": ended })))
+}
+
+async fn end_fault(State(shared): Cloud, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = number("the fault's id", &id)?;
+    match shared.with(|cloud, _| cloud.end_faults(Some(id)))? {
+        0 => Err(Failure::new(Code::NotFound, format!("there is no fault {id}"))),
+        ended => Ok(reply(StatusCode::OK, &json!({ "ended": ended }))),
+    }
+}
+
+async fn quota(State(shared): Cloud) -> Result<Response, Failure> {
+    Ok(reply(StatusCode::OK, &shared.with(|cloud, _| cloud.quota())?))
+}
+
+async fn set_quota(State(shared): Cloud, body: Payload) -> Result<Response, Failure> {
+    let quota: Quota = decode(body)?;
+    shared.with(|cloud, _| cloud.set_quota(quota))?;
+    Ok(reply(StatusCode::OK, &quota))
+}
+
+async fn stats(State(shared): Cloud) -> Result<Response, Failure> {
+    let stats = shared.with(|cloud, now| {
+        cloud.advance(now);
+        cloud.stats()
+    })?;
+    Ok(reply(StatusCode::OK, &stats))
+}
+
+async fn reset_stats(State(shared): Cloud) -> Result<Response, Failure> {
+    shared.with(|cloud, _| cloud.reset_stats())?;
+    stats(State(shared)).await
+}
+
+async fn events(State(shared): Cloud, Query(query): Query<Vec<(String, String)>>) -> Result<Response, Failure> {
+    let (mut after, mut limit) = (0, DEFAULT_PAGE);
+    for (key, value) in query {
+        match key.as_str() {
+            "after" => after = number("after", &value)?,
+            "limit" => limit = number("limit", &value)?,
+            _ => return Err(Failure::invalid(format!("the parameter {key:?} is unknown"))),
+        }
+    }
+    let page = shared.with(|cloud, now| {
+        cloud.advance(now);
+        cloud.events(after, limit)
+    })?;
+    Ok(reply(StatusCode::OK, &page))
+}
+
+fn decode<T: DeserializeOwned>(body: Payload) -> Result<T, Failure> {
+    let body = body.map_err(|rejection| Failure::invalid(format!("the body cannot be read: {rejection}")))?;
+    serde_json::from_slice(&body).map_err(|error| Failure::invalid(format!("the body cannot be understood: {error}")))
+}
+
+fn reply(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(json) => (status, [(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => Failure::new(Code::Internal, error.to_string()).into_response(),
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // Written by hand rather than by `reply`, which would call this again if it failed.
+        let body = json!({ "code": self.code, "message": self.message }).to_string();
+        (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(if parts.headers.contains_key(OBSERVER_HEADER) { Self::Observer } else { Self::Customer })
+    }
+}
+
+/// Marks a response that is not to be sent.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the connection is cut, as a fault ordered")]
+pub(super) struct Cut;
+
+/// The router, as a service that can cut the connection: hyper closes it when the service fails.
+#[derive(Clone)]
+pub(super) struct CuttingService(TowerToHyperService<Router>);
+
+impl CuttingService {
+    pub(super) fn new(router: Router) -> Self {
+        Self(TowerToHyperService::new(router))
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for CuttingService {
+    type Response = Response;
+    type Error = Cut;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Cut>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let answer = self.0.call(request.map(Body::new));
+        Box::pin(async move {
+            let response = match answer.await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            };
+            if response.extensions().get::<Cut>().is_some() { Err(Cut) } else { Ok(response) }
+        })
+    }
+}

@@ -1,0 +1,407 @@
+//! The cloud itself: a state machine that knows neither clock nor network.
+//!
+//! Every entry point takes the time, and randomness comes from a seed, so the same calls at the same times give the
+//! same cloud: in a process of its own behind HTTP, and in a simulation on invented time.
+//!
+//! # Guarantees
+//! * What a call does is done when the call returns; an [`Answer`] only says when and how the caller learns of it.
+//! * One client token never makes two VMs: not by repeated calls, not by a call that is applied late, and not after
+//!   its VM is gone.
+//! * Ids are never used twice, not even after a restart with the same memory.
+//!
+//! # Caveats
+//! * A create call whose token belongs to a postponed call is applied at once; the postponed one then finds the token
+//!   used and does nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use super::{
+    api::{
+        Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, KubeletOrder, NAME_LIMIT, PAGE_LIMIT, Page,
+        Quota, Stats, Vm, VmState, duration,
+    },
+    fault::{self, Strike},
+    memory::{Change, KubeletMood, Memory, Postponed, VmRecord},
+};
+
+/// How many faults may be in force at once: each call looks at all of them.
+const FAULTS_LIMIT: usize = 1_000;
+
+/// How the cloud behaves when nobody orders otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Seconds until a new VM runs.
+    pub boot_seconds: f64,
+    /// How far the boot time strays, as a share of it: 0.3 is up to 30 % shorter or longer.
+    pub boot_jitter: f64,
+    /// Seconds from an accepted delete until the VM is gone.
+    pub delete_seconds: f64,
+    /// Seconds until a create call is answered.
+    pub create_latency_seconds: f64,
+    /// Seconds until any other call is answered.
+    pub latency_seconds: f64,
+    /// Seconds until get and list show a new VM.
+    pub visible_after_seconds: f64,
+    /// Where randomness starts from.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            boot_seconds: 2.0,
+            boot_jitter: 0.3,
+            delete_seconds: 1.0,
+            create_latency_seconds: 0.1,
+            latency_seconds: 0.0,
+            visible_after_seconds: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+/// When and how the caller learns of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// After so long.
+    pub after: Duration,
+    /// In this way.
+    pub reply: Reply,
+}
+
+/// How a call is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// With a VM; `status` is the HTTP status.
+    Vm {
+        /// 200, 201 or 202.
+        status: u16,
+        /// The VM.
+        vm: Box<Vm>,
+    },
+    /// With a page of VMs.
+    Page(Page<Vm>),
+    /// With an error.
+    Failed(Failure),
+    /// Not at all; the connection stays open.
+    Never,
+    /// Not at all; the connection is cut.
+    Cut,
+    /// With something that is no answer of this API.
+    Garbage,
+}
+
+/// What the cloud has to do by itself at some time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Vm(String),
+    Postponed(u64),
+}
+
+/// The cloud.
+#[derive(Debug)]
+pub struct Cloud {
+    pub(super) settings: Settings,
+    pub(super) random: fastrand::Rng,
+    pub(super) memory: Memory,
+    pub(super) calls: BTreeMap<String, BTreeMap<String, u64>>,
+    /// An index of what is due, made from the memory.
+    due: BTreeSet<(Timestamp, Due)>,
+    /// Changes that nobody has stored yet.
+    changes: Vec<Change>,
+    /// VMs whose kubelets may have something to learn.
+    touched: BTreeSet<String>,
+}
+
+impl Cloud {
+    /// A cloud with this memory; an empty one starts with `Memory::default()`.
+    pub fn new(settings: Settings, memory: Memory) -> Self {
+        // A restart must not repeat the random numbers of the start: ids are made of them.
+        let random = fastrand::Rng::with_seed(settings.seed.wrapping_add(memory.sequence));
+        let vms = memory.vms.values().filter_map(|vm| Some((vm.due()?, Due::Vm(vm.id.clone()))));
+        let postponed = memory.postponed.iter().map(|(number, (at, _))| (*at, Due::Postponed(*number)));
+        let due = vms.chain(postponed).collect();
+        let touched = memory.vms.keys().cloned().collect();
+        Self { settings, random, memory, calls: BTreeMap::new(), due, changes: Vec::new(), touched }
+    }
+
+    /// All that the cloud remembers.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The next time at which [`advance`](Self::advance) has something to do.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the changes since the last time, in order, to be stored.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes the ids of the VMs that changed since the last time; of a new cloud, all.
+    pub fn take_touched(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Does what is due until now: VMs run, VMs are gone, postponed calls are applied.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some((at, _)) = self.due.first()
+            && *at <= now
+            && let Some((at, due)) = self.due.pop_first()
+        {
+            match due {
+                Due::Vm(id) => self.mature(at, &id),
+                Due::Postponed(number) => self.apply_postponed(at, number),
+            }
+        }
+    }
+
+    fn mature(&mut self, now: Timestamp, id: &str) {
+        let Some(vm) = self.memory.vms.get(id) else { return };
+        match vm.state {
+            VmState::Pending => {
+                let vm = VmRecord { state: VmState::Running, ..vm.clone() };
+                self.store(vm);
+                self.note_vm(now, EventKind::VmRunning, id, None);
+            }
+            VmState::Deleting => {
+                let (name, token) = (vm.order.name.clone(), vm.order.token.clone());
+                self.commit(Change::VmGone(id.to_owned()));
+                self.touched.insert(id.to_owned());
+                self.note(now, EventKind::VmGone, Some(id), Some(&name), Some(&token), None);
+            }
+            VmState::Running | VmState::Stopped => {}
+        }
+    }
+
+    fn apply_postponed(&mut self, now: Timestamp, number: u64) {
+        let Some((_, call)) = self.memory.postponed.get(&number).cloned() else { return };
+        self.commit(Change::PostponedDone(number));
+        // Nobody waits for the result any more; a refusal stands in the history.
+        match call {
+            Postponed::Create { order, shape } => drop(self.create(now, &order, shape)),
+            Postponed::Delete { id } => drop(self.delete(now, &id)),
+        }
+    }
+
+    pub(super) fn postpone(&mut self, at: Timestamp, call: Postponed) {
+        let number = self.memory.sequence + 1;
+        self.commit(Change::Postponed(number, at, call));
+        self.due.insert((at, Due::Postponed(number)));
+    }
+
+    /// Makes a change, and keeps it for the journal.
+    pub(super) fn commit(&mut self, change: Change) {
+        self.changes.push(change.clone());
+        self.memory.apply(change);
+    }
+
+    /// Stores a VM, new or different.
+    pub(super) fn store(&mut self, vm: VmRecord) {
+        if let Some(due) = self.memory.vms.get(&vm.id).and_then(VmRecord::due) {
+            self.due.remove(&(due, Due::Vm(vm.id.clone())));
+        }
+        if let Some(due) = vm.due() {
+            self.due.insert((due, Due::Vm(vm.id.clone())));
+        }
+        self.touched.insert(vm.id.clone());
+        self.commit(Change::Vm(Box::new(vm)));
+    }
+
+    pub(super) fn note_vm(&mut self, now: Timestamp, kind: EventKind, id: &str, note: Option<String>) {
+        let Some(vm) = self.memory.vms.get(id) else { return };
+        let (name, token) = (vm.order.name.clone(), vm.order.token.clone());
+        self.note(now, kind, Some(id), Some(&name), Some(&token), note);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        at: Timestamp,
+        kind: EventKind,
+        vm: Option<&str>,
+        name: Option<&str>,
+        token: Option<&str>,
+        note: Option<String>,
+    ) {
+        let event = Event {
+            number: self.memory.last_event + 1,
+            at,
+            kind,
+            vm: vm.map(str::to_owned),
+            name: name.map(str::to_owned),
+            token: token.map(str::to_owned),
+            live: self.memory.live(),
+            note,
+        };
+        self.commit(Change::Event(Box::new(event)));
+    }
+
+    fn known(&self, id: &str) -> Result<&VmRecord, Failure> {
+        self.memory.vms.get(id).ok_or_else(|| Failure::unknown_vm(id))
+    }
+
+    /// A VM dies: it stays as `stopped` and its kubelet falls silent. One in deletion is left alone.
+    pub fn kill(&mut self, now: Timestamp, id: &str) -> Result<Vm, Failure> {
+        self.advance(now);
+        let vm = self.known(id)?;
+        if matches!(vm.state, VmState::Pending | VmState::Running) {
+            let vm = VmRecord { state: VmState::Stopped, ..vm.clone() };
+            self.store(vm);
+            self.note_vm(now, EventKind::VmStopped, id, None);
+        }
+        Ok(self.known(id)?.view())
+    }
+
+    /// A dead VM is started again; it runs at once.
+    pub fn start(&mut self, now: Timestamp, id: &str) -> Result<Vm, Failure> {
+        self.advance(now);
+        let vm = self.known(id)?;
+        if vm.state == VmState::Stopped {
+            let vm = VmRecord { state: VmState::Running, boots_at: now, ..vm.clone() };
+            self.store(vm);
+            self.note_vm(now, EventKind::VmStarted, id, None);
+        }
+        Ok(self.known(id)?.view())
+    }
+
+    /// Tells a VM's kubelet what to do from now on.
+    pub fn order_kubelet(&mut self, now: Timestamp, id: &str, order: KubeletOrder) -> Result<Vm, Failure> {
+        self.advance(now);
+        let vm = self.known(id)?;
+        let mut names = vm.node_names();
+        let mood = KubeletMood { since: Some(now), ..vm.kubelet.clone() };
+        let mood = match order {
+            KubeletOrder::Silence => KubeletMood { silent: true, ..mood },
+            KubeletOrder::Revive => KubeletMood { silent: false, ..mood },
+            KubeletOrder::NotReady => KubeletMood { not_ready: true, flap_seconds: None, ..mood },
+            KubeletOrder::Ready => KubeletMood { not_ready: false, flap_seconds: None, ..mood },
+            KubeletOrder::Flap { seconds } => {
+                if duration("seconds", seconds)? < Duration::from_millis(100) {
+                    return Err(Failure::invalid("seconds must be at least 0.1"));
+                }
+                KubeletMood { not_ready: false, flap_seconds: Some(seconds), ..mood }
+            }
+            KubeletOrder::Rename { node_name } => KubeletMood { node_names: vec![node_name], ..mood },
+            KubeletOrder::RegisterAlso { node_name } => {
+                if !names.contains(&node_name) {
+                    names.push(node_name);
+                }
+                KubeletMood { node_names: names, ..mood }
+            }
+        };
+        if mood.node_names.len() > 8 || mood.node_names.iter().any(|name| name.is_empty() || name.len() > NAME_LIMIT) {
+            return Err(Failure::invalid("a kubelet has at most 8 names of 1 to 253 bytes"));
+        }
+        let vm = VmRecord { kubelet: mood, ..vm.clone() };
+        let view = vm.view();
+        self.store(vm);
+        Ok(view)
+    }
+
+    /// Puts a fault in force.
+    pub fn add_fault(&mut self, now: Timestamp, order: FaultOrder) -> Result<Fault, Failure> {
+        self.advance(now);
+        fault::validate(&order)?;
+        self.forget_faults_that_are_over(now);
+        if self.memory.faults.len() >= FAULTS_LIMIT {
+            let message = format!("there are {FAULTS_LIMIT} faults in force; end some first");
+            return Err(Failure::new(Code::ResourceExhausted, message));
+        }
+        let until = match order.for_seconds {
+            Some(seconds) => Some(now + duration("for_seconds", seconds)?),
+            None => None,
+        };
+        let fault = Fault { id: self.memory.sequence + 1, until, struck: 0, order };
+        self.commit(Change::Fault(Box::new(fault.clone())));
+        Ok(fault)
+    }
+
+    /// The faults in force, oldest first.
+    pub fn faults(&mut self, now: Timestamp) -> Vec<Fault> {
+        self.forget_faults_that_are_over(now);
+        self.memory.faults.values().cloned().collect()
+    }
+
+    /// Ends one fault, or all. Says how many there were.
+    pub fn end_faults(&mut self, which: Option<u64>) -> usize {
+        let ids: Vec<u64> =
+            self.memory.faults.keys().copied().filter(|id| which.is_none_or(|which| which == *id)).collect();
+        for id in &ids {
+            self.commit(Change::FaultOver(*id));
+        }
+        ids.len()
+    }
+
+    fn forget_faults_that_are_over(&mut self, now: Timestamp) {
+        let over: Vec<u64> =
+            self.memory.faults.values().filter(|fault| fault::is_over(fault, now)).map(|fault| fault.id).collect();
+        for id in over {
+            self.commit(Change::FaultOver(id));
+        }
+    }
+
+    /// What the faults do to a call, counted.
+    pub(super) fn strike(&mut self, now: Timestamp, operation: FaultOperation, machine: Option<&str>) -> Strike {
+        self.forget_faults_that_are_over(now);
+        let mut strike = Strike::default();
+        let about: Vec<Fault> =
+            self.memory.faults.values().filter(|fault| fault::matches(fault, operation, machine)).cloned().collect();
+        for mut fault in about {
+            if fault.order.probability.is_some_and(|probability| self.random.f64() >= probability) {
+                continue;
+            }
+            strike.add(&fault.order.effect);
+            fault.struck += 1;
+            fault.order.count = fault.order.count.map(|count| count.saturating_sub(1));
+            let note = format!("fault {} struck {operation:?}", fault.id);
+            self.commit(Change::Fault(Box::new(fault)));
+            self.note(now, EventKind::FaultStruck, None, machine, None, Some(note));
+        }
+        strike
+    }
+
+    /// The quota in force.
+    pub fn quota(&self) -> Quota {
+        self.memory.quota
+    }
+
+    /// Puts a quota in force. VMs beyond it stay.
+    pub fn set_quota(&mut self, quota: Quota) {
+        self.commit(Change::Quota(quota));
+    }
+
+    /// Counts of all that happened.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            created: self.memory.created,
+            deleted: self.memory.deleted,
+            live: self.memory.live(),
+            most_live_at_once: self.memory.most_live_at_once,
+            calls: self.calls.clone(),
+        }
+    }
+
+    /// Starts `most_live_at_once` and `calls` anew; what has been created and deleted stays counted.
+    pub fn reset_stats(&mut self) {
+        self.calls.clear();
+        self.commit(Change::MostLiveReset);
+    }
+
+    /// The history after the event of this number.
+    pub fn events(&self, after: u64, limit: usize) -> Page<Event> {
+        let oldest = self.memory.history.front().map_or(0, |event| event.number);
+        // Numbers have no gaps, so the position follows from the number.
+        let skip = usize::try_from(after.saturating_add(1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let items: Vec<Event> =
+            self.memory.history.iter().skip(skip).take(limit.clamp(1, PAGE_LIMIT)).cloned().collect();
+        let next = items.last().filter(|last| last.number < self.memory.last_event).map(|last| last.number.to_string());
+        Page { items, next }
+    }
+}

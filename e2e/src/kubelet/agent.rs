@@ -1,0 +1,181 @@
+//! One kubelet at work: sleeps until its next beat, does it, and listens for orders meanwhile.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::{
+    KubeletSpec, RequestError, Shared,
+    heart::{Beat, Heart, NodeSeen, Ready},
+    node,
+    registry::Player,
+};
+
+/// Where kubelets keep their Leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// Plays a kubelet until nobody gives it orders any more.
+pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Receiver<KubeletSpec>) {
+    let seed = name.bytes().fold(shared.settings.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut heart = Heart::new(shared.settings, Timestamp::now(), seed);
+    let mut player = shared.registry.join(&name);
+    let agent = Agent {
+        nodes: Api::all(shared.client.clone()),
+        leases: Api::namespaced(shared.client.clone(), LEASE_NAMESPACE),
+        shared: &shared,
+        name: &name,
+    };
+    loop {
+        let spec = orders.borrow_and_update().clone();
+        if spec.silent {
+            player.speak(false);
+            if orders.changed().await.is_err() {
+                return;
+            }
+            heart.wake(Timestamp::now());
+            continue;
+        }
+        player.speak(true);
+        tokio::select! {
+            biased;
+            changed = orders.changed() => if changed.is_err() { return },
+            () = agent.live(&mut heart, &player, &spec) => {}
+        }
+    }
+}
+
+struct Agent<'a> {
+    nodes: Api<Node>,
+    leases: Api<Lease>,
+    shared: &'a Shared,
+    name: &'a str,
+}
+
+impl Agent<'_> {
+    /// Beats under one and the same order, for ever. May be dropped at any await: what was not recorded in the heart
+    /// is done again.
+    async fn live(&self, heart: &mut Heart, player: &Player, spec: &KubeletSpec) {
+        loop {
+            let now = Timestamp::now();
+            let (seen, gone) = player.view();
+            if let Some(seen) = seen {
+                heart.seen(&seen);
+            }
+            if let Some(uid) = gone {
+                heart.node_gone(&uid, now);
+            }
+            let Some((at, beat)) = heart.next(spec, now) else {
+                player.poke.notified().await;
+                continue;
+            };
+            if at > now {
+                let nap = Duration::try_from(now.duration_until(at)).unwrap_or_default();
+                tokio::select! {
+                    () = tokio::time::sleep(nap) => {}
+                    () = player.poke.notified() => {}
+                }
+                continue;
+            }
+            if let Err(error) = self.beat(heart, spec, beat).await {
+                tracing::debug!(node = self.name, ?beat, %error, "a kubelet's request failed");
+                heart.failed(Timestamp::now());
+            }
+        }
+    }
+
+    async fn beat(&self, heart: &mut Heart, spec: &KubeletSpec, beat: Beat) -> Result<(), RequestError> {
+        match (beat, heart.node().cloned()) {
+            (Beat::Register, _) | (_, None) => {
+                let node = self.register(spec).await?;
+                heart.registered(node, Timestamp::now());
+            }
+            (Beat::Status, Some(node)) => match self.post(heart, spec, &node).await {
+                Ok(node) => heart.posted(node, Timestamp::now()),
+                // Deleted, and perhaps made again by somebody else: the watch has not said so yet.
+                Err(error) if error.is_not_found() || error.is_conflict() => {
+                    heart.node_gone(&node.uid, Timestamp::now());
+                }
+                Err(error) => return Err(error),
+            },
+            (Beat::Lease, Some(node)) => {
+                self.renew(&node.uid).await?;
+                heart.renewed(Timestamp::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers the Node, or takes over the one that is there.
+    async fn register(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
+        let node = node::registration(self.name, spec, &self.shared.settings, Timestamp::now());
+        match self.shared.request(self.nodes.create(&PostParams::default(), &node)).await {
+            Ok(node) => Ok(node::seen(&node)),
+            Err(error) if error.is_conflict() => self.take_over(spec).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn take_over(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
+        let node = self.shared.request(self.nodes.get(self.name)).await?;
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+        if !provider_id.is_empty() && provider_id != spec.provider_id {
+            tracing::warn!(
+                node = self.name,
+                provider_id,
+                own = spec.provider_id,
+                "the node belongs to another machine"
+            );
+        }
+        let wanted = node::labels(self.name, spec);
+        let labels = node.metadata.labels.as_ref();
+        let differing: BTreeMap<_, _> =
+            wanted.iter().filter(|(key, value)| labels.and_then(|labels| labels.get(*key)) != Some(value)).collect();
+        if differing.is_empty() && !provider_id.is_empty() {
+            return Ok(node::seen(&node));
+        }
+        let mut patch = json!({ "metadata": { "uid": node.metadata.uid, "labels": differing } });
+        if provider_id.is_empty() {
+            patch["spec"] = json!({ "providerID": spec.provider_id });
+        }
+        let patch = Patch::Strategic(patch);
+        let node = self.shared.request(self.nodes.patch(self.name, &PatchParams::default(), &patch)).await?;
+        Ok(node::seen(&node))
+    }
+
+    async fn post(&self, heart: &Heart, spec: &KubeletSpec, node: &NodeSeen) -> Result<NodeSeen, RequestError> {
+        let now = Timestamp::now();
+        let ready: Ready = heart.wanted(spec, now);
+        let since = heart.transition(ready, now);
+        let status = node::status(self.name, spec, &self.shared.settings, ready, since, now);
+        // The UID guards against a namesake.
+        let patch = Patch::Strategic(json!({ "metadata": { "uid": node.uid }, "status": status }));
+        let node = self.shared.request(self.nodes.patch_status(self.name, &PatchParams::default(), &patch)).await?;
+        Ok(node::seen(&node))
+    }
+
+    async fn renew(&self, uid: &str) -> Result<(), RequestError> {
+        let lease = node::lease(self.name, uid, &self.shared.settings, Timestamp::now());
+        // All of it, not the time alone: a Lease that an earlier machine of this name left behind becomes ours.
+        let patch = Patch::Merge(json!({
+            "metadata": { "ownerReferences": lease.metadata.owner_references },
+            "spec": lease.spec,
+        }));
+        match self.shared.request(self.leases.patch(self.name, &PatchParams::default(), &patch)).await {
+            Err(error) if error.is_not_found() => {
+                match self.shared.request(self.leases.create(&PostParams::default(), &lease)).await {
+                    // Somebody was faster; the next beat patches it.
+                    Err(error) if !error.is_conflict() => Err(error),
+                    _ => Ok(()),
+                }
+            }
+            other => other.map(drop),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One list and one watch of a kind, for all kubelets of the process.
+
+use std::{fmt::Debug, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use kube::{
+    Api, Error, Resource,
+    api::{ListParams, WatchEvent, WatchParams},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+/// Entries per page of a list.
+const PAGE: u32 = 500;
+/// How long a watch may last, in seconds; the server ends it then, and it is opened again where it ended.
+const WATCH_SECONDS: u32 = 290;
+/// How long to wait for a watch that should have ended: a connection may be dead without a word.
+const WATCH_PATIENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+
+/// Watches are opened no more often than this.
+const SHORTEST_WATCH: Duration = Duration::from_millis(500);
+
+/// What the mirror shows.
+#[derive(Debug)]
+pub(super) enum Seen<K> {
+    /// All that there is. What was known before and is not among it is gone.
+    Reset(Vec<K>),
+    /// An object is new or different.
+    Applied(K),
+    /// An object is gone.
+    Deleted(K),
+}
+
+/// Shows a kind to `to` until nobody listens any more. `select` narrows lists and watches.
+///
+/// # Caveats
+/// * Between a lost watch and the next [`Seen::Reset`], what is shown is old.
+pub(super) async fn mirror<K>(api: Api<K>, select: Select, to: mpsc::Sender<Seen<K>>)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut pause = Duration::ZERO;
+    while !to.is_closed() {
+        match follow(&api, &select, &to).await {
+            Ok(()) => pause = Duration::ZERO,
+            Err(error) => {
+                tracing::debug!(%error, kind = std::any::type_name::<K>(), "a watch broke; listing again");
+                pause = (pause * 2).clamp(Duration::from_millis(250), Duration::from_secs(5));
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// Which objects are mirrored.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Select {
+    pub labels: Option<&'static str>,
+    pub fields: Option<&'static str>,
+}
+
+/// Lists, then watches for as long as it goes.
+async fn follow<K>(api: &Api<K>, select: &Select, to: &mpsc::Sender<Seen<K>>) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let (objects, mut version) = list(api, select).await?;
+    if to.send(Seen::Reset(objects)).await.is_err() {
+        return Ok(());
+    }
+    let parameters = WatchParams {
+        label_selector: select.labels.map(str::to_owned),
+        field_selector: select.fields.map(str::to_owned),
+        timeout: Some(WATCH_SECONDS),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    loop {
+        let opened = tokio::time::Instant::now();
+        let mut events = api.watch(&parameters, &version).await?.boxed();
+        // A watch that outlives its time counts as ended.
+        while let Some(event) = tokio::time::timeout(WATCH_PATIENCE, events.try_next()).await.unwrap_or(Ok(None))? {
+            let seen = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => Seen::Applied(object),
+                WatchEvent::Deleted(object) => Seen::Deleted(object),
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) => return Err(Error::Api(status)),
+            };
+            if let Seen::Applied(object) | Seen::Deleted(object) = &seen
+                && let Some(reached) = &object.meta().resource_version
+            {
+                version.clone_from(reached);
+            }
+            if to.send(seen).await.is_err() {
+                return Ok(());
+            }
+        }
+        // A server that ends every watch at once must not be asked without a pause.
+        tokio::time::sleep_until(opened + SHORTEST_WATCH).await;
+    }
+}
+
+async fn list<K>(api: &Api<K>, select: &Select) -> Result<(Vec<K>, String), Error>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut parameters = ListParams {
+        label_selector: select.labels.map(str::to_owned),
+        field_selector: select.fields.map(str::to_owned),
+        limit: Some(PAGE),
+        ..ListParams::default()
+    };
+    let mut objects = Vec::new();
+    loop {
+        let page = api.list(&parameters).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The local control plane, the fake cloud with its kubelets, and the end-to-end scenarios of Nodewright.
+
+pub mod audit;
+pub mod cloud;
+pub mod kubelet;
+pub mod plane;
+pub mod running_set;

@@ -1,0 +1,58 @@
+//! `nodewright-e2e`: the local control plane, the fake cloud and the running set, each as a command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// What every command answers: nothing, or why it failed.
+type CommandResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Used unless `RUST_LOG` says otherwise. kube reports each failed request as an error, although whoever made it is told;
+/// while a server starts these are many.
+const DEFAULT_FILTER: &str = "info,kube_client=off";
+
+/// The parts of Nodewright's end-to-end tests, to be run by hand.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Cloud(nodewright_e2e::cloud::command::Arguments),
+    Plane(nodewright_e2e::plane::command::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(arguments.command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> CommandResult {
+    match command {
+        Command::Cloud(arguments) => Ok(nodewright_e2e::cloud::command::run(arguments).await?),
+        Command::Plane(arguments) => Ok(nodewright_e2e::plane::command::run(arguments).await?),
+    }
+}
+
+/// Prints an error with all its causes, one on each line.
+fn report(error: &dyn std::error::Error) {
+    eprintln!("error: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprintln!("  caused by: {error}");
+        cause = error.source();
+    }
+}

@@ -1,0 +1,157 @@
+//! Applying manifests, as `kubectl apply --server-side` does.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams, TypeMeta},
+    core::GroupVersionKind,
+    discovery::{self, Scope},
+};
+use serde_json::Value;
+
+use super::PlaneError;
+
+/// Who owns the fields that are applied here.
+const FIELD_MANAGER: &str = "end-to-end";
+/// How long a new kind may take until it is served.
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Applies all objects of a YAML text, in its order, taking over fields that others own. Namespaced objects without a
+/// namespace go to `default`. After a `CustomResourceDefinition` it waits until the new kind is served, so what follows
+/// may use it.
+///
+/// Returns the objects as the server has stored them.
+pub async fn apply_yaml(client: &Client, yaml: &str) -> Result<Vec<DynamicObject>, PlaneError> {
+    apply_all(client, parse_manifest(yaml, "given as text")?).await
+}
+
+/// Applies a file, or all `.yaml` files of a directory in the order of their names; see [`apply_yaml`].
+pub async fn apply_file(client: &Client, path: &Path) -> Result<Vec<DynamicObject>, PlaneError> {
+    let mut objects = Vec::new();
+    for file in manifests(path)? {
+        let text = tokio::fs::read_to_string(&file).await.map_err(PlaneError::file("read", &file))?;
+        objects.extend(parse_manifest(&text, &file.display().to_string())?);
+    }
+    apply_all(client, objects).await
+}
+
+/// The objects of a YAML text with any number of documents; empty documents are left out. `origin` is for errors.
+pub fn parse_manifest(yaml: &str, origin: &str) -> Result<Vec<DynamicObject>, PlaneError> {
+    let invalid = |reason: String| PlaneError::Manifest { origin: origin.to_owned(), reason };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|error| invalid(error.to_string()))?;
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .map(|document| serde_json::from_value(document).map_err(|error| invalid(error.to_string())))
+        .collect()
+}
+
+fn manifests(path: &Path) -> Result<Vec<PathBuf>, PlaneError> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let read = || -> std::io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect()
+    };
+    let mut files = read().map_err(PlaneError::file("read", path))?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    Ok(files)
+}
+
+async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, PlaneError> {
+    let mut applied = Vec::with_capacity(objects.len());
+    for object in objects {
+        let kind = kind_of(&object)?;
+        let stored = apply_one(client, &kind, &object).await?;
+        if kind.kind == "CustomResourceDefinition" {
+            wait_until_served(client, &stored).await?;
+        }
+        applied.push(stored);
+    }
+    Ok(applied)
+}
+
+fn kind_of(object: &DynamicObject) -> Result<GroupVersionKind, PlaneError> {
+    let none = TypeMeta::default();
+    GroupVersionKind::try_from(object.types.as_ref().unwrap_or(&none))
+        .map_err(|error| PlaneError::Manifest { origin: object.name_any(), reason: error.to_string() })
+}
+
+async fn apply_one(
+    client: &Client,
+    kind: &GroupVersionKind,
+    object: &DynamicObject,
+) -> Result<DynamicObject, PlaneError> {
+    let name = object.name_any();
+    let what = || format!("apply {} {name}", kind.kind);
+    let (resource, capabilities) =
+        discovery::pinned_kind(client, kind).await.map_err(|error| PlaneError::request(what())(error))?;
+    let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
+        (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        (Scope::Namespaced, None) => Api::namespaced_with(client.clone(), "default", &resource),
+    };
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&name, &parameters, &Patch::Apply(object)).await.map_err(|error| PlaneError::request(what())(error))
+}
+
+/// A definition is established a moment before discovery tells of its kind, and only then can the kind be used.
+async fn wait_until_served(client: &Client, definition: &DynamicObject) -> Result<(), PlaneError> {
+    let name = definition.name_any();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let served = async {
+        loop {
+            let definition =
+                api.get(&name).await.map_err(|error| PlaneError::request(format!("read {name}"))(error))?;
+            if is_established(&definition) && is_discovered(client, &definition).await {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let timeout = |_| PlaneError::Timeout { what: format!("serving of {name}"), waited: ESTABLISH_TIMEOUT };
+    tokio::time::timeout(ESTABLISH_TIMEOUT, served).await.map_err(timeout)?
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
+
+async fn is_discovered(client: &Client, definition: &CustomResourceDefinition) -> bool {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+        if discovery::pinned_kind(client, &kind).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_may_have_several_documents_and_empty_ones() {
+        let yaml = "---\n# a comment\n---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n---\n\
+                    apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\ndata:\n  on: \"yes\"\n";
+        let objects = parse_manifest(yaml, "test").unwrap();
+        let names: Vec<_> = objects.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(objects[1].data["data"]["on"], "yes");
+    }
+
+    #[test]
+    fn an_error_names_the_manifest() {
+        let error = parse_manifest("a: [", "some.yaml").unwrap_err().to_string();
+        assert!(error.contains("some.yaml"), "{error}");
+    }
+}
