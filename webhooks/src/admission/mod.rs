@@ -1,0 +1,172 @@
+//! What is decided about an object, without any network.
+
+mod decode;
+mod mutate;
+mod overlay;
+mod refusal;
+mod validate;
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nodewright_api::field::FieldError;
+use nodewright_api::{GROUP, Machine, MachineClass, MachineSet};
+use nodewright_runtime::term::Clock;
+use nodewright_runtime::trace::{SpanRecord, Spans, TraceContext};
+
+use crate::configurations::{Action, Endpoint, Subject};
+use crate::review::{self, InvalidReview, Request, Response};
+use refusal::bad_request;
+
+/// What a provider says about the `providerSpec` of a class. It is given by whoever knows the providers.
+///
+/// Called for classes of any provider, also unknown ones; for those there is nothing to say. The errors must not
+/// quote what is confidential.
+pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send + Sync>;
+
+/// Decides about objects.
+///
+/// # Guarantees
+///
+/// * The same request has the same answer, apart from the stamp of a trace.
+/// * A dry run is answered like the real request, except that no trace begins: the result of a dry run must not
+///   differ from what is stored.
+/// * Fields that this version does not know stay as they are.
+#[derive(Clone)]
+pub(crate) struct Admission {
+    provider_specs: ProviderSpecCheck,
+    spans: Spans,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Admission").finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// Asks `provider_specs` about classes, hands the spans of admissions to `spans`, and takes their times from `clock`.
+    pub(crate) fn new(provider_specs: ProviderSpecCheck, spans: Spans, clock: Arc<dyn Clock>) -> Self {
+        Self { provider_specs, spans, clock }
+    }
+
+    /// Answers a review, given and returned as JSON. `writer` is the trace that the request for the review belongs to.
+    pub(crate) fn answer(
+        &self,
+        endpoint: Endpoint,
+        body: &[u8],
+        writer: Option<TraceContext>,
+    ) -> Result<Vec<u8>, InvalidReview> {
+        let request = review::parse(body)?;
+        let response = self.review(endpoint, &request, writer);
+        response.to_json(&request.uid).map_err(|error| InvalidReview::Json(error.to_string()))
+    }
+
+    fn review(&self, endpoint: Endpoint, request: &Request<'_>, writer: Option<TraceContext>) -> Response {
+        let is_asked = request.sub_resource.is_empty() && matches!(request.operation.as_str(), "CREATE" | "UPDATE");
+        if !is_asked {
+            return Response::default();
+        }
+        if request.kind.group != GROUP || request.kind.kind != endpoint.subject.kind() {
+            return refused(bad_request(&format!(
+                "this webhook reviews {}.{GROUP}; correct the rules of its configuration",
+                endpoint.subject.kind(),
+            )));
+        }
+        let Some(text) = request.object() else {
+            return refused(bad_request("the review has no object"));
+        };
+        match endpoint.action {
+            Action::Mutate => self.mutate(endpoint.subject, request, text, writer),
+            Action::Validate => self.validate(endpoint.subject, request, text),
+        }
+    }
+
+    fn mutate(&self, subject: Subject, request: &Request<'_>, text: &str, writer: Option<TraceContext>) -> Response {
+        let result = match subject {
+            Subject::MachineDeployment => {
+                let start = self.clock.wall();
+                mutate::machine_deployment(request, text, || self.begin(request, writer)).map(|changed| {
+                    if let Some(birth) = changed.begun {
+                        self.spans.record(birth.into_record(request, start, self.clock.wall()));
+                    }
+                    changed.patch
+                })
+            }
+            Subject::MachineClass => mutate::machine_class(request, text),
+            Subject::MachineSet | Subject::Machine => Ok(json_patch::Patch::default()),
+        };
+        match result {
+            Ok(patch) => Response { patch, ..Response::default() },
+            Err(undecodable) => refused(undecodable.into_status(subject, &request.name)),
+        }
+    }
+
+    fn validate(&self, subject: Subject, request: &Request<'_>, text: &str) -> Response {
+        match subject {
+            Subject::MachineDeployment => {
+                let start = self.clock.wall();
+                let verdict = validate::machine_deployment(request, text);
+                if let Some(record) = verdict.failed_span(request, start, self.clock.wall()) {
+                    self.spans.record(record);
+                }
+                verdict.response
+            }
+            Subject::MachineClass => {
+                validate::object(subject, request, text, |class| (self.provider_specs)(class)).response
+            }
+            Subject::MachineSet => validate::object::<MachineSet>(subject, request, text, |_| vec![]).response,
+            Subject::Machine => validate::object::<Machine>(subject, request, text, |_| vec![]).response,
+        }
+    }
+
+    /// The trace of a change: the writer's, if it is kept, else one of its own. An API server hands its own context on
+    /// even if it keeps no traces; that must not keep ours from being kept.
+    fn begin(&self, request: &Request<'_>, writer: Option<TraceContext>) -> Begun {
+        let seed = format!("{}/admission", request.uid);
+        match writer.filter(|writer| writer.sampled) {
+            Some(writer) => Begun { parent: Some(writer), seed, own: writer },
+            None => Begun { parent: None, own: self.spans.begin(&seed), seed },
+        }
+    }
+}
+
+fn refused(status: kube::core::Status) -> Response {
+    Response { refusal: Some(status), ..Response::default() }
+}
+
+/// The trace that begins, or goes on, with an admission.
+#[derive(Clone, Debug)]
+struct Begun {
+    parent: Option<TraceContext>,
+    /// The context of the trace: the parent's, or that of the root.
+    own: TraceContext,
+    seed: String,
+}
+
+impl Begun {
+    /// The place of the admission's span, which is written into the object.
+    fn place(&self) -> TraceContext {
+        self.parent.map_or(self.own, |parent| parent.at(nodewright_runtime::trace::span_id(&self.seed)))
+    }
+
+    fn into_record(self, request: &Request<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
+        let record = match self.parent {
+            Some(parent) => SpanRecord::child("admission", parent, &self.seed, start, end),
+            None => SpanRecord::root("admission", self.own, start, end),
+        };
+        SpanRecord { attributes: attributes(request), ..record }
+    }
+}
+
+/// What spans tell of a request.
+fn attributes(request: &Request<'_>) -> Vec<(&'static str, String)> {
+    vec![
+        ("k8s.object.kind", request.kind.kind.clone()),
+        ("k8s.namespace.name", request.namespace.clone()),
+        ("k8s.object.name", request.name.clone()),
+        ("k8s.operation", request.operation.clone()),
+    ]
+}

@@ -1,0 +1,91 @@
+//! A change of a typed object, made on the object as it was sent.
+//!
+//! A type writes what it knows, in its own form: written back as a whole, it would drop fields that it does not know
+//! and rewrite others. So only what differs between the object before and after is carried over, and only the parts
+//! that may change are looked at: the rest of the object may be of any size and depth.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The parts of an object at `paths`, as they were sent, at their places. What is absent there is absent here.
+pub(super) fn parts(text: &str, paths: &[&[&str]]) -> serde_json::Result<Value> {
+    let mut whole = Value::Object(Map::new());
+    for path in paths {
+        copy(text, path, &mut whole)?;
+    }
+    Ok(whole)
+}
+
+fn copy(text: &str, path: &[&str], into: &mut Value) -> serde_json::Result<()> {
+    let Some((name, rest)) = path.split_first() else {
+        *into = serde_json::from_str(text)?;
+        return Ok(());
+    };
+    let Some(fields) = serde_json::from_str::<Option<HashMap<String, &RawValue>>>(text)? else { return Ok(()) };
+    let Some(value) = fields.get(*name).filter(|value| value.get() != "null") else { return Ok(()) };
+    let object = into.as_object_mut();
+    object.map_or(Ok(()), |object| {
+        copy(value.get(), rest, object.entry(*name).or_insert_with(|| Value::Object(Map::new())))
+    })
+}
+
+/// Makes in `sent` the change from `before` to `after`. Nothing is taken away.
+pub(super) fn overlay(sent: &mut Value, before: &Value, after: &Value) {
+    if before == after {
+        return;
+    }
+    let Value::Object(fields) = after else {
+        *sent = after.clone();
+        return;
+    };
+    if !sent.is_object() {
+        *sent = Value::Object(Map::new());
+    }
+    for (name, value) in fields {
+        let was = before.get(name).unwrap_or(&Value::Null);
+        if was != value
+            && let Some(object) = sent.as_object_mut()
+        {
+            overlay(object.entry(name.as_str()).or_insert(Value::Null), was, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_parts_are_read() {
+        let deep = format!("{}{}", "[".repeat(9_000), "]".repeat(9_000));
+        let text = format!(r#"{{"a":{{"b":{{"c":1}},"x":{deep}}},"y":{deep},"n":null,"z":{{"q":null}}}}"#);
+        let paths: [&[&str]; 4] = [&["a", "b"], &["n", "m"], &["z", "q"], &["gone"]];
+        assert_eq!(parts(&text, &paths).unwrap(), json!({"a": {"b": {"c": 1}}, "z": {}}));
+        assert!(parts(&text, &[&["y"]]).is_err(), "too deep to be read as a value");
+    }
+
+    #[test]
+    fn unknown_fields_survive_and_nothing_is_rewritten() {
+        let mut sent = json!({"spec": {"strategy": {"future": true, "rollingUpdate": {"other": 1}}}});
+        let before = json!({"spec": {"strategy": {"rollingUpdate": {}}}});
+        let after = json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
+        overlay(&mut sent, &before, &after);
+        assert_eq!(
+            sent,
+            json!({"spec": {"strategy": {
+                "future": true, "type": "RollingUpdate", "rollingUpdate": {"other": 1, "maxSurge": 1}
+            }}})
+        );
+    }
+
+    #[test]
+    fn what_was_null_becomes_a_value() {
+        let mut sent = json!({"a": null});
+        overlay(&mut sent, &json!({}), &json!({"a": {"b": 1}, "c": "d"}));
+        assert_eq!(sent, json!({"a": {"b": 1}, "c": "d"}));
+    }
+}

@@ -1,0 +1,108 @@
+//! Making certificates.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::validity::Facts;
+use crate::WebhookError;
+
+/// How long an authority is valid.
+pub(crate) const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// How long a server's certificate is valid.
+pub(crate) const SERVER_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Certificates are valid from a while before they are made: the clock of the API server may be behind.
+const SKEW: SignedDuration = SignedDuration::from_hours(1);
+
+/// A certificate authority: one that can sign, or, without a key, one that is only trusted.
+#[derive(Clone)]
+pub(crate) struct Authority {
+    pub(crate) certificate: String,
+    pub(crate) facts: Facts,
+    key: Option<String>,
+}
+
+impl Authority {
+    /// A new one.
+    pub(crate) fn make(now: Timestamp) -> Result<Self, WebhookError> {
+        let mut parameters = parameters(&format!("nodewright-webhook-ca@{}", now.as_second()), now, AUTHORITY_LIFE);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate()?;
+        let certificate = parameters.self_signed(&key)?;
+        let facts = facts(certificate.der())?;
+        Ok(Self { certificate: certificate.pem(), facts, key: Some(key.serialize_pem()) })
+    }
+
+    /// Reads one that was made before. Of the keys, it takes its own.
+    pub(crate) fn read(certificate: &CertificateDer<'_>, pem: String, keys: &[(Vec<u8>, String)]) -> Option<Self> {
+        let facts = Facts::read(certificate)?;
+        let key = keys.iter().find(|(public, _)| *public == facts.public_key).map(|(_, key)| key.clone());
+        Some(Self { certificate: pem, facts, key })
+    }
+
+    /// The key as PEM, where there is one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// The same authority, which signs nothing any more.
+    pub(crate) fn retired(self) -> Self {
+        Self { key: None, ..self }
+    }
+
+    /// Makes a certificate for a server under these names.
+    pub(crate) fn sign(&self, hosts: &[String], now: Timestamp) -> Result<Server, WebhookError> {
+        let key = self.key.as_deref().ok_or(rcgen::Error::CouldNotParseKeyPair)?;
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(key)?)?;
+        let mut parameters = parameters("nodewright-webhook", now, SERVER_LIFE);
+        parameters.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
+        parameters.use_authority_key_identifier_extension = true;
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &issuer)?;
+        Ok(Server { facts: facts(certificate.der())?, certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// A server's certificate and its key, both as PEM.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    pub(crate) facts: Facts,
+}
+
+impl Server {
+    pub(crate) fn read(certificate: String, key: String) -> Option<Self> {
+        let facts = Facts::read(&CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?)?;
+        let own = KeyPair::from_pem(&key).ok()?;
+        (own.public_key_raw() == facts.public_key).then_some(Self { certificate, key, facts })
+    }
+}
+
+fn parameters(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    let time = |at: Timestamp| {
+        let seconds = u64::try_from(at.as_second()).unwrap_or_default();
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
+    };
+    parameters.not_before = time(now.saturating_sub(SKEW).unwrap_or(now));
+    parameters.not_after = time(now.saturating_add(life).unwrap_or(now));
+    parameters
+}
+
+fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, WebhookError> {
+    Facts::read(certificate).ok_or(rcgen::Error::CouldNotParseCertificate.into())
+}

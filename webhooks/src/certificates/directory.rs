@@ -1,0 +1,69 @@
+//! Certificates in files that somebody else renews.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustls::crypto::CryptoProvider;
+
+use super::{Identity, validity};
+use crate::WebhookError;
+
+const BUNDLE: &str = "ca.crt";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// A directory with `tls.crt`, `tls.key` and perhaps `ca.crt`.
+///
+/// The kubelet swaps a mounted Secret by a symbolic link, all files at once; modification times follow links, so they
+/// tell of it. While certificate and key do not belong together, as between two writes of somebody else, the former
+/// ones stay in use.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    read: Option<(Vec<Option<SystemTime>>, Identity)>,
+}
+
+impl Directory {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: None }
+    }
+
+    /// What is to be served now. Reads the files only if one of them has changed.
+    pub(crate) async fn identity(&mut self, provider: &CryptoProvider) -> Result<Identity, WebhookError> {
+        let times = self.modification_times().await;
+        if let Some((read_at, identity)) = &self.read
+            && *read_at == times
+        {
+            return Ok(identity.clone());
+        }
+        let identity = self.load(provider).await?;
+        self.read = Some((times, identity.clone()));
+        Ok(identity)
+    }
+
+    async fn modification_times(&self) -> Vec<Option<SystemTime>> {
+        let mut times = Vec::with_capacity(3);
+        for name in [BUNDLE, CERTIFICATE, KEY] {
+            let metadata = tokio::fs::metadata(self.path.join(name)).await;
+            times.push(metadata.and_then(|metadata| metadata.modified()).ok());
+        }
+        times
+    }
+
+    async fn load(&self, provider: &CryptoProvider) -> Result<Identity, WebhookError> {
+        let certificate = read(&self.path.join(CERTIFICATE)).await?;
+        let key = read(&self.path.join(KEY)).await?;
+        let bundle = match read(&self.path.join(BUNDLE)).await {
+            Err(WebhookError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+            bundle => Some(bundle?),
+        };
+        let origin = self.path.display().to_string();
+        let identity = validity::identity(&certificate, &key, bundle, provider, &origin)?;
+        tracing::info!(directory = origin, expires = %identity.not_after, "loaded the certificate of the webhooks");
+        Ok(identity)
+    }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, WebhookError> {
+    tokio::fs::read(path).await.map_err(|source| WebhookError::File { path: path.to_owned(), source })
+}

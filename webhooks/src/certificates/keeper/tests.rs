@@ -1,0 +1,253 @@
+//! Certificates through the years, on a clock of their own, against an API server in process.
+
+use http::HeaderValue;
+use jiff::SignedDuration;
+use nodewright_runtime::metrics::Metrics;
+use nodewright_runtime::request::Connection;
+use nodewright_runtime::term::Term;
+use nodewright_runtime::testing::api_server::{ApiServer, Fault, Match};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::configurations::{Reach, configurations};
+use crate::registration::Registration;
+
+const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
+const SECRET: &str = "/api/v1/namespaces/nodewright-system/secrets/webhook";
+const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+struct FakeClock(Mutex<Timestamp>);
+
+impl Clock for FakeClock {
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn wall(&self) -> Timestamp {
+        *self.0.lock()
+    }
+}
+
+struct World {
+    server: ApiServer,
+    clock: Arc<FakeClock>,
+}
+
+impl World {
+    fn new() -> Self {
+        let start = "2026-11-20T10:00:00Z".parse().unwrap();
+        Self { server: ApiServer::new(), clock: Arc::new(FakeClock(Mutex::new(start))) }
+    }
+
+    fn installed() -> Self {
+        let world = Self::new();
+        let all = configurations(&Reach::default_service(), None);
+        let seed = |resource: &str, object: Value| world.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
+        seed("mutatingwebhookconfigurations", serde_json::to_value(&all.mutating).unwrap());
+        seed("validatingwebhookconfigurations", serde_json::to_value(&all.validating).unwrap());
+        world
+    }
+
+    fn connection(&self) -> Connection {
+        let agent = HeaderValue::from_static(crate::USER_AGENT);
+        let (permits, metrics) = (Arc::new(Semaphore::new(10)), Arc::new(Metrics::new()));
+        Connection::new(self.server.client(), agent, Term::unlimited(), permits, metrics)
+    }
+
+    fn replica(&self, registration: Registration) -> Keeper {
+        let source = Source::Secret(SharedSecret {
+            connection: self.connection(),
+            namespace: "nodewright-system".to_owned(),
+            name: "webhook".to_owned(),
+            hosts: vec!["127.0.0.1".to_owned()],
+        });
+        self.keeper(source, registration)
+    }
+
+    fn keeper(&self, source: Source, registration: Registration) -> Keeper {
+        let registrar = Registrar { connection: self.connection(), registration, port: 9443 };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Keeper::new(source, registrar, provider, self.clock.clone())
+    }
+
+    fn pass(&self, time: SignedDuration) {
+        *self.clock.0.lock() += time;
+    }
+
+    fn check(&self, keeper: &Keeper) -> Result<(), String> {
+        keeper.kept().check(self.clock.wall())
+    }
+
+    /// The bundle in the Secret, in base64.
+    fn shared_bundle(&self) -> Value {
+        self.server.object(SECRET).unwrap()["data"]["ca.crt"].clone()
+    }
+
+    /// Path and body of each write since the last call.
+    fn writes(&self) -> Vec<(String, Value)> {
+        let requests = self.server.take_requests();
+        assert!(requests.iter().all(|request| request.user_agent == crate::USER_AGENT));
+        assert!(requests.iter().all(|request| matches!(request.verb, "get" | "create" | "update" | "patch")));
+        let writes = requests.into_iter().filter(|request| request.verb != "get");
+        writes.map(|request| (format!("{} {}", request.verb, request.path), request.body.unwrap())).collect()
+    }
+}
+
+fn served(keeper: &Keeper) -> Vec<rustls::pki_types::CertificateDer<'static>> {
+    keeper.kept().certificate.load_full().unwrap().cert.clone()
+}
+
+#[tokio::test]
+async fn the_first_replica_makes_the_certificate_and_the_others_take_it() {
+    let world = World::installed();
+    let (mut first, mut second) = (world.replica(Registration::Bundle), world.replica(Registration::None));
+    assert!(world.check(&first).unwrap_err().contains("no certificate"));
+    first.round().await.unwrap();
+    second.round().await.unwrap();
+    assert_eq!(served(&first), served(&second));
+    assert_eq!((world.check(&first), world.check(&second)), (Ok(()), Ok(())));
+    let writes = world.writes();
+    let paths: Vec<_> = writes.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            format!("create {SECRETS}"),
+            format!("patch {REGISTRATIONS}/mutatingwebhookconfigurations/nodewright"),
+            format!("patch {REGISTRATIONS}/validatingwebhookconfigurations/nodewright"),
+        ]
+    );
+    let mutating = &writes[1].1;
+    assert_eq!(
+        mutating["webhooks"][0],
+        json!({"name": "mutate.machineclasses.nodewright.dev", "clientConfig": {"caBundle": world.shared_bundle()}}),
+        "the bundle and nothing else"
+    );
+    assert!(mutating["metadata"]["uid"].is_string(), "so that nothing is created");
+    first.round().await.unwrap();
+    assert!(world.writes().is_empty(), "all is as it should be");
+}
+
+#[tokio::test]
+async fn of_two_replicas_at_once_one_wins() {
+    let world = World::new();
+    let (mut first, mut second) = (world.replica(Registration::None), world.replica(Registration::None));
+    let (one, other) = tokio::join!(first.round(), second.round());
+    one.unwrap();
+    other.unwrap();
+    assert_eq!(served(&first), served(&second));
+    // At a renewal too.
+    let before = served(&first);
+    world.pass(DAY * 25);
+    let (one, other) = tokio::join!(first.round(), second.round());
+    one.unwrap();
+    other.unwrap();
+    assert_eq!(served(&first), served(&second));
+    assert_ne!(served(&first), before);
+}
+
+#[tokio::test]
+async fn through_two_years_the_bundle_always_holds_what_is_served() {
+    let world = World::new();
+    let host = "127.0.0.1".to_owned();
+    let mut keeper = world.replica(Registration::Whole { host });
+    for week in 0..104 {
+        keeper.round().await.unwrap();
+        assert_eq!(world.check(&keeper), Ok(()), "week {week}");
+        let live = world.server.object(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright"));
+        assert_eq!(live.unwrap()["webhooks"][0]["clientConfig"]["caBundle"], world.shared_bundle());
+        world.pass(DAY * 7);
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_api_server_leaves_what_is_served_until_it_expires() {
+    let world = World::installed();
+    let mut keeper = world.replica(Registration::Bundle);
+    keeper.round().await.unwrap();
+    world.server.fail_always(Match::any(), Fault::Unreachable);
+    world.pass(DAY * 20);
+    assert!(keeper.round().await.is_err());
+    assert_eq!(world.check(&keeper), Ok(()), "still valid and registered");
+    world.pass(DAY * 20);
+    assert!(keeper.round().await.is_err());
+    assert!(world.check(&keeper).unwrap_err().contains("expired at"), "{:?}", world.check(&keeper));
+    world.server.heal();
+    keeper.round().await.unwrap();
+    assert_eq!(world.check(&keeper), Ok(()));
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_makes_another_certificate() {
+    let world = World::installed();
+    let mut keeper = world.replica(Registration::Bundle);
+    keeper.round().await.unwrap();
+    world.pass(DAY * -1_000);
+    assert!(world.check(&keeper).unwrap_err().contains("not valid before"));
+    keeper.round().await.unwrap();
+    assert_eq!(world.check(&keeper), Ok(()));
+}
+
+#[tokio::test]
+async fn a_missing_configuration_says_what_to_do() {
+    let world = World::new();
+    let mut keeper = world.replica(Registration::Bundle);
+    let error = keeper.round().await.unwrap_err().to_string();
+    assert_eq!(error, "failed to find the MutatingWebhookConfiguration nodewright: apply config/webhook");
+    assert!(world.check(&keeper).unwrap_err().contains("apply config/webhook"));
+}
+
+#[tokio::test]
+async fn a_bundle_that_somebody_took_away_comes_back() {
+    let world = World::installed();
+    let mut keeper = world.replica(Registration::Bundle);
+    keeper.round().await.unwrap();
+    world.writes();
+    world.server.change(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright"), |object| {
+        object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
+    });
+    keeper.round().await.unwrap();
+    assert_eq!(world.writes().len(), 1);
+}
+
+#[tokio::test]
+async fn what_else_stands_in_the_secret_stays() {
+    let world = World::new();
+    let found = json!({"metadata": {"name": "webhook", "labels": {"a": "b"}}, "data": {"other": "eA=="}});
+    world.server.seed(SECRETS, found);
+    world.replica(Registration::None).round().await.unwrap();
+    let secret = world.server.object(SECRET).unwrap();
+    assert_eq!((&secret["metadata"]["labels"]["a"], &secret["data"]["other"]), (&json!("b"), &json!("eA==")));
+    assert!(secret["data"]["tls.crt"].is_string());
+}
+
+#[tokio::test]
+async fn files_are_read_again_when_they_change() {
+    let world = World::installed();
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let make =
+        || super::super::rotation::Material::make(&["localhost".to_owned()], world.clock.wall()).unwrap().texts();
+    let mut keeper = world.keeper(Source::Directory(Directory::new(directory.path().into())), Registration::Bundle);
+    assert!(keeper.round().await.unwrap_err().to_string().contains("tls.crt"));
+
+    let (first, second) = (make(), make());
+    write("tls.crt", &first.certificate);
+    write("tls.key", &first.key);
+    assert!(keeper.round().await.unwrap_err().to_string().contains("ca.crt"), "the bundle is needed to register");
+    write("ca.crt", &first.bundle);
+    keeper.round().await.unwrap();
+    assert_eq!(world.check(&keeper), Ok(()));
+    let before = served(&keeper);
+
+    // Between the two writes of somebody who renews them, the former pair stays in use.
+    write("tls.crt", &second.certificate);
+    let error = keeper.round().await.unwrap_err().to_string();
+    assert!(error.contains("not that of its certificate"), "{error}");
+    assert_eq!((served(&keeper), world.check(&keeper)), (before.clone(), Ok(())));
+    write("tls.key", &second.key);
+    write("ca.crt", &second.bundle);
+    keeper.round().await.unwrap();
+    assert_ne!(served(&keeper), before);
+}

@@ -1,0 +1,191 @@
+//! The server.
+
+mod body;
+mod connections;
+mod routes;
+mod tls;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use nodewright_runtime::request::Connection;
+use nodewright_runtime::term::{Clock, Term};
+use nodewright_runtime::trace::Spans;
+use tokio::net::TcpListener;
+
+use crate::admission::{Admission, ProviderSpecCheck};
+use crate::certificates::CertificateSource;
+use crate::certificates::directory::Directory;
+use crate::certificates::keeper::{Keeper, Kept, Source};
+use crate::certificates::secret::SharedSecret;
+use crate::registration::{Registrar, Registration};
+use crate::{USER_AGENT, WebhookError};
+
+/// What the server is made of.
+#[derive(Clone)]
+pub struct Options {
+    /// Where to listen. Port 0 takes any free one; see [`WebhookServer::address`].
+    pub listen: SocketAddr,
+    /// Where the certificate is from.
+    pub certificates: CertificateSource,
+    /// What to tell the API server.
+    pub registration: Registration,
+    /// The API server with the Secret and the webhook configurations. The server's own requests go through it as
+    /// [`USER_AGENT`], and without a term: a certificate is everybody's matter, not the leader's.
+    pub connection: Connection,
+    /// What the providers say about their classes.
+    pub provider_specs: ProviderSpecCheck,
+    /// Where the spans of admissions go.
+    pub spans: Spans,
+    /// By which certificates are renewed.
+    pub clock: Arc<dyn Clock>,
+    /// What is endured.
+    pub limits: Limits,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Options")
+            .field("listen", &self.listen)
+            .field("certificates", &self.certificates)
+            .field("registration", &self.registration)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the server endures of its clients. The defaults are for an API server with objects of its usual 3 MiB at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many connections are open at once. Further ones are closed at once.
+    pub connections: usize,
+    /// How long a connection may take until its first request is there, TLS included.
+    pub first_request: Duration,
+    /// How long a connection may be idle, or take for the head of a later request. Longer than the 90 s after which
+    /// API servers close their idle connections, so that none is closed while a request is on its way.
+    pub idle: Duration,
+    /// How long a body may take.
+    pub body: Duration,
+    /// How many bytes a body may have: two objects and an envelope.
+    pub body_size: usize,
+    /// How many bytes all bodies under way may have together. Requests beyond are asked to come again.
+    pub all_bodies_size: usize,
+    /// How long requests under way may take when the server ends.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_024,
+            first_request: Duration::from_secs(5),
+            idle: Duration::from_mins(2),
+            body: Duration::from_secs(5),
+            body_size: 8 << 20,
+            all_bodies_size: 64 << 20,
+            end: Duration::from_secs(2),
+        }
+    }
+}
+
+/// The webhooks' HTTPS server.
+///
+/// # Guarantees
+///
+/// * It serves TLS 1.2 and later only. A certificate that was renewed is served from the next handshake on.
+/// * Every request has an answer, or its connection an end, within the [`Limits`]; so memory is bounded too.
+/// * A panic while an object is judged costs that request, and nothing else.
+///
+/// # Caveats
+///
+/// * Clients are not asked who they are, as API servers do not say so unless they are configured to. Whoever reaches
+///   the port can ask what the defaults are, and no more. A `NetworkPolicy` keeps others away.
+pub struct WebhookServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    keeper: Keeper,
+    tls: tokio_rustls::TlsAcceptor,
+    routes: axum::Router,
+    readiness: Readiness,
+    limits: Limits,
+}
+
+impl fmt::Debug for WebhookServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("WebhookServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl WebhookServer {
+    /// Takes the address. Nothing is served before [`WebhookServer::run`].
+    pub async fn bind(options: Options) -> Result<Self, WebhookError> {
+        let failed = |source| WebhookError::Listen { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let connection = options.connection.as_agent(HeaderValue::from_static(USER_AGENT)).within(Term::unlimited());
+        let source = match options.certificates {
+            CertificateSource::Directory(path) => Source::Directory(Directory::new(path)),
+            CertificateSource::Secret { namespace, name, hosts } => {
+                Source::Secret(SharedSecret { connection: connection.clone(), namespace, name, hosts })
+            }
+        };
+        let registrar = Registrar { connection, registration: options.registration, port: address.port() };
+        let keeper = Keeper::new(source, registrar, provider.clone(), options.clock.clone());
+        let admission = Admission::new(options.provider_specs, options.spans, options.clock.clone());
+        Ok(Self {
+            tls: tls::acceptor(keeper.kept(), provider)?,
+            readiness: Readiness { kept: keeper.kept(), clock: options.clock },
+            routes: routes::router(admission, options.limits),
+            limits: options.limits,
+            listener,
+            address,
+            keeper,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether the API server can call. Outlives the server.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves; then requests under way
+    /// are answered, within [`Limits::end`].
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        let Self { listener, keeper, tls, routes, limits, .. } = self;
+        let serve = connections::serve(listener, tls, routes, limits, stop);
+        tokio::select! {
+            () = serve => {}
+            () = keeper.run() => {}
+        }
+    }
+}
+
+/// Whether the webhooks can be called: there is a certificate, it is valid, and the API server was told of it.
+#[derive(Clone)]
+pub struct Readiness {
+    kept: Arc<Kept>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Readiness {
+    /// If not, why.
+    pub fn check(&self) -> Result<(), String> {
+        self.kept.check(self.clock.wall())
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Readiness").field(&self.check()).finish()
+    }
+}
