@@ -1,0 +1,86 @@
+//! Clients of the two clusters.
+
+use std::{path::Path, time::Duration};
+
+use kube::{Client, Config, config::{KubeConfigOptions, Kubeconfig}};
+
+use crate::flags::ProcessFlags;
+
+/// The clients of a process.
+#[derive(Clone)]
+pub(crate) struct Clusters {
+    /// Where the custom resources live.
+    pub(crate) control: Client,
+    /// Where the nodes join, if anywhere.
+    pub(crate) target: Option<Client>,
+}
+
+/// Why there is no client. Each message is one line that says which flag to look at.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterError {
+    #[error("failed to read the kubeconfig {file:?} (see {flag}): {message}")]
+    Kubeconfig { flag: &'static str, file: String, message: String },
+    #[error("failed to find the cluster that this process runs in: {message}; outside of a cluster give {flag}")]
+    NotInCluster { flag: &'static str, message: String },
+    #[error("--control-kubeconfig is required when --target-kubeconfig is `none`")]
+    NoControl,
+    #[error("failed to make a client of the cluster of {flag}: {message}")]
+    Client { flag: &'static str, message: String },
+}
+
+const CONTROL: &str = "--control-kubeconfig";
+const TARGET: &str = "--target-kubeconfig";
+
+impl Clusters {
+    /// Reads the kubeconfigs as machine-controller-manager does.
+    pub(crate) async fn connect(flags: &ProcessFlags) -> Result<Self, ClusterError> {
+        let target = match flags.target_kubeconfig.as_str() {
+            "none" => None,
+            "" => Some(incluster(TARGET)),
+            file => Some(from_file(TARGET, file).await),
+        };
+        let control = match (flags.control_kubeconfig.as_str(), flags.target_kubeconfig.as_str()) {
+            ("", "none") => return Err(ClusterError::NoControl),
+            ("", "") => incluster(CONTROL),
+            ("", file) => from_file(CONTROL, file).await,
+            ("inClusterConfig", _) => incluster(CONTROL),
+            (file, _) => from_file(CONTROL, file).await,
+        };
+        let target = target.transpose()?.map(|config| client(TARGET, config)).transpose()?;
+        Ok(Self { control: client(CONTROL, control?)?, target })
+    }
+}
+
+fn incluster(flag: &'static str) -> Result<Config, ClusterError> {
+    Config::incluster().map_err(|error| ClusterError::NotInCluster { flag, message: with_causes(&error) })
+}
+
+async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterError> {
+    let failed = |message| ClusterError::Kubeconfig { flag, file: file.to_owned(), message };
+    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(with_causes(&error)))?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    config.map_err(|error| failed(with_causes(&error)))
+}
+
+fn client(flag: &'static str, mut config: Config) -> Result<Client, ClusterError> {
+    // A write whose answer is lost is read, never repeated; and a refused eviction has to be told at once.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.read_timeout = None;
+    Client::try_from(config).map_err(|error| ClusterError::Client { flag, message: with_causes(&error) })
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text.push_str(": ");
+            text.push_str(&next_text);
+        }
+        cause = next.source();
+    }
+    text.replace('\n', " ")
+}

@@ -1,0 +1,389 @@
+//! A process: clients, endpoints, webhooks, controllers, and its end.
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+
+use http::HeaderValue;
+use nodewright_api::{
+    MachineClass,
+    field::{FieldError, FieldPath},
+    served::Served,
+};
+use nodewright_controllers::{
+    driver::{
+        Driver,
+        simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
+    },
+    machine::{Caller, MachineController},
+    machine_class::MachineClassController,
+    machine_deployment::MachineDeploymentController,
+    machine_set::MachineSetController,
+};
+use nodewright_runtime::{
+    effect::NoEffects,
+    events::EventTask,
+    lease::{Election, LeaseConfig},
+    manager::{Manager, Options},
+    metrics::Metrics,
+    object::Cluster,
+    request::Connection,
+    server::{Checks, Endpoints, Server},
+    telemetry::Telemetry,
+    term::{BootClock, Clock, Term},
+};
+use nodewright_webhooks::{CertificateSource, Limits, Options as WebhookOptions, Registration, WebhookServer};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clusters::Clusters,
+    flags::{ElectionFlags, ManagerFlags, ProcessFlags, ProviderFlags, WebhookFlags, WebhookOnlyFlags},
+    preflight,
+};
+
+/// What every fallible step of a process comes to: a message in one line.
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Name and version, for `User-Agent`.
+const PRODUCT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
+/// The leases of machine-controller-manager's two processes.
+const SET_LEASE: &str = "machine-controller-manager";
+const MACHINE_LEASE: &str = "machine-controller";
+
+/// Which of machine-controller-manager's processes this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Both.
+    All,
+    /// machine-controller-manager.
+    Sets,
+    /// machine-controller.
+    Machines,
+}
+
+const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
+const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
+
+impl Role {
+    fn controllers(self) -> Vec<&'static str> {
+        match self {
+            Self::All => [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat(),
+            Self::Sets => SET_CONTROLLERS.to_vec(),
+            Self::Machines => MACHINE_CONTROLLERS.to_vec(),
+        }
+    }
+
+    fn port(self) -> u16 {
+        if self == Self::Machines { 10259 } else { 10258 }
+    }
+}
+
+/// What all processes have: telemetry is set up, signals are heard.
+struct Base {
+    telemetry: Telemetry,
+    metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+    ready: Checks,
+    tasks: JoinSet<()>,
+}
+
+impl Base {
+    async fn start(flags: &ProcessFlags, port: u16) -> Outcome<Self> {
+        let telemetry = Telemetry::start(&flags.telemetry())?;
+        let metrics = Arc::new(Metrics::new().with_queue_alias(
+            "mcm",
+            &[("machine-deployment", "machinedeployment"), ("machine-set", "machineset"), ("machine", "machine"), ("machine-class", "machineclass")],
+        ));
+        let stop = CancellationToken::new();
+        let (ready, mut tasks) = (Checks::new(), JoinSet::new());
+        let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
+        let server = Server::bind(address, "--port").await?;
+        tracing::info!(address = %server.address(), "serving metrics, health and readiness");
+        let endpoints = Endpoints { metrics: metrics.clone(), health: Checks::new(), ready: ready.clone() };
+        tasks.spawn(server.serve(endpoints.router(), stop.clone()));
+        listen_for_signals(stop.clone())?;
+        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, tasks })
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        self.telemetry.shutdown().await;
+    }
+}
+
+fn listen_for_signals(stop: CancellationToken) -> Outcome<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("asked to stop (SIGTERM)"),
+            _ = interrupt.recv() => tracing::info!("asked to stop (SIGINT)"),
+        }
+        stop.cancel();
+    });
+    Ok(())
+}
+
+/// Runs controllers, and webhooks if asked for.
+pub(crate) async fn manager(flags: ManagerFlags, role: Role) -> Outcome<()> {
+    let chosen = choose(&flags.controllers, &role.controllers())?;
+    let driver = driver(&flags.provider)?;
+    let base = Base::start(&flags.process, role.port()).await?;
+    for flag in flags.ignored.given() {
+        tracing::warn!(flag, "accepted for compatibility, and without effect");
+    }
+    let result = run_manager(&flags, &chosen, driver, base).await;
+    Ok(result?)
+}
+
+async fn run_manager(flags: &ManagerFlags, chosen: &[&'static str], driver: Arc<dyn Driver>, mut base: Base) -> Outcome<()> {
+    let clusters = Clusters::connect(&flags.process).await?;
+    let served = look(&clusters).await?;
+    let agent = agent("leases");
+    let elections = elections(&flags.election, &flags.process.namespace, chosen, &clusters, &base, &agent)?;
+    let (recorder, events) =
+        EventTask::start(clusters.control.clone(), "nodewright", self::agent("events"), base.metrics.clone(), base.clock.clone());
+    let mut manager = Manager::new(Options {
+        product: PRODUCT.to_owned(),
+        field_manager: "nodewright".to_owned(),
+        clients: clients(&clusters),
+        requests_at_once: flags.provider.request_concurrency,
+        effects_at_once: flags.provider.provider_concurrency,
+        clock: base.clock.clone(),
+        seed: seed(),
+        recorder,
+        spans: base.telemetry.spans().clone(),
+        metrics: base.metrics.clone(),
+    });
+    add_controllers(&mut manager, flags, chosen, &served, &driver, &base)?;
+    let caches = manager.readiness();
+    base.ready.add("caches", move || caches.check());
+    if flags.webhook.webhooks {
+        let connection = manager.connection(Cluster::CONTROL, "webhook").ok_or("there is no control cluster")?;
+        // Not a check of this pod's readiness: the autoscaler asks whether this pod is ready.
+        let _ = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
+    }
+    let result = manager.run(elections, base.stop.clone()).await;
+    if result.is_ok() {
+        events.drain().await;
+    }
+    base.end().await;
+    Ok(result?)
+}
+
+/// Runs the webhooks alone.
+pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
+    let driver = driver(&flags.provider)?;
+    let mut base = Base::start(&flags.process, Role::All.port()).await?;
+    let clusters = Clusters::connect(&flags.process).await?;
+    look(&clusters).await?;
+    let permits = Arc::new(Semaphore::new(8));
+    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
+    let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
+    base.ready.add("webhooks", move || readiness.check());
+    base.stop.cancelled().await;
+    base.end().await;
+    Ok(())
+}
+
+async fn look(clusters: &Clusters) -> Outcome<Served> {
+    let agent = agent("preflight");
+    let served = preflight::control(&clusters.control, &agent).await?;
+    if let Some(target) = &clusters.target {
+        preflight::target(target, &agent).await?;
+    }
+    if !served.is_complete() {
+        tracing::info!("the CRDs are machine-controller-manager's: MachineClasses have no status, and the scale subresource has no selector");
+    }
+    Ok(served)
+}
+
+fn clients(clusters: &Clusters) -> HashMap<Cluster, kube::Client> {
+    let target = clusters.target.iter().map(|client| (Cluster::TARGET, client.clone()));
+    [(Cluster::CONTROL, clusters.control.clone())].into_iter().chain(target).collect()
+}
+
+fn agent(name: &str) -> HeaderValue {
+    HeaderValue::try_from(format!("{PRODUCT} ({name})")).unwrap_or_else(|_| HeaderValue::from_static(PRODUCT))
+}
+
+/// What jitter is drawn from: another one in each process.
+fn seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id())
+}
+
+/// The leases of the chosen controllers, in a fixed order.
+fn elections(
+    flags: &ElectionFlags,
+    namespace: &str,
+    chosen: &[&'static str],
+    clusters: &Clusters,
+    base: &Base,
+    agent: &HeaderValue,
+) -> Outcome<Vec<Election>> {
+    if !flags.leader_elect {
+        return Ok(vec![]);
+    }
+    let needed = [(SET_LEASE, SET_CONTROLLERS), (MACHINE_LEASE, MACHINE_CONTROLLERS)];
+    let needed = needed.into_iter().filter(|(_, controllers)| controllers.iter().any(|name| chosen.contains(name)));
+    needed
+        .map(|(name, _)| {
+            let config = LeaseConfig {
+                lease_duration: flags.leader_elect_lease_duration,
+                renew_deadline: flags.leader_elect_renew_deadline,
+                retry_period: flags.leader_elect_retry_period,
+                ..LeaseConfig::new(namespace, name)
+            };
+            let election = Election::new(clusters.control.clone(), agent.clone(), config)?;
+            Ok(election.with_metrics(base.metrics.clone()))
+        })
+        .collect()
+}
+
+fn add_controllers(
+    manager: &mut Manager,
+    flags: &ManagerFlags,
+    chosen: &[&'static str],
+    served: &Served,
+    driver: &Arc<dyn Driver>,
+    base: &Base,
+) -> Outcome<()> {
+    let namespace = flags.process.namespace.clone();
+    let target = manager.connection(Cluster::TARGET, "machine");
+    for name in chosen {
+        match *name {
+            "machine-deployment" => {
+                let full_schema = served.machine_deployment_selector;
+                let controller = MachineDeploymentController { namespace: namespace.clone(), full_schema };
+                manager.add(controller, Arc::new(NoEffects));
+            }
+            "machine-set" => {
+                let full_schema = served.machine_set_selector;
+                manager.add(MachineSetController { namespace: namespace.clone(), full_schema }, Arc::new(NoEffects));
+            }
+            "machine" => {
+                let settings = flags.machine.settings(target.is_some());
+                let control = manager.connection(Cluster::CONTROL, "machine").ok_or("there is no control cluster")?;
+                let groups = settings.bootstrap_groups.clone();
+                let (clock, spans) = (base.clock.clone(), base.telemetry.spans().clone());
+                let caller = Caller::new(driver.clone(), control, target.clone(), groups, clock, spans);
+                let controller = MachineController { namespace: namespace.clone(), settings, driver: driver.clone() };
+                manager.add(controller, Arc::new(caller));
+            }
+            "machine-class" => {
+                let controller = MachineClassController {
+                    namespace: namespace.clone(),
+                    full_schema: served.machine_class_status,
+                    check: class_check(driver),
+                };
+                manager.add(controller, Arc::new(NoEffects));
+            }
+            other => return Err(format!("there is no controller {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// What the driver says of a class; nothing about classes of other providers.
+fn complaints(driver: &Arc<dyn Driver>, class: &MachineClass) -> Vec<(String, String)> {
+    let named = class.provider.as_str();
+    if named.is_empty() || named.eq_ignore_ascii_case(driver.name()) { driver.validate(&class.provider_spec) } else { vec![] }
+}
+
+fn class_check(driver: &Arc<dyn Driver>) -> Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync> {
+    let driver = driver.clone();
+    Arc::new(move |class| {
+        let path = |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
+        complaints(&driver, class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
+    })
+}
+
+async fn serve_webhooks(
+    flags: &WebhookFlags,
+    namespace: &str,
+    connection: Connection,
+    driver: Arc<dyn Driver>,
+    base: &mut Base,
+) -> Outcome<nodewright_webhooks::Readiness> {
+    let namespace = flags.webhook_namespace.clone().unwrap_or_else(|| namespace.to_owned());
+    let service = &flags.webhook_service;
+    let certificates = match &flags.webhook_cert_dir {
+        Some(folder) => CertificateSource::Directory(folder.clone()),
+        None => {
+            let mut hosts = vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
+            hosts.extend(Some(flags.webhook_host.clone()).filter(|host| !host.is_empty()));
+            CertificateSource::Secret { namespace, name: "nodewright-webhook-certificate".to_owned(), hosts }
+        }
+    };
+    let registration = match (flags.webhook_host.as_str(), &flags.webhook_cert_dir) {
+        ("", Some(_)) => Registration::None,
+        ("", None) => Registration::Bundle,
+        (host, _) => Registration::Whole { host: host.to_owned() },
+    };
+    let provider_specs: nodewright_webhooks::ProviderSpecCheck = Arc::new(move |class| {
+        let root = FieldPath::new("providerSpec");
+        let at = |path: &str| path.split('.').filter(|part| !part.is_empty()).fold(root.clone(), |at, part| at.child(part));
+        complaints(&driver, class).into_iter().map(|(path, what)| FieldError::forbidden(at(&path), what)).collect()
+    });
+    let server = WebhookServer::bind(WebhookOptions {
+        listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
+        certificates,
+        registration,
+        connection,
+        provider_specs,
+        spans: base.telemetry.spans().clone(),
+        clock: base.clock.clone(),
+        limits: Limits::default(),
+    })
+    .await?;
+    tracing::info!(address = %server.address(), "serving webhooks");
+    let readiness = server.readiness();
+    let stop = base.stop.clone();
+    base.tasks.spawn(async move { server.run(stop.cancelled_owned()).await });
+    Ok(readiness)
+}
+
+/// The driver that the flags name.
+fn driver(flags: &ProviderFlags) -> Outcome<Arc<dyn Driver>> {
+    debug_assert_eq!(flags.cloud_provider, PROVIDER);
+    Ok(Arc::new(SimulatedDriver::new(&SimulatedOptions::new(&flags.simulated_cloud_url))?))
+}
+
+/// The controllers that `--controllers` names: `*`, names, and `-name` for all but that one.
+fn choose(wanted: &[String], all: &[&'static str]) -> Outcome<Vec<&'static str>> {
+    for name in wanted.iter().map(|name| name.trim_start_matches('-')).filter(|name| *name != "*") {
+        if !all.contains(&name) {
+            return Err(format!("--controllers names {name:?}, which this command does not have; it has {}", all.join(", ")).into());
+        }
+    }
+    let named = |name: &&str| wanted.iter().any(|wanted| wanted == *name || wanted == "*");
+    let left_out = |name: &&str| wanted.iter().any(|wanted| wanted.strip_prefix('-') == Some(*name));
+    let chosen: Vec<_> = all.iter().copied().filter(|name| named(name) && !left_out(name)).collect();
+    if chosen.is_empty() {
+        return Err("--controllers leaves no controller to run".into());
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(list: &str) -> Result<Vec<&'static str>, String> {
+        let wanted: Vec<String> = list.split(',').map(str::to_owned).collect();
+        choose(&wanted, &Role::All.controllers()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn controllers_are_chosen_as_kube_controller_manager_does() {
+        assert_eq!(chosen("*").unwrap().len(), 4);
+        assert_eq!(chosen("machine").unwrap(), ["machine"]);
+        assert_eq!(chosen("*,-machine,-machine-class").unwrap(), ["machine-deployment", "machine-set"]);
+        assert!(chosen("node").unwrap_err().contains("it has machine-deployment, machine-set"));
+        assert!(chosen("-machine").is_err());
+    }
+}

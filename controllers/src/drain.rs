@@ -1,0 +1,152 @@
+//! Which Pods leave a node, and how: the rules of `kubectl drain` as machine-controller-manager applies them.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use nodewright_runtime::plan::Refusal;
+use serde::Deserialize;
+
+/// What a drain reads of a Pod.
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
+#[serde(default)]
+pub struct PodView {
+    /// Name, owners, annotations, deletion.
+    pub metadata: ObjectMeta,
+    /// Where it runs.
+    pub spec: PodSpecView,
+    /// Whether it has ended.
+    pub status: PodStatusView,
+}
+
+/// See [`PodView`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpecView {
+    /// The node.
+    pub node_name: String,
+    /// The higher, the earlier it is evicted.
+    pub priority: i32,
+}
+
+/// See [`PodView`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatusView {
+    /// Its phase.
+    pub phase: String,
+}
+
+impl PodView {
+    /// Mirror Pods and the Pods of DaemonSets stay: the first cannot be evicted, the second would come back at once.
+    pub fn leaves(&self) -> bool {
+        let mirror = self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        let daemon = owners.any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet");
+        !mirror && !daemon
+    }
+
+    /// Whether it has been told to go.
+    pub fn is_leaving(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+/// What has to happen to a Pod that is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask it to go.
+    Evict,
+    /// It has been asked; wait.
+    Wait,
+    /// It has been refused; ask again at this time.
+    Later(Timestamp),
+    /// It has been refused too often, or there is no more time: delete it without grace.
+    Delete,
+}
+
+/// How a drain is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Without asking and without grace.
+    pub forced: bool,
+    /// How often an eviction may be refused.
+    pub max_retries: u32,
+    /// Pause after a refusal.
+    pub retry: SignedDuration,
+}
+
+/// Decides what happens to one Pod.
+pub fn next(pod: &PodView, refusal: Option<&Refusal>, rules: Rules, now: Timestamp) -> Next {
+    if rules.forced {
+        let without_grace = pod.metadata.deletion_grace_period_seconds == Some(0);
+        return if pod.is_leaving() && without_grace { Next::Wait } else { Next::Delete };
+    }
+    if pod.is_leaving() {
+        return Next::Wait;
+    }
+    let Some(refusal) = refusal else { return Next::Evict };
+    if refusal.times >= rules.max_retries {
+        return Next::Delete;
+    }
+    let asked = refusal.retry_after.and_then(|after| SignedDuration::try_from(after).ok()).unwrap_or_default();
+    match refusal.at.checked_add(rules.retry.max(asked)) {
+        Ok(later) if later > now => Next::Later(later),
+        _ => Next::Evict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    const RULES: Rules = Rules { forced: false, max_retries: 3, retry: SignedDuration::from_secs(20) };
+
+    fn pod(value: serde_json::Value) -> PodView {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        crate::testing::NOW.parse().unwrap()
+    }
+
+    fn refusal(times: u32, retry_after: Option<u64>) -> Refusal {
+        let at = now() - SignedDuration::from_secs(5);
+        Refusal { uid: "u".into(), at, times, message: "budget".into(), retry_after: retry_after.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn mirror_and_daemon_pods_stay() {
+        let daemon = pod(json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}}));
+        let mirror = pod(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}));
+        let plain = pod(json!({"metadata": {"name": "p"}, "status": {"phase": "Succeeded"}}));
+        assert_eq!([daemon.leaves(), mirror.leaves(), plain.leaves()], [false, false, true]);
+    }
+
+    #[test]
+    fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
+        let live = pod(json!({}));
+        assert_eq!(next(&live, None, RULES, now()), Next::Evict);
+        let later = now() + SignedDuration::from_secs(15);
+        assert_eq!(next(&live, Some(&refusal(1, None)), RULES, now()), Next::Later(later));
+        assert_eq!(next(&live, Some(&refusal(1, None)), RULES, later), Next::Evict);
+        let asked = now() + SignedDuration::from_secs(55);
+        assert_eq!(next(&live, Some(&refusal(1, Some(60))), RULES, now()), Next::Later(asked), "Retry-After counts");
+        assert_eq!(next(&live, Some(&refusal(3, None)), RULES, now()), Next::Delete);
+    }
+
+    #[test]
+    fn a_forced_drain_leaves_no_grace() {
+        let rules = Rules { forced: true, ..RULES };
+        let leaving = pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 30}}));
+        assert_eq!(next(&leaving, None, RULES, now()), Next::Wait);
+        assert_eq!(next(&leaving, None, rules, now()), Next::Delete);
+        let ended = pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 0}}));
+        assert_eq!(next(&ended, None, rules, now()), Next::Wait);
+    }
+}

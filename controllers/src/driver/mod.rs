@@ -1,0 +1,159 @@
+//! The contract of a provider: six calls and a set of codes, those of machine-controller-manager.
+//!
+//! # What a driver promises
+//! * `create` is idempotent by its token: however often it is called with one token there is one VM, also when an
+//!   earlier call was answered late or never.
+//! * `delete` of what is not there is [`Ok`].
+//! * A VM belongs to a Machine by cluster and Machine name. VMs of other clusters are never seen, changed or deleted.
+//! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
+//! * `list` returns all of them, or an error; never a part.
+//! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
+//!
+//! # What it may rely on
+//! * Calls for one Machine never overlap.
+//! * `user_data` has its placeholders replaced.
+
+pub mod simulated;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
+use nodewright_api::{Code, RawJson};
+
+/// What a call says when it fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("machine codes error: code = [{code}] message = [{message}]")]
+pub struct DriverError {
+    /// The class of the failure; stable, because other programs read it from `lastOperation.errorCode`.
+    pub code: Code,
+    /// For people. It must hold no secret: it is stored in the status.
+    pub message: String,
+    /// What is exhausted, where `code` is [`Code::ResourceExhausted`].
+    pub exhausted: Option<Scope>,
+}
+
+/// How far exhausted capacity reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// This machine type in this zone.
+    MachineType,
+    /// The whole zone.
+    Zone,
+    /// The account: a quota.
+    Account,
+}
+
+impl DriverError {
+    /// A failure with a code and a message.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), exhausted: None }
+    }
+
+    /// Whether the same call may succeed a little later without anybody's help.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.code, Code::Unknown | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable)
+    }
+}
+
+/// The MachineClass and the credentials that a call is made with.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Name of the MachineClass.
+    pub name: String,
+    /// Its provider specific document.
+    pub provider_spec: RawJson,
+    /// Data of its Secrets; `credentialsSecretRef` wins over `secretRef`.
+    pub secret: SecretData,
+}
+
+/// Secret data: never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretData(pub Arc<BTreeMap<String, Vec<u8>>>);
+
+impl fmt::Debug for SecretData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretData({} keys)", self.0.len())
+    }
+}
+
+/// One Machine, as a driver sees it.
+#[derive(Clone, Debug)]
+pub struct MachineRequest {
+    /// Name of the Machine: the name, or a tag, of its VM.
+    pub name: String,
+    /// Namespace of the Machine.
+    pub namespace: String,
+    /// UID of the Machine: the token of `create`, and a second tag. Not the VM's identity: it changes on a restore.
+    pub uid: String,
+    /// `spec.providerID`, where it is known.
+    pub provider_id: Option<String>,
+    /// `status.lastKnownState`: the driver's own notes.
+    pub last_known_state: String,
+    /// Class and credentials.
+    pub class: Class,
+    /// User data with its placeholders replaced; only for `create` and `initialize`.
+    pub user_data: SecretText,
+}
+
+/// Text that is never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretText(pub Arc<str>);
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretText({} bytes)", self.0.len())
+    }
+}
+
+/// What is known of a VM.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instance {
+    /// Equal to `spec.providerID` of its Node.
+    pub provider_id: String,
+    /// The name that its Node will have.
+    pub node_name: String,
+    /// Addresses, for clusters without Nodes.
+    pub addresses: Vec<NodeAddress>,
+    /// Notes to keep for later calls; `None` leaves what is kept.
+    pub last_known_state: Option<String>,
+    /// Whether [`Driver::initialize`] still has to be called.
+    pub uninitialized: bool,
+}
+
+/// What a driver call comes to.
+pub type Result<T> = std::result::Result<T, DriverError>;
+
+/// A provider of VMs.
+pub trait Driver: Send + Sync + 'static {
+    /// Name for metrics and logs.
+    fn name(&self) -> &'static str;
+
+    /// Checks a `providerSpec`. Each entry is a JSON path below `providerSpec` (empty: all of it) and what is allowed.
+    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)>;
+
+    /// How long one call may take. Then it is dropped, and may still take effect for a while.
+    fn deadline(&self) -> Duration;
+
+    /// How long a new VM may stay invisible to `status` and `list` after its `create` was answered or given up.
+    fn consistency(&self) -> Duration;
+
+    /// Makes the VM of a Machine, or finds the one that an earlier call with the same token made.
+    fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
+
+    /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] where there is nothing to do.
+    fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
+
+    /// Removes the VM of a Machine and all that belongs to it. May return before it is gone: `status` tells.
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
+
+    /// Finds the VM of a Machine, by `provider_id` where it is known and by cluster and name otherwise.
+    /// [`Code::NotFound`] when there is none, [`Code::OutOfRange`] when there are several.
+    fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
+
+    /// All VMs of the cluster of a class: provider id and Machine name.
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>>;
+
+    /// The provider's ids of volumes; those that are not the provider's are left out.
+    fn volume_ids(&self, volumes: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, Result<Vec<String>>>;
+}

@@ -1,0 +1,253 @@
+//! The driver `simulated`: VMs of the fake cloud that the end-to-end tests and `make run` use.
+//!
+//! The cloud is a process of its own with an HTTP API; it outlives the manager, as a real one does. A VM belongs to a
+//! Machine by its tags `cluster` and `machine`; the tag `uid` holds the token that it was made with.
+//!
+//! # Guarantees
+//! * `create` carries the Machine's UID as the client token, under which the cloud makes one VM and no second one, not
+//!   even after the first is deleted.
+//! * A VM whose tag `cluster` is another is treated as not there: neither shown nor deleted, whatever a provider id says.
+//! * `list` gives all pages or an error.
+//!
+//! # Caveats
+//! * When a class changed between two calls of `create` with one token, the VM of the first is returned.
+//! * `create` does not look for a VM that was made under another UID; `status` finds that by name.
+
+mod client;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
+use nodewright_api::{Code, RawJson};
+
+use self::{
+    client::{Client, CreateVm, NodeTemplate, Vm, VmState},
+    spec::ProviderSpec,
+};
+use super::{Class, Driver, DriverError, Instance, MachineRequest, Result};
+
+/// The name of the provider in `MachineClass.provider`.
+pub const PROVIDER: &str = "simulated";
+/// The CSI driver of the cloud's volumes.
+pub const CSI_DRIVER: &str = "csi.simulated.nodewright.dev";
+
+/// What every provider id begins with; the VM's id follows.
+const PROVIDER_ID_PREFIX: &str = "simulated:///";
+const TAG_CLUSTER: &str = "cluster";
+const TAG_MACHINE: &str = "machine";
+const TAG_UID: &str = "uid";
+
+/// How the driver reaches its cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The base of the cloud's URLs, such as `http://127.0.0.1:8080`.
+    pub url: String,
+    /// After so long without an answer a request is given up; it may have had an effect. A driver call makes one or
+    /// two requests and has twice this time.
+    pub call_timeout: Duration,
+    /// How long the cloud may hide a new VM, see [`Driver::consistency`].
+    pub consistency: Duration,
+}
+
+impl Options {
+    /// The usual ones for the cloud at this URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), call_timeout: Duration::from_secs(15), consistency: Duration::from_secs(5) }
+    }
+}
+
+/// Why there is no driver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to use {url:?} as the URL of the simulated cloud: {reason}; it must look like http://127.0.0.1:8080")]
+pub struct UrlError {
+    /// What was given.
+    pub url: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The driver. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct SimulatedDriver {
+    client: Arc<Client>,
+    call_timeout: Duration,
+    consistency: Duration,
+}
+
+impl SimulatedDriver {
+    /// A driver for one cloud. Nothing is sent yet.
+    pub fn new(options: &Options) -> std::result::Result<Self, UrlError> {
+        let client = Client::new(&options.url, options.call_timeout)?;
+        Ok(Self { client: Arc::new(client), call_timeout: options.call_timeout, consistency: options.consistency })
+    }
+
+    async fn create_vm(self, request: MachineRequest) -> Result<Instance> {
+        let spec = ProviderSpec::read(&request.class.provider_spec)?;
+        let order = CreateVm {
+            name: request.name.clone(),
+            token: request.uid.clone(),
+            tags: BTreeMap::from([
+                (TAG_CLUSTER.to_owned(), spec.cluster.clone()),
+                (TAG_MACHINE.to_owned(), request.name.clone()),
+                (TAG_UID.to_owned(), request.uid.clone()),
+            ]),
+            node: NodeTemplate { labels: spec.labels, taints: spec.taints },
+            size: spec.size,
+            boot_seconds: spec.boot_seconds,
+            user_data: Some(request.user_data.0).filter(|data| !data.is_empty()),
+        };
+        let vm = match self.client.create(&order).await {
+            // Made by an earlier call, from another version of the class or other user data.
+            Err(error) if error.code == Code::AlreadyExists => self.made_by(&spec.cluster, &request.uid, error).await?,
+            other => other?,
+        };
+        if vm.state == VmState::Deleting {
+            let message = format!("vm {} of this machine is being deleted; a new vm needs a new machine", vm.id);
+            return Err(DriverError::new(Code::FailedPrecondition, message));
+        }
+        Ok(instance(vm))
+    }
+
+    /// The VM that was made with this token; `error` is what the cloud said of it.
+    async fn made_by(&self, cluster: &str, uid: &str, error: DriverError) -> Result<Vm> {
+        let vms = self.client.list(&[(TAG_CLUSTER, cluster), (TAG_UID, uid)]).await?;
+        vms.into_iter().next().ok_or_else(|| {
+            let message = format!("the vm of an earlier call does not show yet: {}", error.message);
+            DriverError::new(Code::Unavailable, message)
+        })
+    }
+
+    async fn delete_vms(self, request: MachineRequest) -> Result<()> {
+        let cluster = spec::cluster(&request.class.provider_spec)?;
+        let known = request.provider_id.as_deref().map(vm_id).transpose()?;
+        let mut vms = self.client.list(&[(TAG_CLUSTER, &cluster), (TAG_MACHINE, &request.name)]).await?;
+        if let Some(id) = known
+            && !vms.iter().any(|vm| vm.id == id)
+        {
+            match self.client.get(id).await {
+                Ok(vm) => vms.extend(Some(vm).filter(|vm| vm.is_of(&cluster))),
+                // Gone, or not visible yet: only the order to delete it reaches what does not show.
+                Err(error) if error.code == Code::NotFound => self.delete_one(id).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        for vm in vms.iter().filter(|vm| vm.state != VmState::Deleting) {
+            self.delete_one(&vm.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_one(&self, id: &str) -> Result<()> {
+        match self.client.delete(id).await {
+            Err(error) if error.code == Code::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    async fn find(self, request: MachineRequest) -> Result<Instance> {
+        let cluster = spec::cluster(&request.class.provider_spec)?;
+        let vm = if let Some(provider_id) = request.provider_id.as_deref() {
+            Some(self.client.get(vm_id(provider_id)?).await?).filter(|vm| vm.is_of(&cluster))
+        } else {
+            let vms = self.client.list(&[(TAG_CLUSTER, &cluster), (TAG_MACHINE, &request.name)]).await?;
+            the_one(vms, &request.name)?
+        };
+        vm.map(instance).ok_or_else(|| {
+            let message = format!("there is no vm for machine {} in cluster {cluster}", request.name);
+            DriverError::new(Code::NotFound, message)
+        })
+    }
+
+    async fn list_vms(self, class: Class) -> Result<BTreeMap<String, String>> {
+        let cluster = spec::cluster(&class.provider_spec)?;
+        let vms = self.client.list(&[(TAG_CLUSTER, &cluster)]).await?;
+        Ok(vms.into_iter().map(|mut vm| (vm.provider_id, vm.tags.remove(TAG_MACHINE).unwrap_or(vm.name))).collect())
+    }
+}
+
+impl Vm {
+    fn is_of(&self, cluster: &str) -> bool {
+        self.tags.get(TAG_CLUSTER).is_some_and(|tag| tag == cluster)
+    }
+}
+
+/// Of several VMs of one Machine, the one that stays. What is being deleted counts only when nothing else is there:
+/// whoever waits for the end must still see it.
+fn the_one(vms: Vec<Vm>, machine: &str) -> Result<Option<Vm>> {
+    let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(|vm| vm.state == VmState::Deleting);
+    if staying.len() > 1 {
+        let ids: Vec<&str> = staying.iter().map(|vm| vm.id.as_str()).collect();
+        let message = format!("machine {machine} has several vms: {}", ids.join(", "));
+        return Err(DriverError::new(Code::OutOfRange, message));
+    }
+    Ok(staying.pop().or_else(|| deleting.into_iter().next()))
+}
+
+fn vm_id(provider_id: &str) -> Result<&str> {
+    provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|id| !id.is_empty()).ok_or_else(|| {
+        let message =
+            format!("provider id {provider_id:?} is not of this provider; it must begin {PROVIDER_ID_PREFIX}");
+        DriverError::new(Code::InvalidArgument, message)
+    })
+}
+
+fn instance(vm: Vm) -> Instance {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let internal = vm.address.map(|ip| address("InternalIP", ip));
+    Instance {
+        provider_id: vm.provider_id,
+        addresses: internal.into_iter().chain([address("Hostname", vm.node_name.clone())]).collect(),
+        node_name: vm.node_name,
+        last_known_state: None,
+        uninitialized: false,
+    }
+}
+
+impl Driver for SimulatedDriver {
+    fn name(&self) -> &'static str {
+        PROVIDER
+    }
+
+    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
+        spec::validate(provider_spec)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.call_timeout * 2
+    }
+
+    fn consistency(&self) -> Duration {
+        self.consistency
+    }
+
+    fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().create_vm(request).boxed()
+    }
+
+    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        let message = "a simulated vm needs no initialization";
+        futures::future::ready(Err(DriverError::new(Code::Unimplemented, message))).boxed()
+    }
+
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().delete_vms(request).boxed()
+    }
+
+    fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().find(request).boxed()
+    }
+
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+        self.clone().list_vms(class).boxed()
+    }
+
+    fn volume_ids(&self, volumes: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, Result<Vec<String>>> {
+        let of_this_cloud = |volume: PersistentVolumeSpec| volume.csi.filter(|csi| csi.driver == CSI_DRIVER);
+        let ids = volumes.into_iter().filter_map(of_this_cloud).map(|csi| csi.volume_handle).collect();
+        futures::future::ready(Ok(ids)).boxed()
+    }
+}

@@ -1,0 +1,281 @@
+//! The HTTP client of the simulated cloud.
+//!
+//! # Guarantees
+//! * Every call ends: by an answer, or after the time that it has. Dropping it is safe.
+//! * Answers are bounded, and so is the number of pages of a list; a cursor that leads back ends the list with an error.
+//! * Each failure has a code. A call that may have had an effect nobody knows of has a passing one
+//!   ([`DriverError::is_passing`]), so that it is made again under the same token.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use nodewright_api::Code;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    super::{DriverError, Result, Scope},
+    UrlError,
+};
+
+/// The largest answer that is read. A page of VMs has some hundred kilobytes.
+const ANSWER_LIMIT: usize = 16 << 20;
+/// VMs per page.
+const PAGE: usize = 500;
+/// A list with more pages is taken for endless.
+const PAGES_LIMIT: usize = 2_000;
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much of a strange answer stands in the error.
+const EXCERPT: usize = 200;
+
+const AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (simulated-driver)");
+
+/// A taint at registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Taint {
+    pub key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    pub effect: String,
+}
+
+/// How the VM's kubelet registers.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct NodeTemplate {
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+}
+
+/// The body of `POST /vms`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CreateVm {
+    pub name: String,
+    pub token: String,
+    pub tags: BTreeMap<String, String>,
+    pub node: NodeTemplate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<Arc<str>>,
+}
+
+/// What a VM is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum VmState {
+    Pending,
+    Running,
+    Deleting,
+    Stopped,
+}
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Vm {
+    pub id: String,
+    pub name: String,
+    pub state: VmState,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    pub node_name: String,
+    #[serde(default)]
+    pub address: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    items: Vec<Vm>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    code: String,
+    message: String,
+}
+
+/// A client of one cloud.
+#[derive(Debug)]
+pub(super) struct Client {
+    url: String,
+    timeout: Duration,
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    /// A client for the cloud at this URL, whose calls may take so long each.
+    pub(super) fn new(url: &str, timeout: Duration) -> std::result::Result<Self, UrlError> {
+        let failed = |reason: &str| UrlError { url: url.to_owned(), reason: reason.to_owned() };
+        let url = url.trim().trim_end_matches('/');
+        let parsed: Uri = url.parse().map_err(|error| failed(&format!("{error}")))?;
+        if parsed.scheme_str() != Some("http") {
+            return Err(failed("only http is spoken"));
+        }
+        if parsed.host().is_none_or(str::is_empty) || parsed.query().is_some() {
+            return Err(failed("it must have a host and no query"));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        Ok(Self { url: url.to_owned(), timeout, http })
+    }
+
+    /// Makes a VM, or finds the one that the token made.
+    pub(super) async fn create(&self, order: &CreateVm) -> Result<Vm> {
+        let body = serde_json::to_vec(order).map_err(|error| DriverError::new(Code::Internal, error.to_string()))?;
+        self.call(Method::POST, "/vms", body).await
+    }
+
+    /// A VM by its id.
+    pub(super) async fn get(&self, id: &str) -> Result<Vm> {
+        self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
+    }
+
+    /// Orders the deletion of a VM.
+    pub(super) async fn delete(&self, id: &str) -> Result<Vm> {
+        self.call(Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
+    }
+
+    /// All VMs with these tags.
+    pub(super) async fn list(&self, tags: &[(&str, &str)]) -> Result<Vec<Vm>> {
+        let mut path = format!("/vms?limit={PAGE}");
+        for (key, value) in tags {
+            path.extend(["&tag.", &escaped(key), "=", &escaped(value)]);
+        }
+        let (mut vms, mut cursors) = (Vec::new(), HashSet::new());
+        let mut after = String::new();
+        loop {
+            let page: Page = self.call(Method::GET, &format!("{path}{after}"), Vec::new()).await?;
+            vms.extend(page.items);
+            let Some(next) = page.next else { return Ok(vms) };
+            after = format!("&after={}", escaped(&next));
+            if !cursors.insert(next) || cursors.len() > PAGES_LIMIT {
+                let message = "the list of vms does not end; its cursor leads back";
+                return Err(DriverError::new(Code::Internal, message));
+            }
+        }
+    }
+
+    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> Result<T> {
+        let what = Call { method: &method, path };
+        let Ok(answer) = tokio::time::timeout(self.timeout, self.send(&what, body)).await else {
+            let message = format!("failed to {what}: no answer within {:?}; it may have had an effect", self.timeout);
+            return Err(DriverError::new(Code::DeadlineExceeded, message));
+        };
+        let (status, body) = answer?;
+        if !status.is_success() {
+            return Err(refusal(&what, status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            let message =
+                format!("failed to {what}: the answer cannot be understood: {error}; it may have had an effect");
+            DriverError::new(Code::Unknown, message)
+        })
+    }
+
+    async fn send(&self, what: &Call<'_>, body: Vec<u8>) -> Result<(StatusCode, Bytes)> {
+        let request = Request::builder()
+            .method(what.method)
+            .uri(format!("{}{}", self.url, what.path))
+            .header(header::USER_AGENT, AGENT)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| DriverError::new(Code::InvalidArgument, format!("failed to {what}: {error}")))?;
+        let response = self.http.request(request).await.map_err(|error| {
+            if error.is_connect() {
+                let message =
+                    format!("failed to {what}: the cloud at {} cannot be reached: {}", self.url, causes(&error));
+                DriverError::new(Code::Unavailable, message)
+            } else {
+                lost(what, &error)
+            }
+        })?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
+        Ok((status, body.map_err(|error| lost(what, error.as_ref()))?.to_bytes()))
+    }
+}
+
+/// A call, for messages. Holds no secret: what is confidential goes in bodies.
+struct Call<'a> {
+    method: &'a Method,
+    path: &'a str,
+}
+
+impl std::fmt::Display for Call<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}", self.method, self.path)
+    }
+}
+
+/// The request was sent, and no answer came back.
+fn lost(what: &Call<'_>, error: &(dyn std::error::Error + 'static)) -> DriverError {
+    let message = format!("failed to {what}: the answer was lost: {}; it may have had an effect", causes(error));
+    DriverError::new(Code::Unknown, message)
+}
+
+/// An error and what caused it, in one line: hyper's own text often says nothing.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Writing to a String does not fail.
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// What the cloud says when it refuses, or what can be made of it.
+fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
+    let failure: Option<(Code, String)> = serde_json::from_slice::<Failure>(body)
+        .ok()
+        .and_then(|failure| Some((failure.code.parse().ok().filter(|code| *code != Code::Ok)?, failure.message)));
+    let Some((code, message)) = failure else {
+        // Some gateway in between, most likely. What it hides may have been done.
+        let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
+        let text = String::from_utf8_lossy(body);
+        let excerpt: String = text.chars().filter(|character| !character.is_control()).take(EXCERPT).collect();
+        let message = format!("failed to {what}: status {status} without a reason that can be understood: {excerpt:?}");
+        return DriverError::new(code, message);
+    };
+    let exhausted = (code == Code::ResourceExhausted).then_some(if message.contains("quota") {
+        Scope::Account
+    } else {
+        Scope::MachineType
+    });
+    DriverError { code, message, exhausted }
+}
+
+/// Escapes all that may not stand in a path or a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a String does not fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}

@@ -1,0 +1,199 @@
+//! The providerSpec of a MachineClass of this provider.
+
+use std::collections::BTreeMap;
+
+use nodewright_api::{Code, RawJson};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{super::DriverError, client::Taint};
+
+/// The sizes that the cloud sells.
+const SIZES: [&str; 4] = ["small", "medium", "large", "xlarge"];
+/// The longest boot time that the cloud accepts, in seconds.
+const BOOT_SECONDS_LIMIT: f64 = 86_400.0;
+
+/// `{"cluster": "c", "size": "small", "bootSeconds": 2, "labels": {}, "taints": []}`; only `cluster` is required.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ProviderSpec {
+    /// Whose VMs they are. Several manager installations may share a cloud; clusters keep apart what is theirs.
+    pub cluster: String,
+    /// The size of the VMs; the cloud's default if absent.
+    #[serde(default)]
+    pub size: Option<String>,
+    /// Seconds until a VM runs, exactly; the cloud's own boot time with its jitter if absent.
+    #[serde(default)]
+    pub boot_seconds: Option<f64>,
+    /// Labels that the kubelet registers its Node with.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Taints that the kubelet registers its Node with.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+}
+
+impl ProviderSpec {
+    /// Reads it; what is wrong with it is said in one sentence.
+    pub(super) fn read(document: &RawJson) -> Result<Self, DriverError> {
+        let faults = validate(document);
+        if !faults.is_empty() {
+            let faults: Vec<String> = faults.into_iter().map(|(path, what)| format!("{path}: {what}")).collect();
+            return Err(invalid(faults.join("; ").trim_start_matches(": ")));
+        }
+        document.parse().map_err(|error| invalid(&error.to_string()))
+    }
+}
+
+/// Whose VMs they are, and nothing else: what stands beside it and is wrong must not keep a VM from being deleted.
+pub(super) fn cluster(document: &RawJson) -> Result<String, DriverError> {
+    #[derive(Deserialize)]
+    struct Cluster {
+        cluster: String,
+    }
+    match document.parse::<Cluster>() {
+        Ok(Cluster { cluster }) if is_tag(&cluster) => Ok(cluster),
+        Ok(_) => Err(invalid("cluster must have 1 to 253 bytes")),
+        Err(error) => Err(invalid(&error.to_string())),
+    }
+}
+
+fn invalid(what: &str) -> DriverError {
+    DriverError::new(Code::InvalidArgument, format!("failed to read providerSpec: {what}; correct the MachineClass"))
+}
+
+/// All that is wrong with a providerSpec: path and what is allowed. Empty exactly when it can be read.
+pub(super) fn validate(document: &RawJson) -> Vec<(String, String)> {
+    let mut faults = Faults::default();
+    match document.parse::<Value>() {
+        Ok(Value::Object(fields)) => check(&fields, &mut faults),
+        Ok(_) => faults.add("", "must be an object with at least the field cluster"),
+        // Nested too deeply, most likely: that it is JSON is known.
+        Err(error) => faults.add("", &format!("cannot be read: {error}")),
+    }
+    faults.0
+}
+
+#[derive(Default)]
+struct Faults(Vec<(String, String)>);
+
+impl Faults {
+    fn add(&mut self, path: &str, what: &str) {
+        self.0.push((path.to_owned(), what.to_owned()));
+    }
+}
+
+fn check(fields: &Map<String, Value>, faults: &mut Faults) {
+    if !fields.get("cluster").and_then(Value::as_str).is_some_and(is_tag) {
+        faults.add("cluster", "must be the cluster's name, a text of 1 to 253 bytes");
+    }
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        match name.as_str() {
+            "cluster" => {}
+            "size" if value.as_str().is_some_and(|size| SIZES.contains(&size)) => {}
+            "size" => faults.add("size", &format!("must be one of {}", SIZES.join(", "))),
+            "bootSeconds" if value.as_f64().is_some_and(|seconds| (0.0..=BOOT_SECONDS_LIMIT).contains(&seconds)) => {}
+            "bootSeconds" => faults.add("bootSeconds", "must be a number between 0 and 86400"),
+            "labels" => check_labels(value, faults),
+            "taints" => check_taints(value, faults),
+            unknown => {
+                faults.add(unknown, "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are");
+            }
+        }
+    }
+    // Absent may be left out, but not written as null: the types say so as well.
+    for name in ["labels", "taints"] {
+        if fields.get(name).is_some_and(Value::is_null) {
+            faults.add(name, "must not be null; leave it out");
+        }
+    }
+}
+
+fn is_tag(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+}
+
+fn check_labels(value: &Value, faults: &mut Faults) {
+    let Some(labels) = value.as_object() else { return faults.add("labels", "must be an object of texts") };
+    for (key, value) in labels {
+        if !is_tag(key) || value.as_str().is_none_or(|value| value.len() > 253) {
+            faults.add(&format!("labels.{key}"), "must be a text of at most 253 bytes");
+        }
+    }
+}
+
+fn check_taints(value: &Value, faults: &mut Faults) {
+    let Some(taints) = value.as_array() else { return faults.add("taints", "must be a list of taints") };
+    for (index, taint) in taints.iter().enumerate() {
+        let effect = taint.get("effect").and_then(Value::as_str).unwrap_or_default();
+        let valid = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect)
+            && taint.get("key").and_then(Value::as_str).is_some_and(is_tag)
+            && serde_json::from_value::<Taint>(taint.clone()).is_ok();
+        if !valid {
+            let what = "must have a key, an effect (NoSchedule, PreferNoSchedule or NoExecute) and, if any, a value";
+            faults.add(&format!("taints[{index}]"), what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn faults(document: &Value) -> Vec<String> {
+        let document = RawJson::from(document);
+        let faults = validate(&document);
+        assert_eq!(faults.is_empty(), ProviderSpec::read(&document).is_ok(), "both agree on {}", document.text());
+        faults.into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn a_good_spec_is_read() {
+        let document = json!({
+            "cluster": "c", "size": "large", "bootSeconds": 1.5,
+            "labels": {"a": "b"}, "taints": [{"key": "k", "effect": "NoExecute"}],
+        });
+        assert!(faults(&document).is_empty());
+        let spec = ProviderSpec::read(&RawJson::from(&document)).unwrap();
+        assert_eq!((spec.cluster.as_str(), spec.boot_seconds), ("c", Some(1.5)));
+        assert!(faults(&json!({"cluster": "c", "size": null})).is_empty());
+    }
+
+    #[test]
+    fn every_fault_is_named_by_its_path() {
+        for (document, paths) in [
+            (json!(null), vec![""]),
+            (json!([]), vec![""]),
+            (json!({}), vec!["cluster"]),
+            (json!({"cluster": ""}), vec!["cluster"]),
+            (json!({"cluster": 7, "size": "huge", "bootSeconds": -1}), vec!["cluster", "bootSeconds", "size"]),
+            (json!({"cluster": "c", "bootSeconds": "2"}), vec!["bootSeconds"]),
+            (json!({"cluster": "c", "colour": "red"}), vec!["colour"]),
+            (json!({"cluster": "c", "labels": {"a": 1}}), vec!["labels.a"]),
+            (json!({"cluster": "c", "labels": null}), vec!["labels"]),
+            (json!({"cluster": "c", "taints": [{"key": "k", "effect": "Never"}]}), vec!["taints[0]"]),
+            (json!({"cluster": "c", "taints": [{"key": "k", "effect": "NoExecute", "x": 1}]}), vec!["taints[0]"]),
+        ] {
+            assert_eq!(faults(&document), paths, "{document}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_is_read_from_a_spec_with_other_faults() {
+        let cluster = |document: Value| cluster(&RawJson::from(&document)).map_err(|error| error.code);
+        assert_eq!(cluster(json!({"cluster": "c", "size": "huge", "x": 1})), Ok("c".to_owned()));
+        for document in [json!(null), json!({}), json!({"cluster": ""}), json!({"cluster": 1})] {
+            assert_eq!(cluster(document), Err(Code::InvalidArgument));
+        }
+    }
+
+    #[test]
+    fn a_deeply_nested_spec_is_refused() {
+        let text = format!("{{\"cluster\":\"c\",\"labels\":{}{}}}", "[".repeat(500), "]".repeat(500));
+        let document = RawJson::from_text(text).unwrap();
+        assert_eq!(validate(&document).len(), 1);
+        let error = ProviderSpec::read(&document).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+    }
+}

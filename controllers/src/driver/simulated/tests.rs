@@ -1,0 +1,290 @@
+//! The driver against a server of canned answers. Against the real fake cloud it is tested end to end.
+
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use nodewright_api::{Code, RawJson};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use super::{Options, SimulatedDriver};
+use crate::driver::{Class, Driver, MachineRequest, Scope, SecretData, SecretText};
+
+/// What the server does with one request.
+enum Answer {
+    Json(u16, Value),
+    Raw(&'static str),
+    Hang,
+    Cut,
+}
+
+/// A server that gives prepared answers in order, one connection each, and keeps what was asked.
+struct Canned {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Canned {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Canned {
+    async fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (answers, kept): (VecDeque<Answer>, _) = (answers.into_iter().collect(), Arc::clone(&asked));
+        let task = tokio::spawn(async move {
+            let mut open = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let request = read_request(&mut stream).await;
+                kept.lock().push(request);
+                let text = match answer {
+                    Answer::Json(status, body) => {
+                        let body = body.to_string();
+                        let length = body.len();
+                        format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+                    }
+                    Answer::Raw(text) => text.to_owned(),
+                    Answer::Cut => continue,
+                    Answer::Hang => {
+                        open.push(stream);
+                        continue;
+                    }
+                };
+                stream.write_all(text.as_bytes()).await.unwrap();
+            }
+            std::future::pending::<()>().await;
+        });
+        Self { address, asked, task }
+    }
+
+    fn driver(&self) -> SimulatedDriver {
+        let url = format!("http://{}/", self.address);
+        let options = Options { call_timeout: Duration::from_millis(500), ..Options::new(url) };
+        SimulatedDriver::new(&options).unwrap()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let first_line = |request: &String| request.lines().next().unwrap_or_default().replace(" HTTP/1.1", "");
+        self.asked.lock().iter().map(first_line).collect()
+    }
+}
+
+/// Reads a request whose body, if any, is as long as its head says.
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.and_then(|length| length.parse().ok()).unwrap_or(0) {
+                return text;
+            }
+        }
+        let mut buffer = [0; 4_096];
+        let read = stream.read(&mut buffer).await.unwrap();
+        bytes.extend_from_slice(&buffer[..read]);
+    }
+}
+
+fn class() -> Class {
+    let provider_spec = RawJson::from(&json!({"cluster": "c", "size": "large", "labels": {"a": "b"}}));
+    Class { name: "class".to_owned(), provider_spec, secret: SecretData::default() }
+}
+
+fn request(provider_id: Option<&str>) -> MachineRequest {
+    MachineRequest {
+        name: "m".to_owned(),
+        namespace: "ns".to_owned(),
+        uid: "uid-1".to_owned(),
+        provider_id: provider_id.map(str::to_owned),
+        last_known_state: String::new(),
+        class: class(),
+        user_data: SecretText("secret words".into()),
+    }
+}
+
+fn vm(id: &str, state: &str, cluster: &str) -> Value {
+    json!({
+        "id": id, "name": "m", "state": state, "tags": {"cluster": cluster, "machine": "m"},
+        "providerID": format!("simulated:///{id}"), "nodeName": "node-m", "address": "10.0.0.1", "more": {},
+    })
+}
+
+fn page(items: &[Value]) -> Answer {
+    Answer::Json(200, json!({"items": items, "next": null}))
+}
+
+fn refusal(status: u16, code: &str, message: &str) -> Answer {
+    Answer::Json(status, json!({"code": code, "message": message}))
+}
+
+#[tokio::test]
+async fn create_carries_the_token_and_tells_of_the_vm() {
+    let cloud = Canned::new([Answer::Json(201, vm("vm-1", "pending", "c"))]).await;
+    let instance = cloud.driver().create(request(None)).await.unwrap();
+    assert_eq!((instance.provider_id.as_str(), instance.node_name.as_str()), ("simulated:///vm-1", "node-m"));
+    assert_eq!(instance.addresses[0].address, "10.0.0.1");
+    let asked = cloud.asked.lock()[0].clone();
+    let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let expected = json!({
+        "name": "m", "token": "uid-1", "tags": {"cluster": "c", "machine": "m", "uid": "uid-1"},
+        "node": {"labels": {"a": "b"}, "taints": []}, "size": "large", "userData": "secret words",
+    });
+    assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn create_finds_what_an_earlier_call_made_of_another_class() {
+    let mismatch = || refusal(409, "AlreadyExists", "IdempotentParameterMismatch");
+    let cloud = Canned::new([mismatch(), page(&[vm("vm-1", "running", "c")]), mismatch(), page(&[])]).await;
+    assert_eq!(cloud.driver().create(request(None)).await.unwrap().provider_id, "simulated:///vm-1");
+    assert_eq!(cloud.asked()[1], "GET /vms?limit=500&tag.cluster=c&tag.uid=uid-1");
+    let error = cloud.driver().create(request(None)).await.unwrap_err();
+    assert!(error.is_passing(), "not visible yet: {error}");
+}
+
+#[tokio::test]
+async fn a_vm_in_deletion_is_none_to_begin_with() {
+    let cloud = Canned::new([Answer::Json(200, vm("vm-1", "deleting", "c"))]).await;
+    assert_eq!(cloud.driver().create(request(None)).await.unwrap_err().code, Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn every_kind_of_failure_has_its_code() {
+    let cloud = Canned::new([
+        refusal(429, "ResourceExhausted", "the quota of 3 vms is exhausted"),
+        refusal(429, "ResourceExhausted", "no capacity"),
+        refusal(400, "OK", "a lie"),
+        Answer::Raw("HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 6\r\n\r\n<html>"),
+        Answer::Raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 6\r\n\r\n<html>"),
+        Answer::Raw("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 600\r\n\r\n{\"id\":"),
+        Answer::Cut,
+        Answer::Hang,
+    ])
+    .await;
+    let driver = cloud.driver();
+    for (code, exhausted) in [
+        (Code::ResourceExhausted, Some(Scope::Account)),
+        (Code::ResourceExhausted, Some(Scope::MachineType)),
+        (Code::Internal, None),
+        (Code::Unavailable, None),
+        (Code::Unknown, None),
+        (Code::Unknown, None),
+        (Code::Unknown, None),
+        (Code::DeadlineExceeded, None),
+    ] {
+        let error = driver.create(request(None)).await.unwrap_err();
+        assert_eq!((error.code, error.exhausted), (code, exhausted), "{error}");
+        assert!(!error.message.contains("secret words"), "{error}");
+    }
+    let nobody = SimulatedDriver::new(&Options::new("http://127.0.0.1:1")).unwrap();
+    let error = nobody.create(request(None)).await.unwrap_err();
+    assert!(error.code == Code::Unavailable && error.message.contains("127.0.0.1:1"), "{error}");
+}
+
+#[tokio::test]
+async fn status_finds_by_provider_id_or_by_name() {
+    let cloud = Canned::new([
+        Answer::Json(200, vm("vm-1", "running", "c")),
+        Answer::Json(200, vm("vm-1", "running", "another")),
+        refusal(404, "NotFound", "none"),
+        page(&[]),
+        page(&[vm("vm-1", "running", "c"), vm("vm-2", "pending", "c")]),
+        page(&[vm("vm-1", "deleting", "c"), vm("vm-2", "pending", "c")]),
+        page(&[vm("vm-1", "deleting", "c")]),
+    ])
+    .await;
+    let driver = cloud.driver();
+    let code = |result: super::Result<_>| result.map_err(|error| error.code);
+    let by_id = || request(Some("simulated:///vm-1"));
+    assert!(driver.status(by_id()).await.is_ok());
+    assert_eq!(code(driver.status(by_id()).await), Err(Code::NotFound), "another cluster's");
+    assert_eq!(code(driver.status(by_id()).await), Err(Code::NotFound));
+    assert_eq!(code(driver.status(request(None)).await), Err(Code::NotFound));
+    assert_eq!(code(driver.status(request(None)).await), Err(Code::OutOfRange));
+    assert_eq!(driver.status(request(None)).await.unwrap().provider_id, "simulated:///vm-2");
+    assert_eq!(driver.status(request(None)).await.unwrap().provider_id, "simulated:///vm-1");
+    let foreign = request(Some("aws:///vm-1"));
+    assert_eq!(code(driver.status(foreign).await), Err(Code::InvalidArgument));
+}
+
+#[tokio::test]
+async fn delete_removes_all_that_is_the_machines_and_nothing_else() {
+    let cloud = Canned::new([
+        page(&[vm("vm-1", "running", "c"), vm("vm-2", "deleting", "c"), vm("vm-3", "stopped", "c")]),
+        Answer::Json(202, vm("vm-1", "deleting", "c")),
+        refusal(404, "NotFound", "gone meanwhile"),
+    ])
+    .await;
+    cloud.driver().delete(request(Some("simulated:///vm-1"))).await.unwrap();
+    let listed = "GET /vms?limit=500&tag.cluster=c&tag.machine=m";
+    assert_eq!(cloud.asked(), [listed, "DELETE /vms/vm-1", "DELETE /vms/vm-3"]);
+
+    let cloud = Canned::new([page(&[]), Answer::Json(200, vm("vm-9", "running", "another"))]).await;
+    cloud.driver().delete(request(Some("simulated:///vm-9"))).await.unwrap();
+    assert_eq!(cloud.asked(), [listed, "GET /vms/vm-9"], "another cluster's vm is left alone");
+
+    let gone = || refusal(404, "NotFound", "none");
+    let cloud = Canned::new([page(&[]), gone(), gone()]).await;
+    cloud.driver().delete(request(Some("simulated:///vm-9"))).await.unwrap();
+    assert_eq!(cloud.asked()[2], "DELETE /vms/vm-9", "it might be there and not show");
+}
+
+#[tokio::test]
+async fn a_list_has_all_pages_or_fails() {
+    let part =
+        |id: &str, next: Option<&str>| Answer::Json(200, json!({"items": [vm(id, "running", "c")], "next": next}));
+    let cloud = Canned::new([
+        part("vm-1", Some("x y")),
+        part("vm-2", None),
+        part("vm-1", Some("again")),
+        part("vm-1", Some("again")),
+        part("vm-1", Some("more")),
+        refusal(500, "Internal", "no second page"),
+    ])
+    .await;
+    let driver = cloud.driver();
+    let all = driver.list(class()).await.unwrap();
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["simulated:///vm-1", "simulated:///vm-2"]);
+    assert_eq!(cloud.asked()[1], "GET /vms?limit=500&tag.cluster=c&after=x%20y");
+    assert!(driver.list(class()).await.unwrap_err().message.contains("cursor"));
+    assert_eq!(driver.list(class()).await.unwrap_err().message, "no second page");
+}
+
+#[tokio::test]
+async fn only_volumes_of_this_cloud_are_named() {
+    let volume = |driver: &str| {
+        serde_json::from_value(json!({"csi": {"driver": driver, "volumeHandle": format!("v-of-{driver}")}})).unwrap()
+    };
+    let cloud = Canned::new([]).await;
+    let volumes = vec![volume(super::CSI_DRIVER), volume("ebs.csi.aws.com"), PersistentVolumeSpec::default()];
+    assert_eq!(cloud.driver().volume_ids(volumes).await.unwrap(), [format!("v-of-{}", super::CSI_DRIVER)]);
+}
+
+#[test]
+fn a_url_that_leads_nowhere_is_refused() {
+    for url in ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://a?b=c", "http://a b"] {
+        assert!(SimulatedDriver::new(&Options::new(url)).is_err(), "{url:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_class_fails_before_anything_is_sent() {
+    let cloud = Canned::new([]).await;
+    let mut bad = request(None);
+    bad.class.provider_spec = RawJson::from(&json!({"cluster": "c", "size": "huge"}));
+    let error = cloud.driver().create(bad).await.unwrap_err();
+    assert!(error.code == Code::InvalidArgument && error.message.contains("size"), "{error}");
+    assert!(cloud.asked().is_empty());
+}

@@ -1,0 +1,14 @@
+//! The controllers of Nodewright: a room for each, and the providers' contract.
+
+pub mod deletion_order;
+pub mod drain;
+pub mod machine;
+pub mod driver;
+pub mod ledger;
+pub mod machine_class;
+pub mod machine_deployment;
+pub mod machine_set;
+pub mod pacing;
+pub mod rollout;
+#[cfg(test)]
+pub(crate) mod testing;

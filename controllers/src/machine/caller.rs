@@ -1,0 +1,236 @@
+//! Makes the calls: bootstrap token, the last look at the ledger, the driver.
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use nodewright_api::{Code, MachineSet, annotations, operations};
+use nodewright_runtime::{
+    effect::Perform,
+    object::{Cluster, Key, ResourceType, annotation, is_deleting, uid},
+    request::{Call as ApiCall, Connection},
+    term::Clock,
+    trace::{SpanRecord, Spans},
+};
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use super::{
+    calls::{Call, Origin, Outcome, Request, Verb},
+    token,
+    world::USER_DATA,
+};
+use crate::{
+    driver::{Driver, DriverError, MachineRequest, SecretText},
+    ledger::Ledger,
+};
+
+/// Makes the calls of Machines through a driver.
+///
+/// # Guarantees
+/// * Before a VM is made the Machine's set has been read once, after the Machine was seen: a name that has had its
+///   life gets no VM, whatever the caches say. Those that wait at the same time share one read.
+/// * A Machine has one bootstrap token, also after a restart, and user data are put together in memory only.
+#[derive(Clone)]
+pub struct Caller {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    driver: Arc<dyn Driver>,
+    control: Connection,
+    target: Option<Connection>,
+    bootstrap_groups: String,
+    clock: Arc<dyn Clock>,
+    spans: Spans,
+    reads: Mutex<HashMap<String, broadcast::Sender<Reading>>>,
+}
+
+/// What a read of a set said.
+type Reading = Result<Option<Arc<MachineSet>>, String>;
+
+impl std::fmt::Debug for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caller").field("driver", &self.shared.driver.name()).finish_non_exhaustive()
+    }
+}
+
+impl Caller {
+    /// A caller of `driver`. Without a connection to a target cluster there are no bootstrap tokens.
+    pub fn new(
+        driver: Arc<dyn Driver>,
+        control: Connection,
+        target: Option<Connection>,
+        bootstrap_groups: String,
+        clock: Arc<dyn Clock>,
+        spans: Spans,
+    ) -> Self {
+        let reads = Mutex::default();
+        Self { shared: Arc::new(Shared { driver, control, target, bootstrap_groups, clock, spans, reads }) }
+    }
+}
+
+impl Perform<Call> for Caller {
+    fn perform(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        let shared = self.shared.clone();
+        async move {
+            let begun = shared.clock.wall();
+            let outcome = shared.call(&call).await;
+            shared.tell(&call, begun, &outcome);
+            outcome
+        }
+        .boxed()
+    }
+}
+
+impl Shared {
+    async fn call(&self, call: &Call) -> Outcome {
+        let request = call.request.as_ref();
+        let machine = request.machine.clone();
+        match call.verb {
+            Verb::Status => instance(self.driver.status(machine).await),
+            Verb::Delete => done(self.driver.delete(machine).await),
+            Verb::Create => match self.prepare(request).await {
+                Ok(machine) => instance(self.driver.create(machine).await),
+                Err(outcome) => outcome,
+            },
+            Verb::Initialize => match self.user_data(request).await {
+                Ok(machine) => instance(self.driver.initialize(machine).await),
+                Err(outcome) => outcome,
+            },
+            Verb::DropToken => match &self.target {
+                Some(target) => done(token::drop(target, &machine.uid).await.map_err(|message| DriverError::new(Code::Unavailable, message))),
+                None => Outcome::Done,
+            },
+        }
+    }
+
+    /// The last look at the ledger, and the user data.
+    async fn prepare(&self, request: &Request) -> Result<MachineRequest, Outcome> {
+        if let Some(origin) = &request.origin {
+            let set = self.read(&request.machine.namespace, origin).await;
+            let set = set.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+            if !set.is_some_and(|set| has_future(&set, origin)) {
+                return Err(Outcome::Retired);
+            }
+        }
+        self.user_data(request).await
+    }
+
+    async fn user_data(&self, request: &Request) -> Result<MachineRequest, Outcome> {
+        let machine = request.machine.clone();
+        let Some(text) = machine.class.secret.0.get(USER_DATA) else { return Ok(machine) };
+        let invalid = || Outcome::Failed(DriverError::new(Code::InvalidArgument, format!("the value of {USER_DATA:?} in the Secret of MachineClass {:?} is no UTF-8 text", machine.class.name)));
+        let mut text = String::from_utf8(text.clone()).map_err(|_| invalid())?;
+        let encoded = |placeholder: &str| placeholder.replace('<', "%3C").replace('>', "%3E");
+        for placeholder in [operations::BOOTSTRAP_TOKEN_PLACEHOLDER.to_owned(), encoded(operations::BOOTSTRAP_TOKEN_PLACEHOLDER)] {
+            if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
+                let token = token::ensure(target, &machine.name, &machine.uid, request.token_lifetime, &self.bootstrap_groups, self.clock.wall());
+                let token = token.await.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+                text = text.replace(&placeholder, &token);
+            }
+        }
+        for placeholder in [operations::MACHINE_NAME_PLACEHOLDER.to_owned(), encoded(operations::MACHINE_NAME_PLACEHOLDER)] {
+            text = text.replace(&placeholder, &machine.name);
+        }
+        Ok(MachineRequest { user_data: SecretText(text.into()), ..machine })
+    }
+
+    /// Reads a set from the quorum. A read that is under way was begun before this Machine was seen, so it does not
+    /// count for it: the next one does, and all that wait by then share it.
+    async fn read(&self, namespace: &str, origin: &Origin) -> Reading {
+        let place = format!("{namespace}/{}", origin.set);
+        let joined = self.reads.lock().get(&place).map(broadcast::Sender::subscribe);
+        if let Some(mut running) = joined {
+            // Whatever it says, it is only waited for.
+            let _ = running.recv().await;
+        }
+        let next = {
+            let mut reads = self.reads.lock();
+            match reads.get(&place) {
+                Some(running) => Err(running.subscribe()),
+                None => {
+                    let (sender, _) = broadcast::channel(1);
+                    reads.insert(place.clone(), sender);
+                    Ok(())
+                }
+            }
+        };
+        match next {
+            // Begun by somebody after this call had begun to wait.
+            Err(mut running) => running.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned())),
+            Ok(()) => {
+                let guard = SharedRead { shared: self, place: &place };
+                let reading = self.get(namespace, origin).await;
+                guard.tell(reading.clone());
+                reading
+            }
+        }
+    }
+
+    async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
+        let key = Key::new(Cluster::CONTROL, namespace, origin.set.as_str());
+        let path = ResourceType::of::<MachineSet>().object(&key);
+        match self.control.send(ApiCall::get(path)).await {
+            Ok(answer) => match serde_json::from_slice::<MachineSet>(&answer.body) {
+                Ok(set) => Ok(Some(Arc::new(set))),
+                Err(_) => Err(format!("MachineSet {key} cannot be decoded")),
+            },
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(format!("failed to read MachineSet {key} before its machine gets a VM: {error}")),
+        }
+    }
+
+    fn tell(&self, call: &Call, begun: jiff::Timestamp, outcome: &Outcome) {
+        let name = match call.verb {
+            Verb::Create => "create call",
+            Verb::Initialize => "initialize call",
+            Verb::Delete => "delete call",
+            // Questions are asked too often to be worth a span each.
+            Verb::Status | Verb::DropToken => return,
+        };
+        let Some(context) = call.request.traceparent.as_deref().and_then(|text| text.parse().ok()) else { return };
+        let machine = &call.request.machine;
+        let seed = format!("{}/{name}/{begun}", machine.uid);
+        let mut span = SpanRecord::child(name, context, &seed, begun, self.clock.wall().max(begun));
+        span.attributes = vec![
+            ("nodewright.machine.name", machine.name.clone()),
+            ("nodewright.machine.uid", machine.uid.clone()),
+            ("nodewright.driver", self.driver.name().to_owned()),
+        ];
+        span.error = outcome.error().map(ToString::to_string);
+        self.spans.record(span);
+    }
+}
+
+/// Ends a shared read, also when it is dropped at its deadline: those that wait are told either way.
+struct SharedRead<'a> {
+    shared: &'a Shared,
+    place: &'a str,
+}
+
+impl SharedRead<'_> {
+    fn tell(&self, reading: Reading) {
+        if let Some(waiting) = self.shared.reads.lock().remove(self.place) {
+            let _ = waiting.send(reading);
+        }
+    }
+}
+
+impl Drop for SharedRead<'_> {
+    fn drop(&mut self) {
+        self.tell(Err("the read of the machine set was given up".to_owned()));
+    }
+}
+
+fn has_future(set: &MachineSet, origin: &Origin) -> bool {
+    let ledger = annotation(set, annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+    uid(set) == origin.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(origin.index))
+}
+
+fn instance(result: crate::driver::Result<crate::driver::Instance>) -> Outcome {
+    result.map_or_else(Outcome::Failed, Outcome::Instance)
+}
+
+fn done(result: crate::driver::Result<()>) -> Outcome {
+    result.map_or_else(Outcome::Failed, |()| Outcome::Done)
+}

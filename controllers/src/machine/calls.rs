@@ -1,0 +1,148 @@
+//! The driver calls of one Machine, as data.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use nodewright_api::Code;
+use nodewright_runtime::effect::{Effect, Lane};
+
+use crate::{
+    driver::{DriverError, Instance, MachineRequest},
+    ledger::Index,
+};
+
+/// Which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Is there a VM?
+    Status,
+    /// Make the VM.
+    Create,
+    /// Set up the VM.
+    Initialize,
+    /// Remove the VM.
+    Delete,
+    /// Take back the bootstrap token of a Machine that has joined.
+    DropToken,
+}
+
+/// The set that a Machine was made for, where its index stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Name of the MachineSet.
+    pub set: String,
+    /// Its UID.
+    pub uid: String,
+    /// The Machine's index.
+    pub index: Index,
+}
+
+/// What a call needs.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What the driver gets, but for the user data.
+    pub machine: MachineRequest,
+    /// Read once more before a VM is made: a retired index never gets one.
+    pub origin: Option<Origin>,
+    /// Whether the Machine's class has user data with placeholders to replace.
+    pub has_user_data: bool,
+    /// How long a bootstrap token is good.
+    pub token_lifetime: Duration,
+    /// How long the call may take.
+    pub deadline: Duration,
+    /// The trace of the Machine's life.
+    pub traceparent: Option<String>,
+}
+
+/// A call. Two calls of one verb for one Machine UID are the same call.
+#[derive(Clone)]
+pub struct Call {
+    /// Which call.
+    pub verb: Verb,
+    /// What it needs.
+    pub request: Arc<Request>,
+}
+
+impl Call {
+    fn identity(&self) -> (Verb, &str) {
+        (self.verb, &self.request.machine.uid)
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({}/{})", self.verb, self.request.machine.namespace, self.request.machine.name)
+    }
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Call {}
+
+impl Hash for Call {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
+    }
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// There is a VM.
+    Instance(Instance),
+    /// It is done: deleted, or taken back.
+    Done,
+    /// The index of the Machine has had its life, or its set is gone: it gets no VM.
+    Retired,
+    /// It failed.
+    Failed(DriverError),
+}
+
+impl Outcome {
+    /// The failure, if it is one.
+    pub fn error(&self) -> Option<&DriverError> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Effect for Call {
+    type Outcome = Outcome;
+
+    fn lane(&self) -> Lane {
+        Lane(self.request.machine.uid.as_str().into())
+    }
+
+    fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Status => "status",
+            Verb::Create => "create",
+            Verb::Initialize => "initialize",
+            Verb::Delete => "delete",
+            Verb::DropToken => "drop_token",
+        }
+    }
+
+    fn deadline(&self) -> Duration {
+        self.request.deadline
+    }
+
+    fn late(&self) -> Outcome {
+        let message = format!("the provider did not answer within {:?}", self.request.deadline);
+        Outcome::Failed(DriverError::new(Code::DeadlineExceeded, message))
+    }
+
+    fn succeeded(outcome: &Outcome) -> bool {
+        outcome.error().is_none_or(|error| error.code == Code::NotFound)
+    }
+}

@@ -1,0 +1,109 @@
+//! Is a Machine well, and may it be given up?
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use nodewright_api::{Machine, MachinePhase, annotations, conditions, taints};
+use nodewright_runtime::object::{annotation, is_deleting, name};
+
+use super::{Owner, Settings, World};
+
+/// What a Node says of its health.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// Ready, and no listed condition against it.
+    Healthy,
+    /// Not so, and why.
+    Unhealthy(String),
+}
+
+/// Judges a Node as machine-controller-manager does: Ready has to be True and each listed condition that the Node has
+/// has to be False; Unknown counts as unhealthy.
+pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Health {
+    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let tell = |condition: &NodeCondition| {
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        format!("node condition {} is {} ({reason})", condition.type_, condition.status)
+    };
+    let Some(ready) = all.iter().find(|condition| condition.type_ == conditions::node::READY) else {
+        return Health::Unhealthy("the node has no condition Ready yet".to_owned());
+    };
+    if ready.status != "True" {
+        return Health::Unhealthy(tell(ready));
+    }
+    let listed = |condition: &&NodeCondition| match &machine.spec.node_conditions {
+        Some(list) => list.split(',').any(|kind| kind.trim() == condition.type_),
+        None => settings.node_conditions.contains(&condition.type_),
+    };
+    match all.iter().filter(listed).find(|condition| condition.status != "False") {
+        Some(condition) => Health::Unhealthy(tell(condition)),
+        None => Health::Healthy,
+    }
+}
+
+/// Whether components without which no workload may run have yet to come up.
+pub(super) fn lacks_critical_components(node: &Node) -> bool {
+    let all = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
+}
+
+/// Since when a Node has not been ready, if it is not.
+pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
+    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = all.iter().find(|condition| condition.type_ == conditions::node::READY)?;
+    ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
+}
+
+/// Whether a Machine is one whose replacement is limited by the budget.
+pub(super) fn may_be_replaced(machine: &Machine) -> bool {
+    matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed) && !is_deleting(machine)
+}
+
+/// When a Machine that is not well has been so for too long; `None` when that does not count for it.
+pub(super) fn given_up_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+    if machine.spec.disable_health_timeout == Some(true) {
+        return None;
+    }
+    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
+    let limit = machine.spec.health_timeout.as_ref().map_or(settings.health_timeout, |own| own.to_std());
+    since.checked_add(SignedDuration::try_from(limit).ok()?).ok()
+}
+
+/// Whether the budget lets this Machine be marked Failed now; if not, why.
+///
+/// In progress is every Machine of the deployment that is neither Running nor waiting in Unknown. Of those that wait,
+/// the ones that are due go in a fixed order, so that two that are judged at the same time do not both take the last
+/// place: whoever comes later in the order sees the earlier one either still waiting before it, or in progress.
+pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), String> {
+    let budget = budget(world);
+    let in_progress = world.peers.iter().filter(|peer| is_in_progress(peer)).count();
+    let rank = |machine: &Machine| (given_up_at(machine, settings), name(machine).to_owned());
+    let own = rank(&world.machine);
+    let due = |peer: &Machine| may_be_replaced(peer) && given_up_at(peer, settings).is_some_and(|at| at <= now);
+    let before = world.peers.iter().filter(|peer| due(peer) && rank(peer) < own).count();
+    if in_progress + before < budget {
+        return Ok(());
+    }
+    Err(format!(
+        "{in_progress} other machines of the deployment are being replaced or not up, {before} are due before this one, \
+         and at most {budget} may be replaced for bad health at once (annotation {})",
+        annotations::REMEDIATION_MAX_IN_FLIGHT
+    ))
+}
+
+fn is_in_progress(machine: &Machine) -> bool {
+    let preserved = machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
+    let waiting = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown);
+    !preserved && (!waiting || is_deleting(machine))
+}
+
+/// How many may be replaced at once: a count, or a percentage of the deployment's Machines, at least one.
+fn budget(world: &World) -> usize {
+    let Owner::Set(set) = &world.owner else { return 1 };
+    let Some(text) = annotation(set.as_ref(), annotations::REMEDIATION_MAX_IN_FLIGHT) else { return 1 };
+    let all = world.peers.len() + 1;
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<usize>().ok().map(|percent| all * percent.min(100) / 100),
+        None => text.parse().ok(),
+    };
+    parsed.unwrap_or(1).max(1)
+}

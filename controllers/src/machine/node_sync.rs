@@ -1,0 +1,234 @@
+//! What a Machine puts on its Node: finalizer, name label, and the node template, in one write.
+//!
+//! The template is merged three ways, as machine-controller-manager does: an annotation on the Node says what was
+//! applied last, so that what the template no longer has is taken away and what others put there stays.
+
+use std::collections::BTreeMap;
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use k8s_openapi::{
+    api::core::v1::{Node, Taint},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use nodewright_api::{Machine, NodeTemplate, annotations, finalizers, labels};
+use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+type Map = BTreeMap<String, String>;
+
+/// What was applied last, in the annotation's form.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Applied {
+    metadata: AppliedMeta,
+    spec: AppliedSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct AppliedMeta {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: Map,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: Map,
+    /// Go always writes it.
+    #[serde(rename = "creationTimestamp", skip_serializing)]
+    _created: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct AppliedSpec {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    taints: Vec<Taint>,
+}
+
+impl Applied {
+    fn of(template: &NodeTemplate) -> Self {
+        Self {
+            metadata: AppliedMeta {
+                annotations: template.metadata.annotations.clone().unwrap_or_default(),
+                labels: template.metadata.labels.clone().unwrap_or_default(),
+                _created: None,
+            },
+            spec: AppliedSpec { taints: template.spec.taints.clone().unwrap_or_default() },
+        }
+    }
+
+    fn last(node: &Node) -> Option<Self> {
+        serde_json::from_str(annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS)?).ok()
+    }
+}
+
+/// The tested patch that brings a Node in step with its Machine; empty when it is.
+pub(super) fn patch(machine: &Machine, node: &Node) -> Patch {
+    let mut operations = Vec::new();
+    if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {
+        operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
+    }
+    let wanted = Applied::of(&machine.spec.node_template);
+    let last = Applied::last(node);
+    let before = last.clone().unwrap_or_default();
+
+    let mut wanted_labels = wanted.metadata.labels.clone();
+    wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
+    merge(&mut operations, "labels", labels_of(node), &before.metadata.labels, &wanted_labels);
+
+    let mut wanted_annotations = wanted.metadata.annotations.clone();
+    if wanted != Applied::default() || last.is_some() {
+        let text = serde_json::to_string(&wanted).unwrap_or_default();
+        let known = last.as_ref() == Some(&wanted);
+        let standing = annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS).map(str::to_owned);
+        let text = if known { standing.unwrap_or(text) } else { text };
+        wanted_annotations.insert(annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS.to_owned(), text);
+    }
+    merge(&mut operations, "annotations", annotations_of(node), &before.metadata.annotations, &wanted_annotations);
+    taints(&mut operations, node, &before.spec.taints, &wanted.spec.taints);
+    Patch(operations)
+}
+
+fn labels_of(node: &Node) -> Option<&Map> {
+    node.metadata.labels.as_ref()
+}
+
+fn annotations_of(node: &Node) -> Option<&Map> {
+    node.metadata.annotations.as_ref()
+}
+
+/// Single keys need no test: each is ours, and the others are not touched.
+fn merge(operations: &mut Vec<PatchOperation>, field: &str, live: Option<&Map>, before: &Map, wanted: &Map) {
+    let path = |key: &str| PointerBuf::from_tokens(["metadata", field, key]);
+    let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
+    let additions: Vec<_> = missing
+        .map(|(key, value)| PatchOperation::Add(AddOperation { path: path(key), value: value.as_str().into() }))
+        .collect();
+    if !additions.is_empty() && live.is_none() {
+        let path = PointerBuf::from_tokens(["metadata", field]);
+        operations.push(PatchOperation::Add(AddOperation { path, value: json!({}) }));
+    }
+    operations.extend(additions);
+    let dropped = before.keys().filter(|key| !wanted.contains_key(*key));
+    let present = dropped.filter(|key| live.is_some_and(|live| live.contains_key(*key)));
+    operations.extend(present.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) })));
+}
+
+/// Taints are one list with several writers: replaced as a whole, under a test of what was read.
+fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &[Taint], wanted: &[Taint]) {
+    let live = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
+    let mut merged = live.clone();
+    merged.retain(|taint| {
+        let dropped = before.iter().any(|old| same(old, taint)) && !wanted.iter().any(|new| same(new, taint));
+        !dropped
+    });
+    for taint in wanted {
+        match merged.iter_mut().find(|known| same(known, taint)) {
+            Some(known) => known.value.clone_from(&taint.value),
+            None => merged.push(taint.clone()),
+        }
+    }
+    if merged == live {
+        return;
+    }
+    let path = PointerBuf::from_tokens(["spec", "taints"]);
+    if live.is_empty() {
+        // No list to test: the version says that there is still none.
+        operations.insert(0, version_test(&node.metadata));
+    } else {
+        let value = serde_json::to_value(&live).unwrap_or_default();
+        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
+    }
+    let value = serde_json::to_value(&merged).unwrap_or_default();
+    operations.push(PatchOperation::Add(AddOperation { path, value }));
+}
+
+fn version_test(seen: &ObjectMeta) -> PatchOperation {
+    let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+    PatchOperation::Test(TestOperation { path, value: seen.resource_version.clone().into() })
+}
+
+/// The patch that cordons a Node; `None` when it is.
+pub(super) fn cordon(node: &Node) -> Option<Patch> {
+    let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
+    let path = PointerBuf::from_tokens(["spec", "unschedulable"]);
+    (!cordoned).then(|| Patch(vec![PatchOperation::Add(AddOperation { path, value: true.into() })]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::machine;
+
+    fn node(value: Value) -> Node {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn synced(machine: &Machine, live: Value) -> Value {
+        let mut live = live;
+        let patch = patch(machine, &node(live.clone()));
+        json_patch::patch(&mut live, &patch).unwrap();
+        assert!(super::patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
+        live
+    }
+
+    fn bare() -> Value {
+        json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "5"}, "spec": {}})
+    }
+
+    #[test]
+    fn a_new_node_gets_finalizer_label_and_template_in_one_patch() {
+        let machine = machine("m")
+            .with("/spec/nodeTemplate", json!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}},
+                "spec": {"taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}]}}))
+            .build();
+        let live = synced(&machine, bare());
+        assert_eq!(live["metadata"]["finalizers"], json!([finalizers::NODE]));
+        assert_eq!(live["metadata"]["labels"], json!({"a": "1", labels::MACHINE_NAME: "m"}));
+        assert_eq!(live["metadata"]["annotations"]["b"], "2");
+        assert_eq!(live["spec"]["taints"], json!([{"key": "t", "value": "v", "effect": "NoSchedule"}]));
+    }
+
+    #[test]
+    fn without_a_template_no_annotation_is_written() {
+        let live = synced(&machine("m").build(), bare());
+        assert_eq!(live["metadata"].get("annotations"), None);
+    }
+
+    #[test]
+    fn what_the_template_drops_goes_and_what_others_put_stays() {
+        let before = machine("m")
+            .with("/spec/nodeTemplate", json!({"metadata": {"labels": {"a": "1", "keep": "1"}},
+                "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}}))
+            .build();
+        let mut live = synced(&before, bare());
+        live["metadata"]["labels"]["users"] = "x".into();
+        live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "kubelets", "effect": "NoExecute"}));
+        let after = machine("m").with("/spec/nodeTemplate", json!({"metadata": {"labels": {"keep": "2"}}})).build();
+        let live = synced(&after, live);
+        assert_eq!(live["metadata"]["labels"], json!({"keep": "2", "users": "x", labels::MACHINE_NAME: "m"}));
+        assert_eq!(live["spec"]["taints"], json!([{"key": "kubelets", "effect": "NoExecute"}]));
+    }
+
+    #[test]
+    fn a_taint_that_somebody_adds_in_between_makes_the_patch_fail() {
+        let machine = machine("m")
+            .with("/spec/nodeTemplate", json!({"spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}}))
+            .build();
+        let mut live = bare();
+        live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
+        let patch = patch(&machine, &node(live.clone()));
+        live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
+        assert!(json_patch::patch(&mut live, &patch).is_err());
+    }
+
+    #[test]
+    fn what_mcm_applied_last_is_understood() {
+        let mut live = bare();
+        live["metadata"]["labels"] = json!({"old": "1"});
+        live["metadata"]["annotations"] = json!({annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS:
+            r#"{"metadata":{"creationTimestamp":null,"labels":{"old":"1"}},"spec":{}}"#});
+        let live = synced(&machine("m").build(), live);
+        assert_eq!(live["metadata"]["labels"].get("old"), None);
+    }
+}

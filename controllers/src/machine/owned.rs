@@ -1,0 +1,81 @@
+//! What the Machine controller writes, and reads back.
+
+use std::collections::BTreeMap;
+
+use nodewright_api::{Machine, MachineStatus, annotations, labels};
+use nodewright_runtime::{
+    object::annotation,
+    owned::{Owned, Part},
+};
+use serde::Serialize;
+
+use crate::driver::Instance;
+
+/// The durable link to the VM, written right after the driver has answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Link {
+    metadata: LinkMeta,
+    spec: LinkSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct LinkMeta {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LinkSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+}
+
+impl Link {
+    /// The link of a Machine to an instance. Without a target cluster there is no label `node`.
+    pub(super) fn of(machine: &Machine, instance: &Instance, has_target: bool) -> Self {
+        let mut metadata = LinkMeta::default();
+        if has_target && !instance.node_name.is_empty() {
+            metadata.labels.insert(labels::NODE.to_owned(), instance.node_name.clone());
+        }
+        // The autoscaler and users lower it; what they wrote before there was a VM stays.
+        let priority = annotation(machine, annotations::MACHINE_PRIORITY).map(str::to_owned);
+        let priority = priority.unwrap_or_else(|| annotations::MACHINE_PRIORITY_DEFAULT.to_string());
+        metadata.annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority);
+        Self { metadata, spec: LinkSpec { provider_id: instance.provider_id.clone() } }
+    }
+}
+
+impl Owned for Link {
+    type Of = Machine;
+    const PART: Part = Part::Main;
+
+    fn seen(live: &Machine) -> Self {
+        let one = |map: Option<&BTreeMap<String, String>>, key: &str| {
+            map.and_then(|map| map.get_key_value(key)).map(|(key, value)| (key.clone(), value.clone())).into_iter().collect()
+        };
+        Self {
+            metadata: LinkMeta {
+                labels: one(live.metadata.labels.as_ref(), labels::NODE),
+                annotations: one(live.metadata.annotations.as_ref(), annotations::MACHINE_PRIORITY),
+            },
+            spec: LinkSpec { provider_id: live.spec.provider_id.clone() },
+        }
+    }
+}
+
+/// All of a Machine's status.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct StatusPart {
+    pub(super) status: MachineStatus,
+}
+
+impl Owned for StatusPart {
+    type Of = Machine;
+    const PART: Part = Part::Status;
+
+    fn seen(live: &Machine) -> Self {
+        Self { status: live.status.clone().unwrap_or_default() }
+    }
+}

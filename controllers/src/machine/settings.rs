@@ -1,0 +1,55 @@
+//! What the flags of machine-controller-manager set.
+
+use std::time::Duration;
+
+/// Timeouts and periods of the Machine controller. Where a Machine has a field of its own, that one counts.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the creation of the Machine until its Node has to be healthy (`--machine-creation-timeout`).
+    pub creation_timeout: Duration,
+    /// In phase Unknown until Failed (`--machine-health-timeout`).
+    pub health_timeout: Duration,
+    /// From the deletion of the Machine until its Pods are deleted by force (`--machine-drain-timeout`).
+    pub drain_timeout: Duration,
+    /// How often the eviction of a Pod is tried before it is deleted (`--machine-max-evict-retries`).
+    pub max_evict_retries: u32,
+    /// How long the volumes of a drained Node may take to be detached (`--machine-pv-detach-timeout`).
+    pub detach_timeout: Duration,
+    /// Node conditions that make a Machine unhealthy unless they are False (`--node-conditions`).
+    pub node_conditions: Vec<String>,
+    /// Pause after a failed call when capacity or a quota is exhausted (`--resource-exhausted-retry`).
+    pub exhausted_retry: Duration,
+    /// First pause after a failure that may pass by itself; it doubles up to a minute.
+    pub short_retry: Duration,
+    /// Pause after any other failure of a creation.
+    pub medium_retry: Duration,
+    /// How long a Node may be not ready before its Pods are no longer asked to leave but deleted.
+    pub not_ready_limit: Duration,
+    /// Pause between two attempts to evict a Pod that a disruption budget holds back.
+    pub evict_retry: Duration,
+    /// Groups of the bootstrap tokens (`--bootstrap-token-auth-extra-groups`).
+    pub bootstrap_groups: String,
+    /// Whether there is a target cluster. Without one a Machine ends in phase Available.
+    pub has_target: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let conditions = nodewright_api::conditions::node::DEFAULT_UNHEALTHY;
+        Self {
+            creation_timeout: Duration::from_mins(20),
+            health_timeout: Duration::from_mins(10),
+            drain_timeout: Duration::from_hours(2),
+            max_evict_retries: 360,
+            detach_timeout: Duration::from_mins(2),
+            node_conditions: conditions.iter().map(|&condition| condition.to_owned()).collect(),
+            exhausted_retry: Duration::from_mins(10),
+            short_retry: Duration::from_secs(5),
+            medium_retry: Duration::from_mins(3),
+            not_ready_limit: Duration::from_mins(5),
+            evict_retry: Duration::from_secs(20),
+            bootstrap_groups: String::new(),
+            has_target: true,
+        }
+    }
+}

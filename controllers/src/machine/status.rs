@@ -1,0 +1,190 @@
+//! A Machine's status: one writer, all fields each time.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
+use nodewright_runtime::{object::Cluster, plan::Step};
+
+use super::{calls::Call, owned::StatusPart};
+
+/// A status to be, from the one that stands.
+///
+/// Times move only with what they are the time of, so that writing the same again writes nothing.
+#[derive(Clone, Debug)]
+pub(super) struct StatusDraft {
+    now: Timestamp,
+    status: MachineStatus,
+}
+
+impl StatusDraft {
+    pub(super) fn of(machine: &Machine, now: Timestamp) -> Self {
+        Self { now, status: machine.status.clone().unwrap_or_default() }
+    }
+
+    /// Sets the phase. `lastUpdateTime` is the start of the health timeout: it moves only when the phase does.
+    pub(super) fn phase(mut self, phase: MachinePhase) -> Self {
+        let current = &mut self.status.current_status;
+        if current.phase != phase {
+            current.phase = phase;
+            current.last_update_time = Some(Time(self.now));
+        }
+        self
+    }
+
+    /// Sets whether a timeout runs.
+    pub(super) fn timeout_active(mut self, active: bool) -> Self {
+        self.status.current_status.timeout_active = active;
+        self
+    }
+
+    /// Ends the preservation.
+    pub(super) fn not_preserved(mut self) -> Self {
+        self.status.current_status.preserve_expiry_time = None;
+        self
+    }
+
+    /// Sets the last operation.
+    pub(super) fn operation(
+        mut self,
+        kind: OperationType,
+        state: OperationState,
+        description: impl Into<String>,
+        error_code: Option<&str>,
+    ) -> Self {
+        let mut operation = self.status.last_operation.clone();
+        operation.operation_type = kind;
+        operation.state = state;
+        operation.description = description.into();
+        operation.error_code = error_code.unwrap_or_default().to_owned();
+        if operation != self.status.last_operation {
+            operation.last_update_time = Some(Time(self.now));
+            self.status.last_operation = operation;
+        }
+        self
+    }
+
+    /// Keeps the driver's own notes.
+    pub(super) fn last_known_state(mut self, state: Option<&String>) -> Self {
+        if let Some(state) = state {
+            self.status.last_known_state.clone_from(state);
+        }
+        self
+    }
+
+    /// Copies the Node's conditions; the Machine's own stay. A heartbeat alone changes nothing.
+    pub(super) fn node_conditions(mut self, node: Option<&Node>) -> Self {
+        let Some(node) = node else { return self };
+        let theirs = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let before = &self.status.conditions;
+        let copied = theirs.iter().filter(|condition| !is_own(condition)).map(|condition| {
+            let known = before.iter().find(|known| known.type_ == condition.type_);
+            known.filter(|known| is_same(known, condition)).unwrap_or(condition).clone()
+        });
+        let mut all: Vec<_> = copied.collect();
+        all.extend(before.iter().filter(|condition| is_own(condition)).cloned());
+        self.status.conditions = all;
+        self
+    }
+
+    /// Sets one of the Machine's own conditions.
+    pub(super) fn condition(mut self, kind: &str, status: bool, reason: &str, message: impl Into<String>) -> Self {
+        let status = if status { "True" } else { "False" };
+        let message = message.into();
+        let place = self.status.conditions.iter().position(|condition| condition.type_ == kind);
+        let since = place.map(|place| &self.status.conditions[place]).filter(|known| known.status == status);
+        let since = since.and_then(|known| known.last_transition_time.clone());
+        let condition = NodeCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            last_transition_time: Some(since.unwrap_or(Time(self.now))),
+            last_heartbeat_time: None,
+        };
+        match place {
+            Some(place) => self.status.conditions[place] = condition,
+            None => self.status.conditions.push(condition),
+        }
+        self
+    }
+
+    /// Takes one of the Machine's own conditions away.
+    pub(super) fn without(mut self, kind: &str) -> Self {
+        self.status.conditions.retain(|condition| condition.type_ != kind);
+        self
+    }
+
+    /// The write, if there is anything to write.
+    pub(super) fn step(self, machine: &Machine) -> Option<Step<Call>> {
+        Step::apply(Cluster::CONTROL, machine, &StatusPart { status: self.status })
+    }
+}
+
+/// One of the Machine's own conditions, as it stands.
+pub(super) fn own_condition<'a>(machine: &'a Machine, kind: &str) -> Option<&'a NodeCondition> {
+    machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Since when one of the Machine's own conditions stands as it does.
+pub(super) fn since(machine: &Machine, kind: &str) -> Option<Timestamp> {
+    own_condition(machine, kind)?.last_transition_time.as_ref().map(|time| time.0)
+}
+
+fn is_own(condition: &NodeCondition) -> bool {
+    conditions::machine::ALL.contains(&condition.type_.as_str())
+}
+
+fn is_same(a: &NodeCondition, b: &NodeCondition) -> bool {
+    a.status == b.status && a.reason == b.reason && a.message == b.message
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{NOW, machine};
+
+    fn now() -> Timestamp {
+        NOW.parse().unwrap()
+    }
+
+    fn node(status: &str, heartbeat: &str) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": [
+            {"type": "Ready", "status": status, "reason": "Kubelet", "lastHeartbeatTime": heartbeat,
+             "lastTransitionTime": "2026-06-01T11:00:00Z"}]}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_heartbeat_alone_writes_nothing() {
+        let fresh = machine("a").build();
+        let first = StatusDraft::of(&fresh, now()).node_conditions(Some(&node("True", "2026-06-01T11:00:00Z")));
+        let known = Machine { status: Some(first.status.clone()), ..fresh };
+        let again = StatusDraft::of(&known, now()).node_conditions(Some(&node("True", "2026-06-01T11:30:00Z")));
+        assert!(again.step(&known).is_none());
+        let changed = StatusDraft::of(&known, now()).node_conditions(Some(&node("False", "2026-06-01T11:30:00Z")));
+        assert!(changed.step(&known).is_some());
+    }
+
+    #[test]
+    fn times_move_only_with_what_they_are_the_time_of() {
+        let machine = machine("a").phase("Running").with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z")).build();
+        assert!(StatusDraft::of(&machine, now()).phase(MachinePhase::Running).step(&machine).is_none());
+        let unknown = StatusDraft::of(&machine, now()).phase(MachinePhase::Unknown);
+        assert_eq!(unknown.status.current_status.last_update_time, Some(Time(now())));
+    }
+
+    #[test]
+    fn own_conditions_stand_beside_the_nodes() {
+        let machine = machine("a").build();
+        let draft = StatusDraft::of(&machine, now())
+            .condition(conditions::machine::NODE_JOINED, true, "Joined", "")
+            .node_conditions(Some(&node("True", "2026-06-01T11:00:00Z")));
+        let types: Vec<_> = draft.status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(types, ["Ready", "NodeJoined"]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Bootstrap tokens: what a new VM's kubelet joins the target cluster with.
+
+use std::time::Duration;
+
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use nodewright_runtime::request::{Call, Connection, RequestError};
+use serde_json::json;
+
+/// The letters of tokens, as Kubernetes demands: `[a-z0-9]`.
+const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
+
+/// The id of a Machine's token, from its UID: the same after a restart, and of another Machine's only by one chance
+/// in two thousand million. (machine-controller-manager makes it from three letters of the name, so that two of 165
+/// Machines share one as likely as not, and the first to join takes the other's token away.)
+fn id(uid: &str) -> String {
+    let mut hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash ^= hash >> 32;
+    (0..6)
+        .map(|_| {
+            let letter = usize::try_from(hash % 36).unwrap_or_default();
+            hash /= 36;
+            char::from(ALPHABET[letter])
+        })
+        .collect()
+}
+
+/// Sixteen letters that nobody can guess.
+fn secret() -> Result<String, getrandom::Error> {
+    let mut letters = String::with_capacity(16);
+    let mut bytes = [0_u8; 32];
+    while letters.len() < 16 {
+        getrandom::fill(&mut bytes)?;
+        // 252 is the largest multiple of 36 in a byte: what is above would favour some letters.
+        let fair = bytes.iter().filter(|byte| **byte < 252).map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
+        letters.extend(fair.take(16 - letters.len()));
+    }
+    Ok(letters)
+}
+
+/// The token of a Machine: the one that was made before, or a new one.
+pub(super) async fn ensure(
+    target: &Connection,
+    machine: &str,
+    uid: &str,
+    lifetime: Duration,
+    groups: &str,
+    now: Timestamp,
+) -> Result<String, String> {
+    let id = id(uid);
+    let secret = secret().map_err(|error| format!("failed to draw a bootstrap token: {error}"))?;
+    let expiry = SignedDuration::try_from(lifetime).ok().and_then(|lifetime| now.checked_add(lifetime).ok());
+    let expiry = expiry.unwrap_or(Timestamp::MAX).to_string();
+    let name = format!("bootstrap-token-{id}");
+    let mut data = json!({
+        "token-id": id, "token-secret": secret, "expiration": expiry,
+        "description": format!("Bootstrap token for machine {machine}"),
+        "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
+    });
+    if !groups.is_empty() {
+        data["auth-extra-groups"] = groups.into();
+    }
+    let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": name, "namespace": "kube-system"}, "stringData": data});
+    match target.send(Call::with(Method::POST, TOKENS, "application/json", &body)).await {
+        Ok(_) => Ok(format!("{id}.{secret}")),
+        Err(error) if error.reason == "AlreadyExists" => existing(target, &name).await,
+        Err(error) => Err(failed("make", &error)),
+    }
+}
+
+async fn existing(target: &Connection, name: &str) -> Result<String, String> {
+    let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
+    let found: Secret = serde_json::from_slice(&answer.body).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
+    let text = |key: &str| {
+        let value: Option<&ByteString> = found.data.as_ref().and_then(|data| data.get(key));
+        value.and_then(|value| String::from_utf8(value.0.clone()).ok())
+    };
+    let token = text("token-id").zip(text("token-secret"));
+    token.map(|(id, secret)| format!("{id}.{secret}")).ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
+}
+
+/// Takes the token of a Machine back. It expires by itself if this never happens.
+pub(super) async fn drop(target: &Connection, uid: &str) -> Result<(), String> {
+    let path = format!("{TOKENS}/bootstrap-token-{}", id(uid));
+    match target.send(Call::with(Method::DELETE, path, "application/json", &json!({}))).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(failed("delete", &error)),
+    }
+}
+
+fn failed(verb: &str, error: &RequestError) -> String {
+    format!("failed to {verb} the machine's bootstrap token in namespace kube-system of the target cluster: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_well_formed_and_differ() {
+        let ids: std::collections::HashSet<_> = (0..5_000).map(|n| id(&format!("5f0c7a3e-0000-4000-8000-{n:012x}"))).collect();
+        assert_eq!(ids.len(), 5_000);
+        assert!(ids.iter().all(|id| id.len() == 6 && id.bytes().all(|byte| ALPHABET.contains(&byte))));
+    }
+
+    #[test]
+    fn secrets_are_well_formed() {
+        let (one, other) = (secret().unwrap(), secret().unwrap());
+        assert!(one != other && one.len() == 16 && one.bytes().all(|byte| ALPHABET.contains(&byte)));
+    }
+}

@@ -1,0 +1,156 @@
+//! What a Machine may see.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Node, Secret};
+use nodewright_api::{Machine, MachineClass, MachineSet, labels};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{Cluster, Key, controller_uid, label, name, namespace, uid},
+};
+
+use super::{BY_CLUSTER_ID, BY_MACHINE_NAME, BY_UID, instance_id};
+use crate::{
+    drain::PodView,
+    driver::{Class, SecretData},
+};
+
+/// Key of the user data in a Secret.
+pub(super) const USER_DATA: &str = "userData";
+
+/// A Machine and what concerns it.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// What its VM is made from.
+    pub class: Result<Class, ClassProblem>,
+    /// Its Node: the one with its VM's providerID.
+    pub node: Option<Arc<Node>>,
+    /// A Node with the name of its Node and another VM.
+    pub stranger: Option<Arc<Node>>,
+    /// The set that controls it.
+    pub owner: Owner,
+    /// The other Machines of its MachineDeployment, or of its set where there is none; seen only while the Machine
+    /// waits for the replacement budget, because there may be thousands of them.
+    pub peers: Vec<Arc<Machine>>,
+    /// The Pods of its Node; `None` until they have been listed, or while nobody looks.
+    pub pods: Option<Vec<Arc<PodView>>>,
+}
+
+/// The set that controls a Machine.
+#[derive(Clone, Debug)]
+pub enum Owner {
+    /// Nobody: a Machine of its own.
+    None,
+    /// The set is gone.
+    Gone,
+    /// The set.
+    Set(Arc<MachineSet>),
+}
+
+/// Why a Machine cannot be worked on with its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassProblem {
+    /// A word for the condition.
+    pub reason: &'static str,
+    /// What to do about it.
+    pub message: String,
+}
+
+impl World {
+    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+        let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
+        let (node, stranger) = node(stores, &machine);
+        let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
+        let owner = owner(stores, &machine);
+        let peers = peers(stores, &machine, &owner);
+        Some(Self { class: class(stores, &machine), node, stranger, peers, owner, pods, machine })
+    }
+}
+
+/// The field selector of a Node's Pods.
+pub(super) fn pods_of(node: &str) -> String {
+    format!("spec.nodeName={node}")
+}
+
+fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
+    let mut pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?.all();
+    // The most important first, as the drain of machine-controller-manager does.
+    pods.sort_by(|a, b| {
+        (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(a.spec.priority, namespace(b.as_ref()), name(b.as_ref())))
+    });
+    Some(pods)
+}
+
+/// The Node of a Machine by providerID; by name only where the Node has no providerID yet.
+fn node(stores: &Stores, machine: &Machine) -> (Option<Arc<Node>>, Option<Arc<Node>>) {
+    let store = stores.of::<Node>(Cluster::TARGET);
+    let by_id = machine.provider_id().map(|id| store.by(BY_CLUSTER_ID, instance_id(id))).unwrap_or_default();
+    let by_id = by_id.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    let by_name = machine.node_name().and_then(|node| store.by_name("", node));
+    match (by_id, by_name) {
+        (Some(node), Some(other)) if uid(node.as_ref()) != uid(other.as_ref()) => (Some(node), Some(other)),
+        (Some(node), _) => (Some(node), None),
+        (None, Some(node)) if has_no_id(&node) => (Some(node), None),
+        (None, Some(stranger)) => (None, Some(stranger)),
+        (None, None) => (labelled(&store, machine), None),
+    }
+}
+
+fn has_no_id(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_none_or(str::is_empty)
+}
+
+/// A Machine without its label `node` may still have a Node that bears the Machine's name, and no other VM's id.
+fn labelled(store: &nodewright_runtime::cache::Store<Node>, machine: &Machine) -> Option<Arc<Node>> {
+    let mut nodes = store.by(BY_MACHINE_NAME, name(machine));
+    nodes.retain(|node| has_no_id(node) && label(node.as_ref(), labels::MACHINE_NAME) == Some(name(machine)));
+    nodes.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))
+}
+
+fn owner(stores: &Stores, machine: &Machine) -> Owner {
+    let Some(owner) = controller_uid(machine) else { return Owner::None };
+    let sets = stores.of::<MachineSet>(Cluster::CONTROL).by(BY_UID, owner);
+    sets.into_iter().next().map_or(Owner::Gone, Owner::Set)
+}
+
+fn peers(stores: &Stores, machine: &Machine, owner: &Owner) -> Vec<Arc<Machine>> {
+    let Owner::Set(set) = owner else { return vec![] };
+    if !super::health::may_be_replaced(machine) {
+        return vec![];
+    }
+    let machines = stores.of::<Machine>(Cluster::CONTROL);
+    let sets = match controller_uid(set.as_ref()) {
+        Some(deployment) => stores.of::<MachineSet>(Cluster::CONTROL).owned_by(deployment),
+        None => vec![set.clone()],
+    };
+    let all = sets.iter().flat_map(|set| machines.owned_by(uid(set.as_ref())));
+    all.filter(|peer| uid(peer.as_ref()) != uid(machine)).collect()
+}
+
+/// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
+fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
+    let wanted = machine.class_name();
+    let problem = |reason, message: String| ClassProblem { reason, message };
+    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
+        problem("ClassNotFound", format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
+    })?;
+    let mut data: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for reference in class.secret_refs() {
+        let secret = reference.name.as_deref().unwrap_or_default();
+        let place = reference.namespace.as_deref().unwrap_or(namespace(machine));
+        if place != namespace(machine) {
+            return Err(problem("SecretForbidden", format!("MachineClass {wanted:?} refers to Secret {secret:?} in namespace {place:?}: only Secrets of its own namespace are read")));
+        }
+        let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(|| {
+            problem("SecretNotFound", format!("Secret {secret:?} of MachineClass {wanted:?} does not exist in namespace {place:?}: create it"))
+        })?;
+        data.extend(found.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())));
+    }
+    if class.secret_refs().next().is_some() && !data.contains_key(USER_DATA) {
+        return Err(problem("UserDataMissing", format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it")));
+    }
+    let secret = SecretData(Arc::new(data));
+    Ok(Class { name: wanted.to_owned(), provider_spec: class.provider_spec.clone(), secret })
+}

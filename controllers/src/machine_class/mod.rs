@@ -1,0 +1,147 @@
+//! `MachineClass`: kept while machines need it, and its secrets kept while it is there.
+//!
+//! * **Class.** It carries its finalizer while any Machine names it, so that a machine can still be deleted at the
+//!   provider after somebody has deleted its class. A class that is being deleted says what keeps it.
+//! * **Secrets.** A Secret carries a finalizer of its own while any class refers to it, one that is being deleted
+//!   included: [`MachineClassSecretController`]. So machines keep the class, and the class keeps the credentials.
+//! * **Status.** Where the schema has one: how many machines name the class, whether its secrets exist, and whether
+//!   the driver can read its providerSpec.
+//!
+//! # Guarantees
+//! Of Secrets nothing but metadata is kept in memory here.
+//!
+//! # Caveats
+//! A reference into another namespace than the one that is watched counts as not found: secrets elsewhere are none of
+//! the controllers' business.
+
+mod plan;
+mod secret;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc};
+
+use nodewright_api::{Machine, MachineClass};
+use nodewright_runtime::{
+    cache::{Change, Stores},
+    controller::{Controller, Watches},
+    effect::Never,
+    object::{Cluster, Key, name, namespace},
+    plan::{Moment, Plan},
+};
+
+pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
+
+/// Machines by namespace and name of their class.
+const BY_CLASS: &str = "class";
+/// Classes by namespace and name of the secret with the user data.
+const BY_SECRET: &str = "secret";
+/// Classes by namespace and name of the secret with the credentials.
+const BY_CREDENTIALS: &str = "credentials";
+
+/// Says what is wrong with the providerSpec of a class; nothing when the list is empty.
+pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
+
+/// Keeps classes.
+#[derive(Clone)]
+pub struct MachineClassController {
+    /// The namespace of the custom resources.
+    pub namespace: String,
+    /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
+    pub full_schema: bool,
+    /// What the driver says of a providerSpec.
+    pub check: ProviderSpecCheck,
+}
+
+impl fmt::Debug for MachineClassController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MachineClassController").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// A class, and what depends on it or it on.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The class.
+    pub class: Arc<MachineClass>,
+    /// How many machines name it.
+    pub machines: usize,
+    /// The secrets that it refers to, and whether they exist.
+    pub secrets: Vec<(Key, bool)>,
+}
+
+impl Controller for MachineClassController {
+    const NAME: &'static str = "machine-class";
+    type Primary = MachineClass;
+    type World = World;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<MachineClass>(Cluster::CONTROL, &self.namespace)
+            .index(BY_SECRET, |class: &MachineClass| reference(class, class.secret_ref.as_ref()))
+            .index(BY_CREDENTIALS, |class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref()));
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+            .index(BY_CLASS, |machine: &Machine| Some(place(namespace(machine), machine.class_name())))
+            .wakes(|change, _, wake| {
+                if is_turnover(change, |machine| machine.class_name().to_owned()) {
+                    let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
+                    change.sides().for_each(|machine| wake(class(machine)));
+                }
+            });
+        on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
+            if is_turnover(change, |_| ()) {
+                let users =
+                    change.sides().flat_map(|secret| users(stores, &Key::of(Cluster::CONTROL, secret.as_ref())));
+                users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
+            }
+        });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+        let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
+        let machines = stores.of::<Machine>(Cluster::CONTROL).by(BY_CLASS, &place(&key.namespace, &key.name)).len();
+        let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
+        let find = |(namespace, name): (&str, &str)| {
+            let key = Key::new(Cluster::CONTROL, namespace, name);
+            let found = store.get(&key).is_some();
+            (key, found)
+        };
+        let secrets = class.secret_names().map(find).collect();
+        Some(World { class, machines, secrets })
+    }
+
+    fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
+        plan::plan(self, at, world)
+    }
+}
+
+/// The key of an index over namespace and name.
+fn place(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+fn reference(class: &MachineClass, wanted: Option<&k8s_openapi::api::core::v1::SecretReference>) -> Option<String> {
+    let named = wanted?.name.as_deref().filter(|name| !name.is_empty())?;
+    let elsewhere = wanted?.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    Some(place(elsewhere.unwrap_or(namespace(class)), named))
+}
+
+/// The classes that refer to a secret, by name, each once.
+fn users(stores: &Stores, secret: &Key) -> Vec<Arc<MachineClass>> {
+    let classes = stores.of::<MachineClass>(Cluster::CONTROL);
+    let place = place(&secret.namespace, &secret.name);
+    let mut users = classes.by(BY_SECRET, &place);
+    users.extend(classes.by(BY_CREDENTIALS, &place));
+    users.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    users.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    users
+}
+
+/// Whether an object came, went, or changed in what is looked at.
+fn is_turnover<K, T: PartialEq>(change: &Change<K>, look: impl Fn(&K) -> T) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => look(old) != look(new),
+        _ => true,
+    }
+}

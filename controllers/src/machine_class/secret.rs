@@ -1,0 +1,87 @@
+//! The Secrets of classes: kept while a class refers to them.
+
+use std::sync::Arc;
+
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use nodewright_api::{MachineClass, finalizers};
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::Never,
+    finalizers as finalizer,
+    object::{Cluster, Key, has_finalizer, is_deleting},
+    plan::{Moment, Plan, Step},
+};
+use serde::Deserialize;
+
+use super::{BY_CREDENTIALS, BY_SECRET, reference, users};
+
+/// A Secret without what is secret: its data is skipped when it is read, and never kept.
+#[derive(kube::Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = "Secret")]
+pub struct SecretMetadata {
+    /// Standard object metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
+
+/// Keeps the Secrets that classes refer to.
+#[derive(Clone, Debug)]
+pub struct MachineClassSecretController {
+    /// The namespace of the custom resources, and of the Secrets.
+    pub namespace: String,
+}
+
+/// A Secret and who refers to it.
+#[derive(Clone, Debug)]
+pub struct SecretWorld {
+    /// The Secret.
+    pub secret: Arc<SecretMetadata>,
+    /// How many classes refer to it, those that are being deleted included.
+    pub users: usize,
+}
+
+impl Controller for MachineClassSecretController {
+    const NAME: &'static str = "machine-class-secret";
+    type Primary = SecretMetadata;
+    type World = SecretWorld;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace);
+        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
+            .index(BY_SECRET, |class: &MachineClass| reference(class, class.secret_ref.as_ref()))
+            .index(BY_CREDENTIALS, |class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref()))
+            .wakes(|change, _, wake| {
+                let named = change.sides().flat_map(|class| class.secret_names());
+                named.for_each(|(namespace, name)| wake(Key::new(Cluster::CONTROL, namespace, name)));
+            });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<SecretWorld> {
+        let secret = stores.of::<SecretMetadata>(Cluster::CONTROL).get(key)?;
+        Some(SecretWorld { secret, users: users(stores, key).len() })
+    }
+
+    fn plan(&self, _: &Moment<'_, Never>, world: &SecretWorld) -> Plan<Never> {
+        let mut plan = Plan::idle();
+        let secret = world.secret.as_ref();
+        let is_held = has_finalizer(secret, finalizers::MACHINE_CONTROLLER);
+        if world.users > 0 && !is_held && !is_deleting(secret) {
+            let add = finalizer::add(&secret.metadata, finalizers::MACHINE_CONTROLLER);
+            plan.then("a class refers to the secret", Step::edit(Cluster::CONTROL, secret, add));
+        }
+        if world.users == 0 && is_held {
+            let remove = finalizer::remove(&secret.metadata, finalizers::MACHINE_CONTROLLER);
+            let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, secret, remove));
+            plan.then("no class refers to the secret any more", step);
+        }
+        if world.users > 0 && is_deleting(secret) {
+            plan.wait(
+                "SecretInUse",
+                format!("{} classes refer to the secret; it is kept until they are gone", world.users),
+            );
+        }
+        plan
+    }
+}

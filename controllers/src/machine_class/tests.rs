@@ -1,0 +1,234 @@
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineClass};
+use nodewright_runtime::{
+    cache::{Store, Stores},
+    controller::Controller,
+    effect::{Never, Outcomes},
+    object::{Cluster, Key},
+    plan::{Moment, Plan, Step},
+};
+use serde_json::{Value, json};
+
+use super::{
+    BY_CLASS, BY_CREDENTIALS, BY_SECRET, MachineClassController, MachineClassSecretController, SecretMetadata, place,
+    reference,
+};
+use crate::testing::{NOW, machine};
+
+const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
+const SECRET_FINALIZER: &str = "machine.sapcloud.io/machine-controller";
+
+fn class(name: &str, change: impl Fn(&mut Value)) -> MachineClass {
+    let mut class = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "5",
+            "generation": 3},
+        "providerSpec": {"size": "small"}, "provider": "simulated",
+        "secretRef": {"name": "user-data"}, "credentialsSecretRef": {"name": "cloud", "namespace": "default"}
+    });
+    change(&mut class);
+    serde_json::from_value(class).unwrap()
+}
+
+fn secret(name: &str, metadata: &Value) -> SecretMetadata {
+    let mut secret = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "6"},
+        "data": {"password": "c2VjcmV0"}});
+    for (key, value) in metadata.as_object().unwrap() {
+        secret["metadata"][key] = value.clone();
+    }
+    serde_json::from_value(secret).unwrap()
+}
+
+/// What the stores hold.
+#[derive(Default)]
+struct Held {
+    classes: Vec<MachineClass>,
+    machines: Vec<Machine>,
+    secrets: Vec<SecretMetadata>,
+}
+
+impl Held {
+    fn stores(&self) -> Stores {
+        let stores = Stores::default();
+        let classes = Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default"));
+        classes.add_index(BY_SECRET, Arc::new(|class: &MachineClass| reference(class, class.secret_ref.as_ref())));
+        classes.add_index(
+            BY_CREDENTIALS,
+            Arc::new(|class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref())),
+        );
+        let machines = Arc::new(Store::<Machine>::new(Cluster::CONTROL, "default"));
+        machines.add_index(BY_CLASS, Arc::new(|machine: &Machine| Some(place("default", machine.class_name()))));
+        let secrets = Arc::new(Store::<SecretMetadata>::new(Cluster::CONTROL, "default"));
+        self.classes.iter().cloned().for_each(|it| drop(classes.apply(it)));
+        self.machines.iter().cloned().for_each(|it| drop(machines.apply(it)));
+        self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
+        stores.add(classes);
+        stores.add(machines);
+        stores.add(secrets);
+        stores
+    }
+
+    fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Never> {
+        let check = |class: &MachineClass| {
+            let size = class.provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
+            if size.is_some() { vec![] } else { vec!["providerSpec.size: Required value".to_owned()] }
+        };
+        let controller = MachineClassController { namespace: "default".into(), full_schema, check: Arc::new(check) };
+        self.plan(&controller, name)
+    }
+
+    fn plan_secret(&self, name: &str) -> Plan<Never> {
+        self.plan(&MachineClassSecretController { namespace: "default".into() }, name)
+    }
+
+    fn plan<C: Controller<Effect = Never>>(&self, controller: &C, name: &str) -> Plan<Never> {
+        let world = controller.observe(&self.stores(), &Key::new(Cluster::CONTROL, "default", name)).unwrap();
+        let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
+        let moment = Moment {
+            now,
+            since: now,
+            attempt: 0,
+            failure: None,
+            outcomes: &outcomes,
+            refusals: &[],
+            status_written: None,
+        };
+        controller.plan(&moment, &world)
+    }
+}
+
+/// The object after the only step of a plan, which must be an edit.
+fn edited(plan: &Plan<Never>, before: &Value) -> Value {
+    let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
+    let [Step::Edit(edit)] = steps.as_slice() else { panic!("{steps:?}") };
+    let mut object = before.clone();
+    json_patch::patch(&mut object, edit.patch()).unwrap();
+    object["metadata"]["finalizers"].clone()
+}
+
+fn status(plan: &Plan<Never>) -> Value {
+    let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
+    let [Step::Apply(apply)] = steps.as_slice() else { panic!("{steps:?}") };
+    apply.fragment()["status"].clone()
+}
+
+fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
+    status["conditions"].as_array().unwrap().iter().find(|it| it["type"] == kind).unwrap()
+}
+
+fn held() -> Held {
+    Held {
+        classes: vec![class("class", |_| {})],
+        machines: vec![machine("a").build()],
+        secrets: vec![secret("user-data", &json!({})), secret("cloud", &json!({}))],
+    }
+}
+
+#[test]
+fn a_class_is_held_while_machines_name_it() {
+    let mut held = held();
+    let bare = json!({"metadata": {"resourceVersion": "5"}});
+    assert_eq!(edited(&held.plan_class("class", true), &bare), json!([FINALIZER]));
+    held.machines[0].spec.class.name = "other".into();
+    assert!(held.plan_class("class", false).is_idle());
+    held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!(["x", FINALIZER]))];
+    let carried = json!({"metadata": {"finalizers": ["x", FINALIZER]}});
+    assert_eq!(edited(&held.plan_class("class", true), &carried), json!(["x"]));
+}
+
+#[test]
+fn a_class_that_is_being_deleted_waits_for_its_machines_and_says_so() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| {
+        class["metadata"]["finalizers"] = json!([FINALIZER]);
+        class["metadata"]["deletionTimestamp"] = NOW.into();
+    })];
+    let plan = held.plan_class("class", true);
+    assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineClassInUse", "MachineClassInUse"));
+    assert!(plan.waits[0].message.starts_with("1 machines"));
+    assert_eq!(condition(&status(&plan), "InUse")["reason"], "KeptForMachines");
+    held.machines.clear();
+    let carried = json!({"metadata": {"finalizers": [FINALIZER]}});
+    assert_eq!(edited(&held.plan_class("class", true), &carried), json!([]));
+}
+
+#[test]
+fn no_finalizer_is_added_to_a_class_that_is_being_deleted() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| {
+        class["metadata"]["finalizers"] = json!(["somebody/else"]);
+        class["metadata"]["deletionTimestamp"] = NOW.into();
+    })];
+    assert!(held.plan_class("class", false).is_idle());
+}
+
+#[test]
+fn the_status_says_what_is_wrong() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| {
+        class["metadata"]["finalizers"] = json!([FINALIZER]);
+        class["providerSpec"] = json!({});
+    })];
+    held.secrets.remove(1);
+    let told = status(&held.plan_class("class", true));
+    assert_eq!((&told["observedGeneration"], &told["machines"]), (&json!(3), &json!(1)));
+    let secrets = condition(&told, "SecretsFound");
+    assert_eq!((&secrets["status"], &secrets["reason"]), (&json!("False"), &json!("SecretNotFound")));
+    assert!(secrets["message"].as_str().unwrap().contains("default/cloud not found"));
+    let spec = condition(&told, "ProviderSpecValid");
+    assert_eq!((&spec["status"], &spec["message"]), (&json!("False"), &json!("providerSpec.size: Required value")));
+    assert!(held.plan_class("class", false).is_idle(), "the schema has no status");
+}
+
+#[test]
+fn a_status_that_says_all_is_not_written_again() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
+    let told = status(&held.plan_class("class", true));
+    assert!(
+        ["SecretsFound", "ProviderSpecValid", "InUse"].iter().all(|kind| condition(&told, kind)["status"] == "True")
+    );
+    held.classes[0].status = serde_json::from_value(told).unwrap();
+    assert!(held.plan_class("class", true).is_idle());
+}
+
+#[test]
+fn a_secret_is_held_while_any_class_refers_to_it() {
+    let mut held = held();
+    let bare = json!({"metadata": {"resourceVersion": "6"}});
+    for name in ["user-data", "cloud"] {
+        assert_eq!(edited(&held.plan_secret(name), &bare), json!([SECRET_FINALIZER]));
+    }
+    let held_already = json!({"finalizers": [SECRET_FINALIZER]});
+    held.secrets = vec![secret("user-data", &held_already), secret("cloud", &held_already), secret("other", &json!({}))];
+    for name in ["user-data", "cloud", "other"] {
+        assert!(held.plan_secret(name).is_idle());
+    }
+    held.classes = vec![class("second", |class| {
+        class.as_object_mut().unwrap().remove("secretRef");
+    })];
+    assert!(held.plan_secret("cloud").is_idle(), "another class still refers to it");
+    let carried = json!({"metadata": {"finalizers": [SECRET_FINALIZER]}});
+    assert_eq!(edited(&held.plan_secret("user-data"), &carried), json!([]));
+}
+
+#[test]
+fn a_secret_stays_until_the_class_that_is_being_deleted_is_gone() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| {
+        class["metadata"]["finalizers"] = json!([FINALIZER]);
+        class["metadata"]["deletionTimestamp"] = NOW.into();
+    })];
+    held.secrets = vec![secret("cloud", &json!({"finalizers": [SECRET_FINALIZER], "deletionTimestamp": NOW}))];
+    let plan = held.plan_secret("cloud");
+    assert!(plan.is_idle());
+    assert_eq!(plan.waits[0].reason, "SecretInUse");
+    held.classes.clear();
+    assert!(!held.plan_secret("cloud").is_idle());
+}
+
+#[test]
+fn what_is_secret_is_not_kept() {
+    let text = format!("{:?}", secret("cloud", &json!({})));
+    assert!(!text.contains("password") && !text.contains("c2VjcmV0"), "{text}");
+}

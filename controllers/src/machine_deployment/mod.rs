@@ -1,0 +1,137 @@
+//! MachineDeployment: a number of machines from one template, and their replacement when the template changes.
+//!
+//! * **Sets.** There is one current MachineSet: the one whose template has the deployment's labels, annotations and
+//!   class name. All else in the template is handed to it without a rollout. Where there is none it is created, with 0
+//!   replicas and under a name that follows from what is compared, so that nobody ever makes two. A name that somebody
+//!   else holds is passed over by counting the collision in the status. Sets without an owner that the selector
+//!   matches are adopted, such as after a restore.
+//! * **Sizes.** [`crate::rollout`] decides how large the sets are; each write of a set's replicas is refused once the
+//!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, more
+//!   replicas go to the newest and fewer are taken from all in proportion; notes on the sets tell for which goal they
+//!   were sized, as with Kubernetes' Deployments.
+//! * **Rolling update.** The new set grows as far as surge allows, counting every machine that exists or may come to
+//!   exist, those in deletion included. Old sets shrink as far as availability allows, unavailable machines first.
+//! * **Recreate.** All old machines go, and when the last one is gone the new set grows.
+//! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
+//!   the condition `Stalled` says what can be done.
+//! * **Paused.** Only scaled.
+//! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
+//! * **Status.** All counts are of Machine objects, seen in one store. Conditions: see the module `conditions`. While
+//!   only counts move it is written at most every two seconds, so that the autoscaler's writes get through.
+//! * **Deletion.** All sets go, then the finalizer.
+//!
+//! # Guarantees
+//! Those of [`crate::rollout`]. Nothing is created, scaled or deleted for a spec that is not valid.
+//!
+//! # Assumptions
+//! The machine set controller runs in the same process, on the same stores: what it has created is seen here by the
+//! time that its set's `observedGeneration` is.
+//!
+//! # Caveats
+//! * A set that the selector no longer matches is kept, not released.
+//! * `minReadySeconds` is passed on and has no effect.
+//! * Nodes get neither taint nor annotations during a rollout.
+
+mod conditions;
+mod owned;
+mod patch;
+mod plan;
+mod removal;
+mod rollback;
+mod sizes;
+mod status;
+mod template;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_runtime::{
+    cache::{Change, Stores},
+    controller::{Controller, Watches},
+    effect::Never,
+    object::{Cluster, Key, annotation, controller_uid, is_deleting, namespace},
+    plan::{Moment, Plan},
+};
+
+pub use self::world::{SetView, World};
+
+/// Deployments by UID.
+const BY_UID: &str = "uid";
+/// Sets without an owner, by namespace.
+const BY_ORPHANHOOD: &str = "orphanhood";
+
+/// Keeps each MachineDeployment.
+#[derive(Clone, Debug)]
+pub struct MachineDeploymentController {
+    /// The namespace of the custom resources.
+    pub namespace: String,
+    /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
+    pub full_schema: bool,
+}
+
+impl Controller for MachineDeploymentController {
+    const NAME: &'static str = "machine-deployment";
+    type Primary = MachineDeployment;
+    type World = World;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<MachineDeployment>(Cluster::CONTROL, &self.namespace)
+            .index(BY_UID, |deployment: &MachineDeployment| deployment.metadata.uid.clone());
+        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
+            .index(crate::machine_set::BY_UID, |set: &MachineSet| set.metadata.uid.clone())
+            .index(BY_ORPHANHOOD, |set: &MachineSet| controller_uid(set).is_none().then(|| namespace(set).to_owned()))
+            .wakes(|change, stores, wake| {
+                change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
+            });
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
+            if matters(change) {
+                let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+                let owner = |machine| controller_uid(machine).map(|uid| sets.by(crate::machine_set::BY_UID, uid));
+                let sets = change.sides().filter_map(|machine| owner(machine.as_ref())).flatten();
+                sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
+            }
+        });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+        World::observe(stores, key)
+    }
+
+    fn children(&self, world: &World) -> usize {
+        world.machines().count()
+    }
+
+    fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
+        plan::plan(at, world, self.full_schema)
+    }
+}
+
+fn key(deployment: &MachineDeployment) -> Key {
+    Key::of(Cluster::CONTROL, deployment)
+}
+
+/// The deployment that controls a set; for one without an owner those that would adopt it.
+fn owners(stores: &Stores, set: &MachineSet) -> Vec<std::sync::Arc<MachineDeployment>> {
+    let deployments = stores.of::<MachineDeployment>(Cluster::CONTROL);
+    match controller_uid(set) {
+        Some(uid) => deployments.by(BY_UID, uid),
+        None => deployments.all().into_iter().filter(|it| world::may_adopt(it, set)).collect(),
+    }
+}
+
+/// Whether a change of a machine concerns its deployment. Most changes are beats of its node's conditions.
+fn matters(change: &Change<Machine>) -> bool {
+    let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
+    let gist = |machine: &Machine| {
+        let status = machine.status.as_ref();
+        let expiry = status.and_then(|status| status.current_status.preserve_expiry_time.clone());
+        let operation = status.map(|status| status.last_operation.clone());
+        let failed = operation.filter(|operation| operation.state == nodewright_api::OperationState::Failed);
+        let owner = controller_uid(machine).map(str::to_owned);
+        let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME).map(str::to_owned);
+        (is_deleting(machine), machine.phase().clone(), expiry, failed, owner, marked)
+    };
+    gist(old) != gist(new)
+}

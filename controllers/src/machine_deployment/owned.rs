@@ -1,0 +1,251 @@
+//! What the MachineDeployment controller writes, and reads back.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use kube::Resource;
+use nodewright_api::{
+    MachineDeployment, MachineDeploymentStatus, MachineSet, MachineSetSpec, annotations, finalizers, labels,
+};
+use nodewright_runtime::{
+    object::annotation,
+    owned::{Owned, Part},
+};
+use serde::Serialize;
+
+use super::{template, world::SetView};
+use crate::rollout::Goal;
+
+/// Annotations of a MachineDeployment that say something of it alone, and are never copied to a set: MCM's list, and
+/// the ledger, which is each set's own.
+const NOT_COPIED: [&str; 9] = [
+    annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
+    annotations::REVISION,
+    annotations::REVISION_HISTORY,
+    annotations::DESIRED_REPLICAS,
+    annotations::MAX_REPLICAS,
+    annotations::PREFER_NO_SCHEDULE,
+    annotations::UNFREEZE,
+    annotations::TRIGGER_DELETION,
+    annotations::LEDGER,
+];
+
+/// Annotations of a set that others write.
+const FOREIGN_ANNOTATIONS: [&str; 4] = [
+    annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
+    annotations::PREFER_NO_SCHEDULE,
+    annotations::UNFREEZE,
+    annotations::LEDGER,
+];
+
+/// Labels of a set that others write.
+const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
+
+/// All of a MachineSet that is the deployment's to write.
+///
+/// A part is made from what is seen and then changed: what a set has got from its deployment is not taken away again,
+/// as with MCM, which copies annotations and never removes them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct SetPart {
+    metadata: SetMeta,
+    pub(super) spec: MachineSetSpec,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SetMeta {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    owner_references: Vec<OwnerReference>,
+    finalizers: Vec<String>,
+}
+
+impl Owned for SetPart {
+    type Of = MachineSet;
+    const PART: Part = Part::Main;
+
+    fn seen(live: &MachineSet) -> Self {
+        let meta = &live.metadata;
+        let metadata = SetMeta {
+            labels: without(meta.labels.as_ref(), &FOREIGN_LABELS),
+            annotations: without(meta.annotations.as_ref(), &FOREIGN_ANNOTATIONS),
+            owner_references: meta.owner_references.iter().flatten().filter(|it| is_controller(it)).cloned().collect(),
+            finalizers: meta.finalizers.iter().flatten().filter(|it| is_own(it)).cloned().collect(),
+        };
+        Self { metadata, spec: live.spec.clone() }
+    }
+}
+
+impl SetPart {
+    /// What a set is born with: no replicas, so that its creation commits to nothing.
+    fn birth(deployment: &MachineDeployment, goal: Goal, revision: i64) -> Self {
+        let hash = template::hash_label(deployment);
+        let metadata = SetMeta {
+            labels: deployment.spec.template.metadata.labels.clone().unwrap_or_default(),
+            annotations: BTreeMap::new(),
+            owner_references: owner(deployment).into_iter().collect(),
+            finalizers: vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()],
+        };
+        let spec = MachineSetSpec { selector: deployment.spec.selector.clone(), ..MachineSetSpec::default() };
+        let mut part = Self { metadata, spec };
+        part.label(&hash);
+        part.follow(deployment, revision);
+        part.resize(0, goal);
+        part
+    }
+
+    /// Sets the hash of the template wherever the machines of one template are told from those of another.
+    fn label(&mut self, hash: &str) {
+        let own = || (labels::MACHINE_TEMPLATE_HASH.to_owned(), hash.to_owned());
+        self.metadata.labels.extend([own()]);
+        self.spec
+            .selector
+            .get_or_insert_with(LabelSelector::default)
+            .match_labels
+            .get_or_insert_default()
+            .extend([own()]);
+        self.spec.template.metadata.labels.get_or_insert_default().extend([own()]);
+    }
+
+    /// The object to be created.
+    fn object(self, deployment: &MachineDeployment) -> MachineSet {
+        let metadata = ObjectMeta {
+            name: Some(template::set_name(deployment)),
+            namespace: deployment.metadata.namespace.clone(),
+            labels: Some(self.metadata.labels),
+            annotations: Some(self.metadata.annotations),
+            owner_references: Some(self.metadata.owner_references),
+            finalizers: Some(self.metadata.finalizers),
+            ..ObjectMeta::default()
+        };
+        MachineSet { metadata, spec: self.spec, status: None }
+    }
+
+    /// Takes over from the deployment what may change without a rollout. Where templates are compared they are the
+    /// same, so that all of the template can be copied; the hash stays the set's own, whoever made it.
+    pub(super) fn follow(&mut self, deployment: &MachineDeployment, revision: i64) {
+        let hash =
+            self.spec.template.metadata.labels.as_ref().and_then(|it| it.get(labels::MACHINE_TEMPLATE_HASH)).cloned();
+        self.spec.template = deployment.spec.template.clone();
+        let template_labels = self.spec.template.metadata.labels.get_or_insert_default();
+        template_labels.remove(labels::MACHINE_TEMPLATE_HASH);
+        template_labels.extend(hash.map(|hash| (labels::MACHINE_TEMPLATE_HASH.to_owned(), hash)));
+        self.spec.min_ready_seconds = deployment.spec.min_ready_seconds;
+        self.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max;
+        self.metadata.annotations.extend(copied(deployment.metadata.annotations.as_ref()));
+        self.advance(revision);
+    }
+
+    /// Makes the set the newest revision. The one that it had before goes into its history.
+    fn advance(&mut self, revision: i64) {
+        let all = &mut self.metadata.annotations;
+        let before = all.get(annotations::REVISION).cloned();
+        if before.as_deref().is_some_and(|text| text.parse::<i64>().map_or(true, |before| before >= revision)) {
+            return;
+        }
+        all.insert(annotations::REVISION.to_owned(), revision.to_string());
+        if let Some(before) = before {
+            let history = all.entry(annotations::REVISION_HISTORY.to_owned()).or_default();
+            let comma = if history.is_empty() { "" } else { "," };
+            *history = format!("{history}{comma}{before}");
+        }
+    }
+
+    /// Sets the replicas, and notes for whom: by the notes it is known later that the deployment has been scaled.
+    pub(super) fn resize(&mut self, replicas: i64, goal: Goal) {
+        self.spec.replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        self.note(goal);
+    }
+
+    /// Notes what the deployment wanted when the set was last looked at.
+    pub(super) fn note(&mut self, goal: Goal) {
+        let all = &mut self.metadata.annotations;
+        all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
+        all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
+    }
+
+    /// Makes the set one of the deployment's.
+    pub(super) fn adopt(&mut self, deployment: &MachineDeployment) {
+        self.metadata.owner_references = owner(deployment).into_iter().collect();
+        self.metadata.finalizers = vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()];
+    }
+}
+
+/// The set that stands for the deployment's template, as it is created.
+pub(super) fn birth(deployment: &MachineDeployment, goal: Goal, revision: i64) -> MachineSet {
+    SetPart::birth(deployment, goal, revision).object(deployment)
+}
+
+/// The revision that the set of the present template has at least: one more than any of the others.
+pub(super) fn next_revision<'a>(others: impl Iterator<Item = &'a SetView>) -> i64 {
+    others.map(SetView::revision).max().unwrap_or_default().saturating_add(1)
+}
+
+fn owner(deployment: &MachineDeployment) -> Option<OwnerReference> {
+    let owner = deployment.controller_owner_ref(&())?;
+    Some(OwnerReference { block_owner_deletion: Some(true), ..owner })
+}
+
+fn is_controller(owner: &OwnerReference) -> bool {
+    owner.controller == Some(true)
+}
+
+fn is_own(finalizer: &str) -> bool {
+    finalizer == finalizers::MACHINE_CONTROLLER_MANAGER
+}
+
+/// The annotations that a deployment and its sets share.
+pub(super) fn copied(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    without(annotations, &NOT_COPIED)
+}
+
+fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<String, String> {
+    let kept = map.into_iter().flatten().filter(|(key, _)| !keys.contains(&key.as_str()));
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The revision of a MachineDeployment: that of its present set.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct RevisionPart {
+    metadata: Annotations,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Annotations {
+    annotations: BTreeMap<String, String>,
+}
+
+impl RevisionPart {
+    /// The revision of the set of the present template.
+    pub(super) fn of(current: &MachineSet) -> Self {
+        Self { metadata: Annotations { annotations: revision(annotation(current, annotations::REVISION)) } }
+    }
+}
+
+fn revision(value: Option<&str>) -> BTreeMap<String, String> {
+    value.map(|value| (annotations::REVISION.to_owned(), value.to_owned())).into_iter().collect()
+}
+
+impl Owned for RevisionPart {
+    type Of = MachineDeployment;
+    const PART: Part = Part::Main;
+
+    fn seen(live: &MachineDeployment) -> Self {
+        Self { metadata: Annotations { annotations: revision(annotation(live, annotations::REVISION)) } }
+    }
+}
+
+/// All of a MachineDeployment's status.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct StatusPart {
+    pub(super) status: MachineDeploymentStatus,
+}
+
+impl Owned for StatusPart {
+    type Of = MachineDeployment;
+    const PART: Part = Part::Status;
+
+    fn seen(live: &MachineDeployment) -> Self {
+        Self { status: live.status.clone().unwrap_or_default() }
+    }
+}

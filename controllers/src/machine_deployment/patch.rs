@@ -1,0 +1,103 @@
+//! JSON patches that are refused once the object is no longer what was read.
+
+use std::collections::BTreeMap;
+
+use json_patch::{
+    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+/// Only the very version that was read.
+pub(super) fn same_version(seen: &ObjectMeta) -> PatchOperation {
+    test(&["metadata", "resourceVersion"], seen.resource_version.clone().into())
+}
+
+fn test(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
+/// Sets a field, whether or not it is there.
+pub(super) fn set(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
+/// Removes a field that is there.
+pub(super) fn remove(path: &[&str]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
+}
+
+/// Sets annotations, each on condition that it is what was read; empty when all are as wanted.
+pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Patch {
+    let known = seen.annotations.as_ref().filter(|all| !all.is_empty());
+    let Some(known) = known else {
+        // There is nothing to test. Under the version that was read there can be nothing to overwrite either.
+        let add = set(&["metadata", "annotations"], json!(wanted));
+        return Patch(if wanted.is_empty() { vec![] } else { vec![same_version(seen), add] });
+    };
+    let operations = wanted.iter().filter(|(key, value)| known.get(**key) != Some(*value)).flat_map(|(key, value)| {
+        let path = ["metadata", "annotations", *key];
+        match known.get(*key) {
+            Some(before) => {
+                let pointer = PointerBuf::from_tokens(path);
+                let replace = ReplaceOperation { path: pointer, value: value.as_str().into() };
+                [test(&path, before.as_str().into()), PatchOperation::Replace(replace)]
+            }
+            None => [same_version(seen), set(&path, value.as_str().into())],
+        }
+    });
+    Patch(operations.collect())
+}
+
+/// Removes an annotation on condition that it is what was read; empty when it is not there.
+pub(super) fn remove_annotation(seen: &ObjectMeta, key: &str) -> Patch {
+    let path = ["metadata", "annotations", key];
+    let before = seen.annotations.as_ref().and_then(|all| all.get(key));
+    Patch(before.map_or_else(Vec::new, |before| vec![test(&path, before.as_str().into()), remove(&path)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(value: Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn patched(patch: &Patch, mut object: Value) -> Result<Value, json_patch::PatchError> {
+        json_patch::patch(&mut object, patch).map(|()| object["metadata"]["annotations"].clone())
+    }
+
+    #[test]
+    fn annotations_are_set_beside_others_and_only_as_read() {
+        let wanted = BTreeMap::from([("a/b", "1".to_owned()), ("c", "2".to_owned())]);
+        let live = json!({"metadata": {"resourceVersion": "7", "annotations": {"a/b": "0", "x": "y"}}});
+        let patch = annotate(&meta(live["metadata"].clone()), &wanted);
+        assert_eq!(patched(&patch, live.clone()).unwrap(), json!({"a/b": "1", "c": "2", "x": "y"}));
+        let mut other = live;
+        other["metadata"]["annotations"]["a/b"] = "5".into();
+        assert!(patched(&patch, other).is_err());
+    }
+
+    #[test]
+    fn the_first_annotation_makes_the_map() {
+        let wanted = BTreeMap::from([("a", "1".to_owned())]);
+        let live = json!({"metadata": {"resourceVersion": "7"}});
+        let patch = annotate(&meta(live["metadata"].clone()), &wanted);
+        assert_eq!(patched(&patch, live).unwrap(), json!({"a": "1"}));
+        assert!(patched(&patch, json!({"metadata": {"resourceVersion": "8"}})).is_err());
+    }
+
+    #[test]
+    fn nothing_to_do_is_an_empty_patch() {
+        let seen = meta(json!({"annotations": {"a": "1"}}));
+        assert!(annotate(&seen, &BTreeMap::from([("a", "1".to_owned())])).0.is_empty());
+        assert!(annotate(&ObjectMeta::default(), &BTreeMap::new()).0.is_empty());
+        assert!(remove_annotation(&seen, "b").0.is_empty());
+        let patch = remove_annotation(&seen, "a");
+        assert_eq!(
+            patched(&patch, json!({"metadata": {"annotations": {"a": "1", "b": "2"}}})).unwrap(),
+            json!({"b": "2"})
+        );
+    }
+}

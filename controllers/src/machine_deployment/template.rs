@@ -1,0 +1,131 @@
+//! When two templates are the same, and the name of the machine set that stands for one.
+
+use std::collections::BTreeMap;
+
+use nodewright_api::{MachineDeployment, MachineTemplate, labels};
+use nodewright_runtime::object::name;
+
+/// The alphabet of names that Kubernetes makes up: no vowels, so that no words appear, and nothing that looks alike.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// How many letters of it stand at the end of a set's name.
+const SUFFIX: usize = 5;
+
+/// Whether machines of one template serve as machines of the other, as MCM decides it: labels (without the hash of
+/// the template), annotations and the name of the class count. All else is handed to the existing machines.
+pub(super) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
+    compared(one).eq(compared(other))
+}
+
+/// What counts, each with the section that it stands in, in a stable order.
+fn compared(template: &MachineTemplate) -> impl Iterator<Item = [&str; 3]> {
+    let own_labels = entries("label", template.metadata.labels.as_ref());
+    own_labels
+        .filter(|[_, key, _]| *key != labels::MACHINE_TEMPLATE_HASH)
+        .chain(entries("annotation", template.metadata.annotations.as_ref()))
+        .chain([["class", template.spec.class.name.as_str(), ""]])
+}
+
+fn entries<'a>(section: &'a str, map: Option<&'a BTreeMap<String, String>>) -> impl Iterator<Item = [&'a str; 3]> {
+    map.into_iter().flatten().map(move |(key, value)| [section, key.as_str(), value.as_str()])
+}
+
+/// The hash of what counts in a template, and of the number of names that turned out to be taken.
+///
+/// FNV-1a, because it is the same in every version of every program. A change of it would replace no machine, since
+/// sets are found by their templates, but would give a set of an old template a second name.
+pub(super) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
+    let collisions = if collisions == 0 { String::new() } else { collisions.to_string() };
+    let parts = compared(template).flatten().chain([collisions.as_str()]);
+    let bytes = parts.flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The value of the label that tells the machines of one template from those of another.
+pub(super) fn hash_label(deployment: &MachineDeployment) -> String {
+    hash(&deployment.spec.template, collisions(deployment)).to_string()
+}
+
+/// The name of the set that stands for the deployment's template.
+pub(super) fn set_name(deployment: &MachineDeployment) -> String {
+    let mut rest = hash(&deployment.spec.template, collisions(deployment));
+    let mut text = format!("{}-", name(deployment));
+    for _ in 0..SUFFIX {
+        let (quotient, digit) = (rest / 27, rest % 27);
+        let letter = usize::try_from(digit).ok().and_then(|digit| ALPHABET.get(digit)).copied().unwrap_or(b'b');
+        text.push(char::from(letter));
+        rest = quotient;
+    }
+    text
+}
+
+/// How many names have turned out to be taken so far.
+pub(super) fn collisions(deployment: &MachineDeployment) -> i32 {
+    deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn template(value: Value) -> MachineTemplate {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn plain() -> Value {
+        json!({
+            "metadata": {"labels": {"name": "pool"}, "annotations": {"zone": "1"}},
+            "spec": {"class": {"kind": "MachineClass", "name": "small"}, "drainTimeout": "2h"}
+        })
+    }
+
+    fn changed(pointer: &str, value: Value) -> MachineTemplate {
+        let mut changed = plain();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        template(changed)
+    }
+
+    #[test]
+    fn only_labels_annotations_and_class_name_start_a_rollout() {
+        let same = [
+            changed("/spec/drainTimeout", json!("3h")),
+            changed("/spec/class/kind", json!("AWSMachineClass")),
+            changed("/spec/class", json!({"apiGroup": "machine.sapcloud.io", "name": "small"})),
+            changed("/metadata/labels", json!({"name": "pool", "machine-template-hash": "123"})),
+            changed("/spec", json!({"class": {"name": "small"}, "nodeTemplate": {"metadata": {"labels": {"a": "b"}}}})),
+        ];
+        for other in same {
+            assert!(is_same(&template(plain()), &other), "{other:?}");
+            assert_eq!(hash(&template(plain()), 0), hash(&other, 0));
+        }
+        let different = [
+            changed("/spec/class/name", json!("large")),
+            changed("/metadata/labels", json!({"name": "pool", "more": ""})),
+            changed("/metadata/labels", json!({"name": "other"})),
+            changed("/metadata/annotations", json!({})),
+            changed("/metadata", json!({"labels": {"name": "pool", "zone": "1"}})),
+        ];
+        for other in different {
+            assert!(!is_same(&template(plain()), &other), "{other:?}");
+            assert_ne!(hash(&template(plain()), 0), hash(&other, 0));
+        }
+    }
+
+    #[test]
+    fn no_annotations_and_empty_annotations_are_the_same() {
+        let (absent, empty) = (json!({"metadata": {}}), json!({"metadata": {"annotations": {}, "labels": {}}}));
+        assert!(is_same(&template(absent), &template(empty)));
+    }
+
+    #[test]
+    fn names_are_fixed_for_all_versions() {
+        let mut deployment = MachineDeployment::new("pool", nodewright_api::MachineDeploymentSpec::default());
+        deployment.spec.template = template(plain());
+        assert_eq!(set_name(&deployment), "pool-g6lkq");
+        assert_eq!(hash_label(&deployment), "3177629977");
+        deployment.status.get_or_insert_default().collision_count = Some(1);
+        assert_eq!(set_name(&deployment), "pool-5z6zn");
+    }
+}

@@ -1,0 +1,340 @@
+//! A cluster of one deployment, with a set controller of a few lines that does as it is told.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{MachineDeployment, MachineSet};
+use nodewright_runtime::{
+    effect::{Never, Outcomes},
+    owned::Part,
+    plan::{Failure, Moment, Plan, Step},
+};
+use serde_json::{Value, json};
+
+use super::super::{
+    plan::plan,
+    template,
+    world::{SetView, World, may_adopt},
+};
+use crate::testing::{NOW, machine};
+
+/// A cluster that holds one deployment.
+pub(super) struct Cluster {
+    pub(super) deployment: Option<Value>,
+    pub(super) sets: BTreeMap<String, Value>,
+    pub(super) machines: BTreeMap<String, Value>,
+    version: u64,
+    made: u64,
+    pub(super) now: Timestamp,
+    pub(super) status_written: Option<Timestamp>,
+    pub(super) failure: Option<Failure>,
+    pub(super) events: Vec<String>,
+    pub(super) full_schema: bool,
+}
+
+pub(super) fn deployment(replicas: i32, strategy: &Value) -> Value {
+    json!({
+        "metadata": {"name": "pool", "namespace": "default", "uid": "uid-pool", "resourceVersion": "1", "generation": 1,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+            "annotations": {"team": "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"name": "pool"}}, "minReadySeconds": 500,
+            "strategy": strategy,
+            "template": {"metadata": {"labels": {"name": "pool"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "v1"}}}}
+    })
+}
+
+pub(super) fn rolling(surge: i32, unavailable: i32) -> Value {
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
+}
+
+impl Cluster {
+    pub(super) fn of(deployment: Value) -> Self {
+        Self {
+            deployment: Some(deployment),
+            sets: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            version: 100,
+            made: 0,
+            now: NOW.parse().unwrap(),
+            status_written: None,
+            failure: None,
+            events: vec![],
+            full_schema: true,
+        }
+    }
+
+    /// A deployment at rest.
+    pub(super) fn settled(deployment: Value) -> Self {
+        let mut cluster = Self::of(deployment);
+        cluster.settle();
+        cluster.events.clear();
+        cluster
+    }
+
+    pub(super) fn live(&self) -> &Value {
+        self.deployment.as_ref().unwrap()
+    }
+
+    pub(super) fn live_mut(&mut self) -> &mut Value {
+        self.deployment.as_mut().unwrap()
+    }
+
+    pub(super) fn status(&self) -> &Value {
+        &self.live()["status"]
+    }
+
+    pub(super) fn world(&self) -> World {
+        let deployment: MachineDeployment = serde_json::from_value(self.live().clone()).unwrap();
+        let all = self.sets.values().map(|set| Arc::new(serde_json::from_value::<MachineSet>(set.clone()).unwrap()));
+        let all: Vec<_> = all.collect();
+        let uid = |set: &MachineSet| set.metadata.uid.clone();
+        let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned);
+        let mut sets: Vec<_> = self
+            .sets
+            .values()
+            .zip(&all)
+            .filter(|(raw, _)| owner(raw).as_deref() == Some("uid-pool"))
+            .map(|(_, set)| SetView {
+                set: set.clone(),
+                machines: self
+                    .machines
+                    .values()
+                    .filter(|machine| owner(machine) == uid(set))
+                    .map(|machine| Arc::new(serde_json::from_value(machine.clone()).unwrap()))
+                    .collect(),
+            })
+            .collect();
+        sets.sort_by_key(|view| view.set.metadata.creation_timestamp.clone().map(|time| time.0));
+        let orphans =
+            self.sets.values().zip(&all).filter(|(raw, set)| owner(raw).is_none() && may_adopt(&deployment, set));
+        let orphans = orphans.map(|(_, set)| set.clone()).collect();
+        let name = template::set_name(&deployment);
+        let namesake = all.iter().find(|set| set.metadata.name.as_ref() == Some(&name)).cloned();
+        World { deployment: Arc::new(deployment), sets, orphans, namesake }
+    }
+
+    pub(super) fn plan(&self) -> Plan<Never> {
+        let outcomes = Outcomes::default();
+        let moment = Moment {
+            now: self.now,
+            since: self.now,
+            attempt: 0,
+            failure: self.failure.as_ref(),
+            outcomes: &outcomes,
+            refusals: &[],
+            status_written: self.status_written,
+        };
+        plan(&moment, &self.world(), self.full_schema)
+    }
+
+    /// Plans and does it. Returns whether anything was done.
+    pub(super) fn act(&mut self) -> bool {
+        let plan = self.plan();
+        let steps: Vec<_> = plan.steps().map(|planned| planned.step.clone()).collect();
+        for step in &steps {
+            self.execute(step);
+        }
+        self.events.extend(plan.events.iter().map(|event| event.message.clone()));
+        !steps.is_empty()
+    }
+
+    pub(super) fn execute(&mut self, step: &Step<Never>) {
+        self.version += 1;
+        let version = self.version;
+        match step {
+            Step::Create(create) => {
+                let mut set = create.body().clone();
+                assert_eq!(set["spec"]["replicas"], 0, "a set is born without replicas");
+                let name = create.key().name.to_string();
+                self.made += 1;
+                set["metadata"]["uid"] = format!("uid-{name}").into();
+                set["metadata"]["generation"] = 1.into();
+                let created = self.now + SignedDuration::from_secs(i64::try_from(self.made).unwrap());
+                set["metadata"]["creationTimestamp"] = format!("{created:.0}").into();
+                set["metadata"]["resourceVersion"] = version.to_string().into();
+                assert!(self.sets.insert(name, set).is_none(), "the name was taken");
+            }
+            Step::Apply(apply) => {
+                let is_set = &*apply.at().resource().kind == "MachineSet";
+                let name = apply.at().key().name.to_string();
+                let object = if is_set { self.sets.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
+                if is_set {
+                    let seen = object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+                    assert_eq!(apply.at().version().map(|it| it.to_string()), seen, "a write of a set is pinned");
+                }
+                if apply.part() == Part::Status {
+                    object["status"] = apply.fragment()["status"].clone();
+                    self.status_written = Some(self.now);
+                } else {
+                    let before = object["spec"].clone();
+                    overlay(object, apply.fragment());
+                    if is_set && before != object["spec"] {
+                        object["metadata"]["generation"] =
+                            (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
+                    }
+                }
+                object["metadata"]["resourceVersion"] = version.to_string().into();
+            }
+            Step::Edit(edit) => {
+                let name = edit.at().key().name.to_string();
+                let is_machine = &*edit.at().resource().kind == "Machine";
+                let object =
+                    if is_machine { self.machines.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
+                json_patch::patch(object, edit.patch()).unwrap();
+                object["metadata"]["resourceVersion"] = version.to_string().into();
+                let gone = object["metadata"]["deletionTimestamp"].is_string()
+                    && object["metadata"]["finalizers"] == json!([]);
+                if gone && !is_machine {
+                    self.deployment = None;
+                }
+            }
+            Step::Delete(target) => {
+                let set = self.sets.get_mut(&*target.key().name).unwrap();
+                set["metadata"]["deletionTimestamp"] = NOW.into();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The set controller hears of its sets, and creates and deletes machines.
+    pub(super) fn sets_act(&mut self) {
+        let names: Vec<_> = self.sets.keys().cloned().collect();
+        for name in names {
+            let set: MachineSet = serde_json::from_value(self.sets[&name].clone()).unwrap();
+            let deleting = set.metadata.deletion_timestamp.is_some();
+            let wanted = if deleting { 0 } else { usize::try_from(set.spec.replicas).unwrap() };
+            let mut live = self.machines_of(&name, |machine| !machine["metadata"]["deletionTimestamp"].is_string());
+            live.sort_by_key(|it| self.machines[it]["status"]["currentStatus"]["phase"] == "Running");
+            for gone in live.iter().take(live.len().saturating_sub(wanted)) {
+                self.machines.get_mut(gone).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
+            }
+            for _ in live.len()..wanted {
+                self.made += 1;
+                let name = format!("{name}-{}", self.made);
+                let born = machine(&name).owned_by(&set).build();
+                self.machines.insert(name, serde_json::to_value(born).unwrap());
+            }
+            if deleting && self.machines_of(&name, |_| true).is_empty() {
+                self.sets.remove(&name);
+                continue;
+            }
+            let generation = self.sets[&name]["metadata"]["generation"].clone();
+            self.version += 1;
+            let version = self.version.to_string();
+            let raw = self.sets.get_mut(&name).unwrap();
+            raw["metadata"]["resourceVersion"] = version.into();
+            raw["status"]["observedGeneration"] = generation;
+        }
+    }
+
+    pub(super) fn machines_of(&self, set: &str, keep: impl Fn(&Value) -> bool) -> Vec<String> {
+        let owned = |machine: &Value| machine["metadata"]["ownerReferences"][0]["name"] == set;
+        let all = self.machines.iter().filter(|(_, machine)| owned(machine) && keep(machine));
+        all.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// One machine in deletion vanishes, if there is one.
+    pub(super) fn one_vanishes(&mut self) -> bool {
+        let leaving = |machine: &Value| machine["metadata"]["deletionTimestamp"].is_string();
+        let gone = self.machines.iter().find(|(_, machine)| leaving(machine)).map(|(name, _)| name.clone());
+        gone.and_then(|name| self.machines.remove(&name)).is_some()
+    }
+
+    /// One machine becomes ready, if there is one.
+    pub(super) fn one_gets_ready(&mut self) -> bool {
+        let waits = |machine: &&mut Value| {
+            machine["status"]["currentStatus"]["phase"] != "Running"
+                && !machine["metadata"]["deletionTimestamp"].is_string()
+        };
+        let next = self.machines.values_mut().find(waits);
+        next.map(|machine| machine["status"]["currentStatus"]["phase"] = "Running".into()).is_some()
+    }
+
+    /// Lets everything happen, slowly, until nothing happens any more; `check` looks on after each change.
+    pub(super) fn settle_checking(&mut self, check: impl Fn(&Self)) {
+        for _ in 0..2_000 {
+            let mut changed = false;
+            for _ in 0..20 {
+                if self.deployment.is_none() || !self.act() {
+                    break;
+                }
+                changed = true;
+                check(self);
+            }
+            self.sets_act();
+            check(self);
+            changed |= self.one_vanishes() || self.one_gets_ready();
+            check(self);
+            self.now += SignedDuration::from_secs(3);
+            if !changed {
+                return;
+            }
+        }
+        panic!("it never comes to rest: {:#?}", self.sets);
+    }
+
+    pub(super) fn settle(&mut self) {
+        self.settle_checking(|_| {});
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        let ready = |machine: &&Value| {
+            machine["status"]["currentStatus"]["phase"] == "Running"
+                && !machine["metadata"]["deletionTimestamp"].is_string()
+        };
+        self.machines.values().filter(ready).count()
+    }
+
+    pub(super) fn replicas(&self) -> Vec<i64> {
+        let mut sets: Vec<_> = self.sets.values().collect();
+        sets.sort_by_key(|set| set["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
+        sets.iter().map(|set| set["spec"]["replicas"].as_i64().unwrap()).collect()
+    }
+
+    pub(super) fn change(&mut self, pointer: &str, value: Value) {
+        let live = self.live_mut();
+        *live.pointer_mut(pointer).unwrap() = value;
+        live["metadata"]["generation"] = (live["metadata"]["generation"].as_i64().unwrap() + 1).into();
+    }
+
+    pub(super) fn annotate(&mut self, key: &str, value: &str) {
+        self.live_mut()["metadata"]["annotations"][key] = value.into();
+    }
+
+    pub(super) fn condition(&self, kind: &str) -> Option<&Value> {
+        self.status()["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+    }
+
+    pub(super) fn reason(&self, kind: &str) -> &str {
+        self.condition(kind).and_then(|condition| condition["reason"].as_str()).unwrap_or_default()
+    }
+}
+
+/// What a forced apply does to an object, as far as these tests go.
+fn overlay(object: &mut Value, fragment: &Value) {
+    match (object, fragment) {
+        (Value::Object(object), Value::Object(fragment)) => {
+            for (key, value) in fragment {
+                if key == "spec" {
+                    object.insert(key.clone(), value.clone());
+                } else {
+                    overlay(object.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (object, fragment) => *object = fragment.clone(),
+    }
+}
+
+pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {
+    let word = |step: &Step<Never>| match step {
+        Step::Apply(apply) => format!("apply {}{}", apply.at().resource().kind, apply.part().suffix()),
+        Step::Create(create) => format!("create {}", create.key().name),
+        Step::Edit(edit) => format!("edit {}", edit.at().resource().kind),
+        Step::Delete(target) => format!("delete {}", target.key().name),
+        other => format!("{other:?}"),
+    };
+    plan.steps().map(|planned| word(&planned.step)).collect()
+}

@@ -1,0 +1,196 @@
+//! The controllers of deployments, sets and classes under the real runtime, against the API server in process.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use nodewright_runtime::{
+    effect::NoEffects,
+    events::Recorder,
+    manager::{Manager, Options},
+    metrics::Metrics,
+    object::Cluster,
+    term::BootClock,
+    testing::api_server::{ApiServer, RequestRecord},
+    trace::Spans,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    super::MachineDeploymentController,
+    cluster::{deployment, rolling},
+};
+use crate::{
+    machine_class::{MachineClassController, MachineClassSecretController},
+    machine_set::MachineSetController,
+};
+
+const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+const DEPLOYMENT: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
+
+/// A server, the controllers, and a machine controller that only pretends.
+struct Plane {
+    server: ApiServer,
+    stop: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Plane {
+    fn start(server: ApiServer) -> Self {
+        let mut manager = Manager::new(Options {
+            product: "nodewright/test".into(),
+            field_manager: "nodewright".into(),
+            clients: HashMap::from([(Cluster::CONTROL, server.client())]),
+            requests_at_once: 50,
+            effects_at_once: 1,
+            clock: Arc::new(BootClock),
+            seed: 1,
+            recorder: Recorder::discarding(),
+            spans: Spans::disabled(),
+            metrics: Arc::new(Metrics::new()),
+        });
+        let namespace = || "default".to_owned();
+        let none = || Arc::new(NoEffects);
+        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true }, none());
+        manager.add(MachineSetController { namespace: namespace(), full_schema: true }, none());
+        let check = Arc::new(|_: &nodewright_api::MachineClass| vec![]);
+        manager.add(MachineClassController { namespace: namespace(), full_schema: true, check }, none());
+        manager.add(MachineClassSecretController { namespace: namespace() }, none());
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let running = tokio::spawn(async move { manager.run(vec![], token).await.unwrap() });
+        Self { server, stop, running }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+    }
+
+    fn machines(&self) -> Vec<Value> {
+        self.server.objects(&format!("{API}/machines"))
+    }
+
+    /// What the machine controller would do: one machine becomes ready, one in deletion is gone.
+    fn pretend(&self) {
+        let machines = self.machines();
+        let path = |machine: &Value| format!("{API}/machines/{}", machine["metadata"]["name"].as_str().unwrap());
+        if let Some(leaving) = machines.iter().find(|machine| machine["metadata"]["deletionTimestamp"].is_string()) {
+            self.server.remove(&path(leaving));
+        }
+        if let Some(young) = machines.iter().find(|machine| !is_ready(machine)) {
+            self.server.change(&path(young), |machine| machine["status"]["currentStatus"]["phase"] = "Running".into());
+        }
+    }
+
+    /// Lets time pass until `reached`, looking on all the while.
+    async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool, check: impl Fn(&Self)) {
+        let begun = Instant::now();
+        let mut looks = 0_u32;
+        while !reached(self) {
+            check(self);
+            sleep(Duration::from_millis(1)).await;
+            looks += 1;
+            if looks.is_multiple_of(10) {
+                self.pretend();
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:#?}", self.server.object(DEPLOYMENT));
+        }
+    }
+
+    fn is_at_rest(&self, replicas: i64) -> bool {
+        let Some(live) = self.server.object(DEPLOYMENT) else { return false };
+        let status = &live["status"];
+        let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+        let conditions = status["conditions"].as_array().map_or(0, Vec::len);
+        counts.iter().all(|count| status[count] == replicas)
+            && status["observedGeneration"] == live["metadata"]["generation"]
+            && conditions == 2
+    }
+
+    fn ready(&self) -> usize {
+        self.machines().iter().filter(|machine| is_ready(machine)).count()
+    }
+}
+
+fn is_ready(machine: &Value) -> bool {
+    machine["status"]["currentStatus"]["phase"] == "Running" && machine["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn change_spec(server: &ApiServer, edit: impl FnOnce(&mut Value)) {
+    let generation = |live: &mut Value| live["metadata"]["generation"].as_i64().unwrap();
+    server.change(DEPLOYMENT, |live| {
+        let before = generation(live);
+        edit(&mut live["spec"]);
+        if generation(live) == before {
+            live["metadata"]["generation"] = (before + 1).into();
+        }
+    });
+}
+
+fn writes(requests: &[RequestRecord]) -> Vec<String> {
+    let writes = requests.iter().filter(|request| !["get", "list", "watch"].contains(&request.verb));
+    writes.map(|request| format!("{} {} {} {:?}", request.verb, request.path, request.status, request.body)).collect()
+}
+
+fn seeded() -> ApiServer {
+    let server = ApiServer::new();
+    server.seed("/api/v1/namespaces/default/secrets", json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "cloud", "namespace": "default"}, "data": {"password": "c2VjcmV0"}}));
+    for class in ["v1", "v2"] {
+        server.seed(&format!("{API}/machineclasses"), json!({"apiVersion": "machine.sapcloud.io/v1alpha1",
+            "kind": "MachineClass", "metadata": {"name": class, "namespace": "default"}, "provider": "simulated",
+            "providerSpec": {"size": "small"}, "secretRef": {"name": "cloud", "namespace": "default"}}));
+    }
+    let mut pool = deployment(3, &rolling(1, 0));
+    for field in ["uid", "resourceVersion", "finalizers"] {
+        pool["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    pool["apiVersion"] = "machine.sapcloud.io/v1alpha1".into();
+    pool["kind"] = "MachineDeployment".into();
+    server.seed(&format!("{API}/machinedeployments"), pool);
+    server
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_roll_scale_and_away() {
+    let plane = Plane::start(seeded());
+    plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
+    let secret = plane.server.object("/api/v1/namespaces/default/secrets/cloud").unwrap();
+    assert_eq!(secret["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller"]));
+
+    change_spec(&plane.server, |spec| spec["template"]["spec"]["class"]["name"] = "v2".into());
+    let bounds = |plane: &Plane| {
+        let (all, ready) = (plane.machines().len(), plane.ready());
+        assert!(all <= 4, "{all} machines");
+        assert!(ready >= 3, "{ready} machines ready");
+    };
+    plane.until("rolled", |plane| plane.is_at_rest(3), bounds).await;
+    assert!(plane.machines().iter().all(|machine| machine["spec"]["class"]["name"] == "v2"));
+
+    for replicas in [20, 2] {
+        change_spec(&plane.server, |spec| spec["replicas"] = replicas.into());
+        plane.until("scaled", |plane| plane.is_at_rest(replicas), |_| {}).await;
+    }
+
+    plane.server.take_requests();
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(writes(&plane.server.take_requests()), Vec::<String>::new(), "at rest nothing is written");
+
+    for (plural, name) in [("machineclasses", "v1"), ("machineclasses", "v2"), ("machinedeployments", "pool")] {
+        let path = format!("{API}/{plural}/{name}");
+        let request = http::Request::delete(&path).body(vec![]).unwrap();
+        let _: Value = plane.server.client().request(request).await.unwrap_or_default();
+    }
+    let empty = |plane: &Plane| {
+        let kinds = ["machinedeployments", "machinesets", "machines", "machineclasses"];
+        kinds.iter().all(|plural| plane.server.objects(&format!("{API}/{plural}")).is_empty())
+    };
+    plane.until("gone", empty, |_| {}).await;
+    let free = |plane: &Plane| {
+        let secret = plane.server.object("/api/v1/namespaces/default/secrets/cloud").unwrap();
+        secret["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+    };
+    plane.until("the secret is free", free, |_| {}).await;
+    plane.end().await;
+}

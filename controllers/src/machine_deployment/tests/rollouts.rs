@@ -1,0 +1,196 @@
+//! How large the sets are, and when.
+
+use serde_json::json;
+
+use super::cluster::{Cluster, deployment, kinds, rolling};
+use crate::testing::NOW;
+
+#[test]
+fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
+    for (replicas, surge, unavailable) in [(3, 1, 0), (3, 0, 1), (5, 2, 1), (1, 1, 0), (4, 4, 4), (10, 3, 0)] {
+        let mut cluster = Cluster::settled(deployment(replicas, &rolling(surge, unavailable)));
+        cluster.change("/spec/template/spec/class/name", json!("v2"));
+        let most = usize::try_from(replicas + surge).unwrap();
+        let least = usize::try_from(replicas - unavailable).unwrap();
+        cluster.settle_checking(|cluster| {
+            assert!(cluster.machines.len() <= most, "{} machines of at most {most}", cluster.machines.len());
+            assert!(cluster.ready() >= least, "{} ready of at least {least}", cluster.ready());
+        });
+        assert_eq!(cluster.replicas(), [0, i64::from(replicas)]);
+        assert!(cluster.machines.values().all(|machine| machine["metadata"]["deletionTimestamp"].is_null()));
+        assert_eq!(cluster.reason("Progressing"), "NewMachineSetAvailable");
+        assert_eq!(cluster.live()["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "2");
+    }
+}
+
+#[test]
+fn a_second_plan_before_the_set_has_acted_takes_nothing_more() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    while cluster.replicas() != [3, 1] {
+        assert!(cluster.act());
+    }
+    cluster.sets_act();
+    while cluster.one_gets_ready() {}
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [2, 1]);
+    cluster.sets_act();
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [2, 1], "the old machine is still in deletion");
+    cluster.one_vanishes();
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [2, 2]);
+}
+
+#[test]
+fn scaling_changes_the_one_active_set_and_is_no_rollout() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    for (replicas, direction) in [(50, "up"), (5, "down"), (0, "down"), (2, "up")] {
+        cluster.change("/spec/replicas", json!(replicas));
+        cluster.settle_checking(|cluster| {
+            assert_eq!(cluster.reason("Progressing"), "NewMachineSetAvailable");
+        });
+        assert_eq!((cluster.replicas(), cluster.ready()), (vec![replicas], usize::try_from(replicas).unwrap()));
+        let told = cluster.events.last().unwrap();
+        assert!(
+            told.starts_with(&format!("Scaled {direction} machine set")) && told.ends_with(&format!(" to {replicas}")),
+            "{told}"
+        );
+        let set = cluster.sets.values().next().unwrap();
+        assert_eq!(set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"], replicas.to_string());
+    }
+}
+
+#[test]
+fn scaling_amid_a_rollout_grows_the_new_set_and_shrinks_all() {
+    let mut cluster = Cluster::settled(deployment(10, &rolling(2, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    while cluster.replicas() != [10, 2] {
+        assert!(cluster.act());
+    }
+    cluster.sets_act();
+    cluster.change("/spec/replicas", json!(4));
+    cluster.act();
+    assert_eq!(cluster.replicas(), [5, 1]);
+    cluster.settle();
+    cluster.change("/spec/template/spec/class/name", json!("v3"));
+    while cluster.replicas() != [0, 4, 2] {
+        assert!(cluster.act());
+    }
+    cluster.sets_act();
+    cluster.change("/spec/replicas", json!(6));
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [0, 4, 4]);
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![0, 0, 6], 6));
+}
+
+#[test]
+fn going_back_to_a_former_template_uses_its_set_again() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.settle();
+    cluster.change("/spec/template/spec/class/name", json!("v1"));
+    cluster.act();
+    assert_eq!(cluster.reason("Progressing"), "FoundNewMachineSet", "the autoscaler must not scale down now");
+    cluster.settle();
+    assert_eq!(cluster.replicas(), [3, 0]);
+    let annotations: Vec<_> = cluster.sets.values().map(|set| &set["metadata"]["annotations"]).collect();
+    let v1 = annotations.iter().find(|it| it["deployment.kubernetes.io/revision"] == "3").unwrap();
+    assert_eq!(v1["deployment.kubernetes.io/revision-history"], "1");
+}
+
+#[test]
+fn a_rollback_restores_the_template_and_clears_the_wish() {
+    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.annotate("team", "red");
+    cluster.settle();
+    cluster.live_mut()["spec"]["rollbackTo"] = json!({"revision": 0});
+    cluster.act();
+    let live = cluster.live();
+    assert!(live["spec"].get("rollbackTo").is_none());
+    assert_eq!(live["spec"]["template"]["spec"]["class"]["name"], "v1");
+    assert_eq!(live["spec"]["template"]["metadata"]["labels"], json!({"name": "pool"}));
+    assert_eq!(live["metadata"]["annotations"]["team"], "blue");
+    assert_eq!(live["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"], "{}");
+    assert!(cluster.events.last().unwrap().contains("to revision 1"));
+    cluster.live_mut()["spec"]["rollbackTo"] = json!({"revision": 7});
+    cluster.act();
+    assert!(cluster.live()["spec"].get("rollbackTo").is_none());
+    assert!(cluster.events.last().unwrap().starts_with("Unable to find"));
+}
+
+#[test]
+fn recreation_has_no_old_and_new_machine_at_the_same_time() {
+    let mut cluster = Cluster::settled(deployment(3, &json!({"type": "Recreate"})));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.settle_checking(|cluster| {
+        let owners: std::collections::BTreeSet<_> = cluster
+            .machines
+            .values()
+            .map(|it| it["metadata"]["ownerReferences"][0]["name"].as_str().unwrap())
+            .collect();
+        assert!(owners.len() <= 1, "{owners:?}");
+    });
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![0, 3], 3));
+}
+
+#[test]
+fn a_paused_deployment_is_scaled_and_not_rolled() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.live_mut()["spec"]["paused"] = true.into();
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.change("/spec/replicas", json!(5));
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![5], 5));
+    assert_eq!(cluster.reason("Progressing"), "DeploymentPaused");
+    assert_eq!(cluster.condition("Progressing").unwrap()["status"], "Unknown");
+    assert!(cluster.condition("Reconciling").is_none());
+    cluster.change("/spec/paused", json!(false));
+    cluster.act();
+    assert!(["NewMachineSetCreated", "DeploymentResumed"].contains(&cluster.reason("Progressing")));
+    cluster.settle();
+    assert_eq!(cluster.replicas(), [0, 5]);
+}
+
+#[test]
+fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
+    let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
+        {"maxSurge": 1, "maxUnavailable": 0, "orchestrationType": "Auto"}});
+    let mut cluster = Cluster::settled(deployment(3, &strategy));
+    assert_eq!(cluster.ready(), 3);
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.change("/spec/replicas", json!(4));
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![4], 4), "scaled, and nothing else");
+    assert_eq!(cluster.reason("Stalled"), "InPlaceUpdateUnsupported");
+    assert_eq!(cluster.events.iter().filter(|event| event.contains("in place")).count(), 1, "said once");
+    assert!(kinds(&cluster.plan()).is_empty());
+}
+
+#[test]
+fn machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
+    let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let names: Vec<_> = cluster.machines.keys().cloned().collect();
+    let time = "2026-06-01T11:00:00Z";
+    cluster.annotate("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time", time);
+    cluster.annotate(key, &format!("{}~{time},{},foreign~{time},{}~yesterday", names[0], names[1], names[2]));
+    cluster.act();
+    for name in &names[..2] {
+        let annotations = &cluster.machines[name]["metadata"]["annotations"];
+        assert_eq!(annotations["machinepriority.machine.sapcloud.io"], "1");
+        assert_eq!(annotations["machine.sapcloud.io/marked-for-deletion-time"], time);
+    }
+    assert!(
+        cluster.machines[&names[2]]["metadata"]["annotations"].get("machinepriority.machine.sapcloud.io").is_none()
+    );
+    let list = format!("{}~{time},{}~{time}", names[0], names[1]);
+    assert_eq!(cluster.live()["metadata"]["annotations"][key], list.as_str());
+    while cluster.act() {}
+    cluster.machines.get_mut(&names[0]).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
+    cluster.machines.remove(&names[1]);
+    while cluster.act() {}
+    assert!(cluster.live()["metadata"]["annotations"].get(key).is_none());
+}

@@ -1,0 +1,230 @@
+//! Which sets there are, and what they are made of.
+
+use nodewright_api::MachineSet;
+use nodewright_runtime::{owned::Part, plan::Step};
+use serde_json::{Value, json};
+
+use super::{
+    super::{template, world::may_adopt},
+    cluster::{Cluster, deployment, kinds, rolling},
+};
+use crate::testing::NOW;
+
+#[test]
+fn a_new_deployment_gets_one_set_and_comes_to_rest() {
+    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    let first = cluster.plan();
+    let name = format!("create {}", template::set_name(&cluster.world().deployment));
+    assert_eq!(kinds(&first), [name.as_str(), "apply MachineDeployment/status"]);
+    assert_eq!(first.traceparent.as_deref(), Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+    cluster.act();
+    assert_eq!(cluster.reason("Progressing"), "NewMachineSetCreated");
+    assert_eq!(cluster.reason("Available"), "MinimumReplicasUnavailable");
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready(), cluster.machines.len()), (vec![3], 3, 3));
+    let conditions = cluster.status()["conditions"].as_array().unwrap();
+    let told: Vec<_> = conditions
+        .iter()
+        .map(|it| [&it["type"], &it["status"], &it["reason"]].map(|it| it.as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        [["Available", "True", "MinimumReplicasAvailable"], ["Progressing", "True", "NewMachineSetAvailable"]]
+    );
+    assert!(kinds(&cluster.plan()).is_empty() && cluster.plan().events.is_empty() && cluster.plan().wake.is_none());
+}
+
+#[test]
+fn a_set_is_born_with_all_that_it_needs() {
+    let mut cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    cluster.annotate("nodewright.dev/ledger", "not to be copied");
+    cluster.annotate("node.machine.sapcloud.io/trigger-deletion-by-mcm", "");
+    let plan = cluster.plan();
+    let create = plan.steps().find_map(|planned| match &planned.step {
+        Step::Create(create) => Some(create.body().clone()),
+        _ => None,
+    });
+    // The empty list of machines to be removed is cleared first.
+    assert_eq!((kinds(&plan), create), (vec!["edit MachineDeployment".to_owned()], None));
+    cluster.act();
+    cluster.act();
+    let set = cluster.sets.values().next().unwrap();
+    let hash = template::hash_label(&cluster.world().deployment);
+    let labels = json!({"name": "pool", "machine-template-hash": hash});
+    assert_eq!(set["apiVersion"], "machine.sapcloud.io/v1alpha1");
+    assert_eq!(set["metadata"]["labels"], labels);
+    assert_eq!(set["spec"]["selector"], json!({"matchLabels": labels}));
+    assert_eq!(set["spec"]["template"]["metadata"]["labels"], labels);
+    assert_eq!(set["spec"]["template"]["spec"], json!({"class": {"kind": "MachineClass", "name": "v1"}}));
+    assert_eq!(set["spec"]["minReadySeconds"], 500);
+    assert_eq!(set["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert_eq!(
+        set["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "pool",
+            "uid": "uid-pool", "controller": true, "blockOwnerDeletion": true}])
+    );
+    assert_eq!(
+        set["metadata"]["annotations"],
+        json!({"team": "blue", "deployment.kubernetes.io/revision": "1", "deployment.kubernetes.io/desired-replicas": "2",
+            "deployment.kubernetes.io/max-replicas": "3",
+            "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
+    );
+}
+
+#[test]
+fn nothing_is_owned_before_the_finalizer_stands() {
+    let mut raw = deployment(3, &rolling(1, 0));
+    raw["metadata"]["finalizers"] = json!([]);
+    let mut cluster = Cluster::of(raw);
+    assert_eq!(kinds(&cluster.plan()), ["edit MachineDeployment"]);
+    cluster.act();
+    assert_eq!(cluster.live()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+}
+
+#[test]
+fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let name = cluster.sets.keys().next().unwrap().clone();
+    // MCM's hash differs from ours, and stays.
+    for pointer in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
+        cluster.sets.get_mut(&name).unwrap().pointer_mut(pointer).unwrap()["machine-template-hash"] = "12345".into();
+    }
+    cluster.sets.get_mut(&name).unwrap()["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
+    cluster.change(
+        "/spec/template/spec",
+        json!({"class": {"kind": "AWSMachineClass", "name": "v1"}, "drainTimeout": "10m",
+            "nodeTemplate": {"metadata": {"labels": {"a": "b"}}}}),
+    );
+    cluster.annotate("team", "red");
+    cluster.settle();
+    let set = &cluster.sets[&name];
+    assert_eq!(cluster.sets.len(), 1);
+    assert_eq!(set["spec"]["template"]["spec"]["drainTimeout"], "10m0s");
+    assert_eq!(set["spec"]["template"]["spec"]["class"]["kind"], "AWSMachineClass");
+    assert_eq!(
+        set["spec"]["template"]["metadata"]["labels"],
+        json!({"name": "pool", "machine-template-hash": "12345"})
+    );
+    assert_eq!(set["metadata"]["annotations"]["team"], "red");
+    assert_eq!(set["metadata"]["annotations"]["nodewright.dev/ledger"], "k7f;0");
+    assert_eq!(set["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+}
+
+#[test]
+fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    for set in cluster.sets.values_mut() {
+        set["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
+        set["metadata"]["labels"]["freeze"] = "True".into();
+    }
+    cluster.change("/spec/replicas", json!(5));
+    let plan = cluster.plan();
+    let applied = plan.steps().find_map(|planned| match &planned.step {
+        Step::Apply(apply) if apply.part() == Part::Main => Some(apply.fragment().clone()),
+        _ => None,
+    });
+    let applied = applied.unwrap();
+    assert!(applied["metadata"]["annotations"].get("nodewright.dev/ledger").is_none());
+    assert!(applied["metadata"]["labels"].get("freeze").is_none());
+    assert_eq!(applied["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert_eq!(applied["spec"]["replicas"], 5);
+}
+
+#[test]
+fn deletion_takes_the_sets_first() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
+    let set = cluster.sets.keys().next().unwrap().clone();
+    assert_eq!(kinds(&cluster.plan()), [format!("delete {set}"), "apply MachineDeployment/status".to_owned()]);
+    cluster.settle();
+    assert!(cluster.deployment.is_none() && cluster.sets.is_empty() && cluster.machines.is_empty());
+}
+
+#[test]
+fn a_deployment_whose_finalizer_is_gone_is_left_alone_once_its_sets_are() {
+    let mut raw = deployment(2, &rolling(1, 0));
+    raw["metadata"]["deletionTimestamp"] = NOW.into();
+    raw["metadata"]["finalizers"] = json!(["somebody/else"]);
+    assert!(kinds(&Cluster::of(raw).plan()).is_empty());
+}
+
+#[test]
+fn orphans_are_adopted_before_anything_else() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let name = cluster.sets.keys().next().unwrap().clone();
+    let set = cluster.sets.get_mut(&name).unwrap();
+    let metadata = set["metadata"].as_object_mut().unwrap();
+    metadata.remove("ownerReferences");
+    metadata.remove("finalizers");
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineSet"]);
+    cluster.settle();
+    assert_eq!((cluster.sets.len(), cluster.replicas()), (1, vec![2]));
+    assert_eq!(cluster.sets[&name]["metadata"]["ownerReferences"][0]["uid"], "uid-pool");
+    assert_eq!(
+        cluster.sets[&name]["metadata"]["finalizers"],
+        json!(["machine.sapcloud.io/machine-controller-manager"])
+    );
+}
+
+#[test]
+fn a_set_that_merely_matches_is_not_adopted() {
+    let cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    let world = cluster.world();
+    let set = |labels: Value, class: &str| -> MachineSet {
+        serde_json::from_value(json!({"metadata": {"name": "x", "labels": labels},
+            "spec": {"template": {"metadata": {"labels": {"name": "pool"}}, "spec": {"class": {"name": class}}}}}))
+        .unwrap()
+    };
+    assert!(!may_adopt(&world.deployment, &set(json!({"name": "pool"}), "other")));
+    assert!(may_adopt(&world.deployment, &set(json!({"name": "pool"}), "v1")));
+    assert!(may_adopt(&world.deployment, &set(json!({"name": "pool", "machine-template-hash": "1"}), "other")));
+    assert!(!may_adopt(&world.deployment, &set(json!({"name": "other", "machine-template-hash": "1"}), "v1")));
+}
+
+#[test]
+fn a_name_that_somebody_else_holds_is_passed_over() {
+    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    let taken = template::set_name(&cluster.world().deployment);
+    cluster.sets.insert(
+        taken.clone(),
+        json!({"metadata": {"name": taken, "namespace": "default", "uid": "foreign",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "y", "controller": true}]},
+        "spec": {"replicas": 0, "template": {"spec": {"class": {"name": "z"}}}}}),
+    );
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
+    cluster.act();
+    assert_eq!(cluster.status()["collisionCount"], 1);
+    let next = template::set_name(&cluster.world().deployment);
+    assert_ne!(next, taken);
+    assert_eq!(kinds(&cluster.plan())[0], format!("create {next}"));
+}
+
+#[test]
+fn a_set_of_ours_that_is_being_deleted_is_waited_for() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    for set in cluster.sets.values_mut() {
+        set["metadata"]["deletionTimestamp"] = NOW.into();
+    }
+    let plan = cluster.plan();
+    assert_eq!(plan.waits[0].reason, "MachineSetLeaving");
+    assert!(!kinds(&plan).iter().any(|step| step.starts_with("create")));
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![2], 2));
+}
+
+#[test]
+fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
+    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    cluster.live_mut()["spec"]["revisionHistoryLimit"] = 1.into();
+    for class in ["v2", "v3", "v4"] {
+        cluster.change("/spec/template/spec/class/name", json!(class));
+        cluster.settle();
+    }
+    let classes: std::collections::BTreeSet<_> =
+        cluster.sets.values().map(|set| set["spec"]["template"]["spec"]["class"]["name"].as_str().unwrap()).collect();
+    assert_eq!(classes, ["v3", "v4"].into());
+    let mut keeps_all = Cluster::settled(deployment(1, &rolling(1, 0)));
+    keeps_all.change("/spec/template/spec/class/name", json!("v2"));
+    keeps_all.settle();
+    assert_eq!(keeps_all.sets.len(), 2);
+}

@@ -1,0 +1,156 @@
+//! What is told.
+
+use jiff::SignedDuration;
+use nodewright_runtime::plan::{Failure, FailureClass, Step};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, deployment, kinds, rolling};
+use crate::testing::NOW;
+
+#[test]
+fn a_roll_says_what_it_waits_for_and_the_autoscaler_knows_of_it_at_once() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.act();
+    assert_eq!(cluster.reason("Progressing"), "NewMachineSetCreated");
+    cluster.act();
+    assert_eq!(cluster.reason("Reconciling"), "RollingOut");
+    let waits = cluster.plan().waits;
+    assert_eq!(waits[0].reason, "RollingOut");
+    assert!(waits[0].message.contains("0 of 3 machines are up to date, 3 are available"), "{}", waits[0].message);
+    assert!(
+        cluster.events.iter().any(|event| event.starts_with("Scaled up machine set pool-")),
+        "{:?}",
+        cluster.events
+    );
+}
+
+#[test]
+fn an_invalid_spec_is_told_and_not_acted_on() {
+    let cases: [(&str, Value, &str); 4] = [
+        ("/spec/selector", json!({}), "spec.selector"),
+        ("/spec/selector", Value::Null, "spec.selector"),
+        ("/spec/selector", json!({"matchLabels": {"name": "other"}}), "spec.template.metadata.labels"),
+        ("/spec/strategy", rolling(1, 0), ""),
+    ];
+    for (pointer, value, place) in cases {
+        let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+        cluster.change(pointer, value);
+        if place.is_empty() {
+            cluster.change("/spec/strategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "many"}}));
+        }
+        cluster.change("/spec/replicas", json!(5));
+        let before = cluster.replicas();
+        cluster.settle();
+        assert_eq!(cluster.replicas(), before);
+        assert_eq!(cluster.reason("Stalled"), "InvalidSpec");
+        let message = cluster.condition("Stalled").unwrap()["message"].as_str().unwrap();
+        assert!(message.contains(place), "{message}");
+        assert_eq!(cluster.events.len(), 1, "{:?}", cluster.events);
+        assert_eq!(cluster.plan().waits[0].reason, "InvalidSpec");
+    }
+}
+
+#[test]
+fn the_status_is_not_written_too_often_while_only_counts_move() {
+    let mut cluster = Cluster::settled(deployment(5, &rolling(1, 0)));
+    cluster.change("/spec/replicas", json!(8));
+    cluster.act();
+    cluster.sets_act();
+    cluster.act();
+    let written = cluster.now;
+    assert_eq!(cluster.status_written, Some(written));
+    cluster.one_gets_ready();
+    cluster.now += SignedDuration::from_millis(500);
+    let plan = cluster.plan();
+    assert!(kinds(&plan).is_empty());
+    assert_eq!(plan.wake, Some(written + SignedDuration::from_secs(2)));
+    cluster.now = written + SignedDuration::from_secs(2);
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
+    while cluster.one_gets_ready() {}
+    cluster.now = written + SignedDuration::from_millis(600);
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the goal is told at once");
+}
+
+#[test]
+fn counts_are_of_machine_objects_and_failures_are_named() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let names: Vec<_> = cluster.machines.keys().cloned().collect();
+    cluster.machines.get_mut(&names[0]).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
+    let failed = cluster.machines.get_mut(&names[1]).unwrap();
+    failed["status"]["currentStatus"]["phase"] = "Failed".into();
+    failed["status"]["lastOperation"] = json!({"state": "Failed", "type": "HealthCheck", "description": "gone"});
+    failed["spec"]["providerID"] = "simulated:///1".into();
+    cluster.act();
+    let status = cluster.status().clone();
+    assert_eq!(status["replicas"], 3);
+    assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(1), &json!(1)));
+    assert_eq!((&status["updatedReplicas"], &status["unavailableReplicas"]), (&json!(3), &json!(2)));
+    assert_eq!(status["selector"], "name=pool");
+    let set = cluster.sets.keys().next().unwrap();
+    assert_eq!(
+        status["failedMachines"],
+        json!([{"name": names[1], "providerID": "simulated:///1", "ownerRef": set,
+            "lastOperation": {"state": "Failed", "type": "HealthCheck", "description": "gone"}}])
+    );
+    assert_eq!(cluster.reason("Available"), "MinimumReplicasUnavailable");
+    cluster.full_schema = false;
+    cluster.now += SignedDuration::from_secs(2);
+    cluster.act();
+    assert!(cluster.status().get("selector").is_none());
+}
+
+#[test]
+fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
+    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    cluster.live_mut()["spec"]["progressDeadlineSeconds"] = 600.into();
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    while cluster.act() {}
+    cluster.sets_act();
+    while cluster.act() {}
+    let wake = cluster.plan().wake.unwrap();
+    assert_eq!(wake, cluster.now + SignedDuration::from_secs(601));
+    cluster.now = wake;
+    cluster.act();
+    let stuck = cluster.condition("Progressing").unwrap();
+    assert_eq!((&stuck["status"], &stuck["reason"]), (&json!("False"), &json!("ProgressDeadlineExceeded")));
+    assert_eq!(cluster.reason("Stalled"), "ProgressDeadlineExceeded");
+    assert!(cluster.condition("Reconciling").is_none());
+    assert!(kinds(&cluster.plan()).is_empty());
+    cluster.settle();
+    assert_eq!(cluster.reason("Progressing"), "NewMachineSetAvailable");
+    assert!(cluster.condition("Stalled").is_none());
+}
+
+#[test]
+fn a_refused_creation_is_told_before_it_is_tried_again() {
+    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    cluster.failure = Some(Failure {
+        at: cluster.now,
+        step: "create MachineSet default/pool-x".into(),
+        class: FailureClass::Forbidden,
+        message: "exceeded quota".into(),
+        retry_after: None,
+    });
+    let plan = cluster.plan();
+    assert_eq!(kinds(&plan)[0], "apply MachineDeployment/status");
+    assert!(kinds(&plan)[1].starts_with("create"));
+    let status = plan.steps().find_map(|planned| match &planned.step {
+        Step::Apply(apply) => Some(apply.fragment()["status"]["conditions"][1].clone()),
+        _ => None,
+    });
+    let status = status.unwrap();
+    assert_eq!((&status["status"], &status["reason"]), (&json!("False"), &json!("MachineSetCreateError")));
+    assert!(plan.events[0].message.contains("exceeded quota"));
+}
+
+#[test]
+fn the_times_of_a_condition_move_only_when_they_have_to() {
+    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let before = cluster.status()["conditions"].clone();
+    cluster.now += SignedDuration::from_mins(5);
+    cluster.change("/spec/replicas", json!(2));
+    cluster.act();
+    assert_eq!(cluster.status()["observedGeneration"], 2);
+    assert_eq!(cluster.status()["conditions"], before);
+}

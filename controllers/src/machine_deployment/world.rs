@@ -1,0 +1,136 @@
+//! What a MachineDeployment may see.
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, selector};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{Cluster, Key, annotation, is_deleting, label, name, uid},
+};
+
+use super::{BY_ORPHANHOOD, template};
+use crate::rollout::Size;
+
+/// A MachineDeployment, its sets, and whom it could adopt.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The deployment.
+    pub deployment: Arc<MachineDeployment>,
+    /// The sets that it controls, oldest first.
+    pub sets: Vec<SetView>,
+    /// Sets without an owner that its selector matches, by name.
+    pub orphans: Vec<Arc<MachineSet>>,
+    /// Whoever holds the name that the set of the present template would have.
+    pub namesake: Option<Arc<MachineSet>>,
+}
+
+/// A set and its machines.
+#[derive(Clone, Debug)]
+pub struct SetView {
+    /// The set.
+    pub set: Arc<MachineSet>,
+    /// The machines that it controls, by name.
+    pub machines: Vec<Arc<Machine>>,
+}
+
+impl World {
+    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+        let deployment = stores.of::<MachineDeployment>(Cluster::CONTROL).get(key)?;
+        let store = stores.of::<MachineSet>(Cluster::CONTROL);
+        let machines = stores.of::<Machine>(Cluster::CONTROL);
+        let mut sets = store.owned_by(uid(deployment.as_ref()));
+        sets.sort_by_cached_key(|set| age(set));
+        let sets = sets.into_iter().map(|set| {
+            let mut machines = machines.owned_by(uid(set.as_ref()));
+            machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+            SetView { set, machines }
+        });
+        let mut orphans = store.by(BY_ORPHANHOOD, &key.namespace);
+        orphans.retain(|set| may_adopt(&deployment, set));
+        orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        let namesake = store.get(&key.sibling(template::set_name(&deployment)));
+        Some(Self { sets: sets.collect(), orphans, namesake, deployment })
+    }
+
+    /// The set of the present template: of several the oldest, as Kubernetes has it.
+    pub(super) fn current(&self) -> Option<&SetView> {
+        let template = &self.deployment.spec.template;
+        self.staying().find(|view| template::is_same(&view.set.spec.template, template))
+    }
+
+    /// The sets that are not being deleted, oldest first.
+    pub(super) fn staying(&self) -> impl DoubleEndedIterator<Item = &SetView> {
+        self.sets.iter().filter(|view| !view.set.is_deleting())
+    }
+
+    /// The sets of former templates that are not being deleted, oldest first.
+    pub(super) fn old(&self) -> impl DoubleEndedIterator<Item = &SetView> {
+        let current = self.current().map(|view| uid(view.set.as_ref()));
+        self.staying().filter(move |view| Some(uid(view.set.as_ref())) != current)
+    }
+
+    /// All machines of all sets.
+    pub(super) fn machines(&self) -> impl Iterator<Item = &Arc<Machine>> {
+        self.sets.iter().flat_map(|view| &view.machines)
+    }
+}
+
+/// Oldest first. Names break ties, so that every process decides alike.
+fn age(set: &MachineSet) -> (Option<jiff::Timestamp>, String) {
+    (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name(set).to_owned())
+}
+
+/// Whether a set without an owner belongs to the deployment: its labels match, and it comes from a deployment or has
+/// the very template. A set made by hand that merely happens to match is left alone.
+pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> bool {
+    let wanted = deployment.spec.selector.as_ref();
+    let is_alike = label(set, labels::MACHINE_TEMPLATE_HASH).is_some()
+        || template::is_same(&set.spec.template, &deployment.spec.template);
+    let matches = !selector::is_empty(wanted) && selector::matches(wanted, set.metadata.labels.as_ref());
+    matches && is_alike && !is_deleting(set)
+}
+
+impl SetView {
+    /// What the arithmetic of rollouts has to know.
+    pub(super) fn size(&self) -> Size {
+        let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
+        let generation = self.set.metadata.generation.unwrap_or_default();
+        let observed = self.set.status.as_ref().map_or(0, |status| status.observed_generation);
+        Size {
+            // A set in deletion creates nothing any more.
+            replicas: if self.set.is_deleting() { 0 } else { i64::from(self.set.spec.replicas.max(0)) },
+            live: count(self.machines.iter()) - deleting,
+            deleting,
+            available: if self.set.is_deleting() {
+                0
+            } else {
+                count(self.machines.iter().filter(|it| is_available(it)))
+            },
+            observed: observed >= generation,
+        }
+    }
+
+    /// The number in one of the annotations that scaling leaves on a set.
+    pub(super) fn noted(&self, key: &str) -> Option<i64> {
+        annotation(self.set.as_ref(), key)?.parse().ok()
+    }
+
+    /// The revision of its template; 0 when it has none.
+    pub(super) fn revision(&self) -> i64 {
+        self.noted(annotations::REVISION).unwrap_or_default()
+    }
+}
+
+/// Whether a machine works, as far as the deployment can tell, and stays.
+pub(super) fn is_available(machine: &Machine) -> bool {
+    is_ready(machine) || (*machine.phase() == MachinePhase::Available && !is_deleting(machine))
+}
+
+/// Whether the node of a machine is healthy, and the machine stays.
+pub(super) fn is_ready(machine: &Machine) -> bool {
+    *machine.phase() == MachinePhase::Running && !is_deleting(machine)
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i64 {
+    i64::try_from(items.count()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,77 @@
+//! MachineSet: exactly so many Machines from one template.
+//!
+//! * Machines are created under names from the set's ledger ([`crate::ledger`]), so that none is made twice.
+//! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
+//! * A Machine in phase Failed that is not preserved is deleted and replaced.
+//! * Fewer replicas: [`crate::deletion_order`] decides who goes.
+//! * Node template, timeouts and class kind of the template reach the Machines without a new Machine.
+//! * The finalizer keeps a set until its last Machine is gone.
+
+mod owned;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use nodewright_api::{Machine, MachineSet};
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::Never,
+    object::{Cluster, Key, controller_uid, name},
+    plan::{Moment, Plan},
+};
+
+pub use self::world::World;
+use crate::ledger::set_of;
+
+/// Machines by the name of the set that their own name could come from.
+const BY_SET_NAME: &str = "set-name";
+/// MachineSets by UID.
+pub(crate) const BY_UID: &str = "uid";
+
+/// Keeps MachineSets.
+#[derive(Clone, Debug)]
+pub struct MachineSetController {
+    /// The namespace of the custom resources.
+    pub namespace: String,
+    /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
+    pub full_schema: bool,
+}
+
+impl Controller for MachineSetController {
+    const NAME: &'static str = "machine-set";
+    type Primary = MachineSet;
+    type World = World;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace)
+            .index(BY_UID, |set: &MachineSet| set.metadata.uid.clone());
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+            .index(BY_SET_NAME, |machine: &Machine| set_of(name(machine)).map(str::to_owned))
+            .wakes(|change, stores, wake| {
+                let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+                for machine in change.sides() {
+                    let owner = controller_uid(machine.as_ref()).map(|uid| sets.by(BY_UID, uid)).unwrap_or_default();
+                    owner.iter().for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
+                    if let (true, Some(set)) = (owner.is_empty(), set_of(name(machine.as_ref()))) {
+                        wake(Key::of(Cluster::CONTROL, machine.as_ref()).sibling(set));
+                    }
+                }
+            });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+        World::observe(stores, key)
+    }
+
+    fn children(&self, world: &World) -> usize {
+        world.machines.len()
+    }
+
+    fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
+        plan::plan(at, world, self.full_schema)
+    }
+}

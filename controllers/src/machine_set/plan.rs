@@ -1,0 +1,294 @@
+//! What a MachineSet decides.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, finalizers, labels, reasons};
+use nodewright_runtime::{
+    effect::Never,
+    events::{Event, EventKind},
+    finalizers as finalizer,
+    object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
+    plan::{Moment, Plan, Planned, Step, reference},
+};
+
+use super::{
+    World,
+    owned::{LedgerPart, MachinePart},
+    status::status,
+};
+use crate::{
+    deletion_order::{self, ByAge, marked},
+    ledger::{Index, Ledger},
+    pacing,
+};
+
+/// How many Machines one plan creates or deletes at most; then it looks again whether that is still what is wanted.
+const BATCH: usize = 100;
+
+pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let set = world.set.as_ref();
+    plan.traceparent = annotation(set, annotations::TRACEPARENT).map(str::to_owned);
+    if !is_deleting(set) && !has_finalizer(set, finalizers::MACHINE_CONTROLLER_MANAGER) {
+        let add = finalizer::add(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then("the set has to outlive its machines", Step::edit(Cluster::CONTROL, set, add));
+        return plan;
+    }
+    let ledger = match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
+        Some(Ok(ledger)) => ledger,
+        Some(Err(error)) => {
+            // Names that have had their life may be in it: guessing would give one of them a second one.
+            plan.wait("InvalidLedger", format!("annotation {}: {error}", annotations::LEDGER));
+            plan.event(warning(set, "InvalidLedger", format!("annotation {}: {error}", annotations::LEDGER)));
+            return plan;
+        }
+        None if world.machines.is_empty() && is_deleting(set) => Ledger::seeded(uid(set)),
+        None => {
+            let ledger = LedgerPart::of(&Ledger::seeded(uid(set)));
+            plan.then("the names of the machines are fixed", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
+            return plan;
+        }
+    };
+    let members = Members::of(world, &ledger);
+    if is_deleting(set) {
+        end(&mut plan, world, &members, &ledger);
+    } else {
+        keep(&mut plan, at, world, &members, &ledger);
+    }
+    tell(&mut plan, at, world, full_schema);
+    plan
+}
+
+/// The Machines of a set, by what the ledger says of them.
+struct Members<'a> {
+    /// Neither deleting nor retired: these count as replicas.
+    staying: Vec<&'a Arc<Machine>>,
+    /// Retired, and yet to be deleted.
+    doomed: Vec<&'a Arc<Machine>>,
+    /// Indices of Machines whose deletion somebody else began.
+    leaving: Vec<Index>,
+    /// Indices in use.
+    seen: BTreeSet<Index>,
+}
+
+impl<'a> Members<'a> {
+    fn of(world: &'a World, ledger: &Ledger) -> Self {
+        let mut members = Self { staying: vec![], doomed: vec![], leaving: vec![], seen: BTreeSet::new() };
+        for machine in &world.machines {
+            let index = index(world, ledger, machine);
+            members.seen.extend(index);
+            let retired = index.is_some_and(|index| ledger.is_retired(index));
+            match (is_deleting(machine.as_ref()), retired) {
+                (true, true) => {}
+                (true, false) => members.leaving.extend(index),
+                (false, true) => members.doomed.push(machine),
+                (false, false) => members.staying.push(machine),
+            }
+        }
+        members
+    }
+}
+
+fn index(world: &World, ledger: &Ledger, machine: &Machine) -> Option<Index> {
+    ledger.index(name(world.set.as_ref()), name(machine), annotation(machine, annotations::INDEX))
+}
+
+/// A set that is being deleted: all Machines go, then the finalizer.
+fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
+    let set = world.set.as_ref();
+    if world.machines.is_empty() {
+        let remove = finalizer::remove(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then("no machine is left", remove.and_then(|remove| Step::edit(Cluster::CONTROL, set, remove)));
+        return;
+    }
+    let victims: Vec<_> = members.staying.iter().copied().take(BATCH).collect();
+    remove(plan, world, members, ledger, &victims, "the set is being deleted");
+    plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", world.machines.len()));
+}
+
+/// A set that stays: as many Machines as it says.
+fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
+    let set = world.set.as_ref();
+    if set.spec.selector.as_ref().is_none_or(|selector| nodewright_api::selector::is_empty(Some(selector))) {
+        plan.wait(reasons::machine_set::INVALID_SPEC, "spec.selector is missing: without one the set would own every machine");
+        plan.event(warning(set, reasons::machine_set::INVALID_SPEC, "spec.selector: Required value".to_owned()));
+        return;
+    }
+    let replicas = usize::try_from(set.spec.replicas).unwrap_or(0);
+    let victims = victims(at, set, members, replicas);
+    let taken = taken_names(world, ledger, members, replicas.saturating_sub(members.staying.len()));
+    if !victims.is_empty() || !members.doomed.is_empty() || !members.leaving.is_empty() {
+        remove(plan, world, members, ledger, &victims, "there are more machines than wanted, or it has failed");
+        return;
+    }
+    if !taken.is_empty() {
+        let ledger = LedgerPart::of(&ledger.retire(taken));
+        plan.then("a name is held by a foreign machine", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
+        return;
+    }
+    propagate(plan, world, members, ledger);
+    fill(plan, set, members, ledger, replicas);
+}
+
+/// Who has to go: the surplus in deletion order, those that the autoscaler chose, and those that failed.
+fn victims<'a>(
+    at: &Moment<'_, Never>,
+    set: &MachineSet,
+    members: &Members<'a>,
+    replicas: usize,
+) -> Vec<&'a Arc<Machine>> {
+    let mut staying: Vec<&'a Arc<Machine>> = members.staying.clone();
+    deletion_order::sort(&mut staying, ByAge::parse(annotation(set, annotations::DELETION_ORDER)));
+    let surplus = staying.len().saturating_sub(replicas);
+    let chosen = staying.iter().enumerate().filter(|(place, machine)| {
+        *place < surplus || is_chosen(set, machine) || (is_failed(machine) && !is_preserved(at, machine))
+    });
+    chosen.map(|(_, machine)| *machine).take(BATCH).collect()
+}
+
+fn is_failed(machine: &Machine) -> bool {
+    *machine.phase() == MachinePhase::Failed
+}
+
+/// The autoscaler has marked it, and the replica count that came with the mark has reached the set.
+fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
+    let candidate = annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE);
+    let changed = annotation(set, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|time| time.parse().ok());
+    candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+}
+
+/// Kept for diagnosis: until its time is over, or from the wish for it until the time is set.
+fn is_preserved(at: &Moment<'_, Never>, machine: &Machine) -> bool {
+    let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.as_ref());
+    let wished = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
+        [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED, annotations::PRESERVE_AUTO].contains(&value)
+    });
+    expiry.map_or(wished, |expiry| expiry.0 > at.now)
+}
+
+/// Retires before it harms: the ledger first, under the set's version, and the deletions only once that stands.
+fn remove(
+    plan: &mut Plan<Never>,
+    world: &World,
+    members: &Members<'_>,
+    ledger: &Ledger,
+    victims: &[&Arc<Machine>],
+    why: &'static str,
+) {
+    let set = world.set.as_ref();
+    let indices = victims.iter().filter_map(|machine| index(world, ledger, machine));
+    let after = ledger.retire(indices.chain(members.leaving.iter().copied()));
+    let retire = Step::apply_pinned(Cluster::CONTROL, set, &LedgerPart::of(&after));
+    plan.then("a name is retired before its machine goes", retire);
+    let doomed = members.doomed.iter().take(BATCH).chain(victims.iter());
+    let deletions: Vec<_> = doomed
+        .map(|machine| Planned { why: why.into(), step: Step::delete(Cluster::CONTROL, machine.as_ref()) })
+        .collect();
+    if let Some(message) = summary("Deleted", members.doomed.iter().take(BATCH).chain(victims.iter()).map(|machine| name(machine.as_ref()))) {
+        plan.event(Event {
+            regarding: reference(set),
+            kind: EventKind::Normal,
+            reason: reasons::events::SUCCESSFUL_DELETE,
+            message,
+        });
+    }
+    plan.stage(deletions);
+}
+
+/// Names that the set would ask for next and that a Machine of somebody else holds.
+fn taken_names(world: &World, ledger: &Ledger, members: &Members<'_>, missing: usize) -> Vec<Index> {
+    if world.namesakes.is_empty() || missing == 0 {
+        return vec![];
+    }
+    let set = name(world.set.as_ref());
+    let held: BTreeSet<&str> = world.namesakes.iter().map(|machine| name(machine.as_ref())).collect();
+    let wanted = ledger.lowest_free(&members.seen, missing.min(BATCH));
+    wanted.into_iter().filter(|index| held.contains(ledger.name(set, *index).as_str())).collect()
+}
+
+/// Creates what is missing, under the lowest names that are free.
+fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger: &Ledger, replicas: usize) {
+    let missing = replicas.saturating_sub(members.staying.len());
+    if missing == 0 {
+        return;
+    }
+    if label(set, labels::FREEZE) == Some(labels::FREEZE_VALUE) {
+        plan.wait("Frozen", "the set is frozen: no machine is created until the label `freeze` is removed");
+        return;
+    }
+    if label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE) {
+        plan.wait("ScaleUpDisabled", "machines are being moved to another set: none is created here");
+        return;
+    }
+    let indices = ledger.lowest_free(&members.seen, missing.min(BATCH));
+    let machines: Vec<Machine> = indices
+        .into_iter()
+        .map(|index| MachinePart::of(set, Some(index)).machine(set, ledger.name(name(set), index)))
+        .collect();
+    if let Some(message) = summary("Created", machines.iter().map(|machine| name(machine))) {
+        plan.event(Event {
+            regarding: reference(set),
+            kind: EventKind::Normal,
+            reason: reasons::events::SUCCESSFUL_CREATE,
+            message,
+        });
+    }
+    plan.stage(machines.iter().filter_map(|machine| {
+        let step = Step::create(Cluster::CONTROL, machine)?;
+        Some(Planned { why: "a machine is missing".into(), step })
+    }));
+}
+
+/// Brings what may change without a new Machine to the Machines.
+fn propagate(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
+    let set = world.set.as_ref();
+    let changed = members.staying.iter().filter_map(|machine| {
+        let part = MachinePart::of(set, index(world, ledger, machine)).for_live(machine);
+        let step = Step::apply(Cluster::CONTROL, machine.as_ref(), &part)?;
+        Some(Planned { why: "the template changed in what machines take over in place".into(), step })
+    });
+    plan.stage(changed.take(BATCH).collect::<Vec<_>>());
+}
+
+/// Writes the status: at once when a condition, the generation or the goal is concerned, else not too often.
+fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_schema: bool) {
+    let set = world.set.as_ref();
+    let wanted = status(at, world, full_schema);
+    // A status apply carries the version that was seen: not in one plan with another write to the set.
+    let writes_set = plan.steps().any(|planned| match &planned.step {
+        Step::Apply(apply) => apply.at().uid() == uid(set),
+        Step::Edit(edit) => edit.at().uid() == uid(set),
+        _ => false,
+    });
+    if writes_set {
+        return;
+    }
+    let before = set.status.clone().unwrap_or_default();
+    let after = &wanted.status;
+    let settled = after.replicas == set.spec.replicas && after.available_replicas == after.replicas;
+    let urgent = settled
+        || after.replicas == 0
+        || after.conditions != before.conditions
+        || after.observed_generation != before.observed_generation;
+    let Some(step) = Step::apply(Cluster::CONTROL, set, &wanted) else { return };
+    match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
+        Some(later) => drop(plan.wake_at(later)),
+        None => drop(plan.beside("the status changed", step)),
+    }
+}
+
+fn warning(set: &MachineSet, reason: &'static str, message: String) -> Event {
+    Event { regarding: reference(set), kind: EventKind::Warning, reason, message }
+}
+
+/// One line for a batch: the first names, and how many more.
+fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<_> = names.collect();
+    let (first, more) = (names.iter().take(3).copied().collect::<Vec<_>>().join(", "), names.len().saturating_sub(3));
+    match (names.len(), more) {
+        (0, _) => None,
+        (1, _) => Some(format!("{verb} machine {first}")),
+        (_, 0) => Some(format!("{verb} machines {first}")),
+        _ => Some(format!("{verb} machines {first} and {more} more")),
+    }
+}

@@ -1,0 +1,275 @@
+//! Worlds in, plans out.
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineSet};
+use nodewright_runtime::{
+    effect::{Never, Outcomes},
+    object::name,
+    plan::{Moment, Plan, Step},
+};
+use serde_json::json;
+
+use super::{World, plan::plan};
+use crate::{
+    ledger::Ledger,
+    testing::{NOW, machine, machine_set},
+};
+
+const LEDGER: &str = "k7f;";
+
+fn index_name(ledger: &str, index: usize) -> String {
+    let empty: Ledger = LEDGER.parse().unwrap();
+    assert!(ledger.starts_with("k7f;"));
+    let indices = empty.lowest_free(&std::collections::BTreeSet::new(), index + 1);
+    empty.name("set", indices[index])
+}
+
+/// The Machine of an index of the set.
+fn member(set: &MachineSet, index: usize) -> crate::testing::MachineBuilder {
+    machine(&index_name(LEDGER, index))
+        .owned_by(set)
+        .label("name", "set")
+        .annotation("nodewright.dev/index", &index.to_string())
+        .phase("Running")
+}
+
+fn world(set: MachineSet, machines: Vec<Machine>) -> World {
+    World { set: Arc::new(set), machines: machines.into_iter().map(Arc::new).collect(), namesakes: vec![] }
+}
+
+fn planned(world: &World) -> Plan<Never> {
+    let outcomes = Outcomes::default();
+    let at = Moment {
+        now: NOW.parse().unwrap(),
+        since: "2026-06-01T09:00:00Z".parse().unwrap(),
+        attempt: 0,
+        failure: None,
+        outcomes: &outcomes,
+        refusals: &[],
+        status_written: None,
+    };
+    plan(&at, world, true)
+}
+
+/// Stage by stage, what is done to what, without the status.
+fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
+    let tell = |step: &Step<Never>| match step {
+        Step::Apply(apply) if apply.fragment().get("status").is_some() => None,
+        Step::Apply(apply) => Some(format!("apply {} {}", apply.at().key().name, apply.fragment())),
+        Step::Create(create) => Some(format!("create {}", create.key().name)),
+        Step::Edit(edit) => Some(format!("edit {}", edit.at().key().name)),
+        Step::Delete(at) => Some(format!("delete {}", at.key().name)),
+        other => Some(format!("{other:?}")),
+    };
+    let stages = plan.stages.iter().map(|stage| stage.iter().filter_map(|planned| tell(&planned.step)).collect());
+    stages.filter(|stage: &Vec<String>| !stage.is_empty()).collect()
+}
+
+fn ledger_apply(text: &str) -> String {
+    format!("apply set {}", json!({"metadata": {"annotations": {"nodewright.dev/ledger": text}}}))
+}
+
+#[test]
+fn the_ledger_is_fixed_before_the_first_machine() {
+    let plan = planned(&world(machine_set("set", 3, None), vec![]));
+    let steps = steps(&plan);
+    assert_eq!(steps.len(), 1);
+    assert!(steps[0][0].starts_with("apply set") && steps[0][0].contains("nodewright.dev/ledger"), "{steps:?}");
+}
+
+#[test]
+fn a_ledger_that_cannot_be_read_stops_everything() {
+    let set = machine_set("set", 3, Some("nonsense"));
+    let plan = planned(&world(set, vec![]));
+    assert!(steps(&plan).is_empty());
+    assert_eq!(plan.waits[0].reason, "InvalidLedger");
+}
+
+#[test]
+fn missing_machines_are_created_under_the_lowest_free_names() {
+    let set = machine_set("set", 3, Some(LEDGER));
+    let one = member(&set, 1).build();
+    let plan = planned(&world(set, vec![one]));
+    assert_eq!(steps(&plan), [[format!("create {}", index_name(LEDGER, 0)), format!("create {}", index_name(LEDGER, 2))]]);
+    let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
+    let body = create.body();
+    assert_eq!(body["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert_eq!(body["metadata"]["annotations"]["nodewright.dev/index"], "0");
+    assert_eq!(body["metadata"]["ownerReferences"][0]["controller"], true);
+    assert_eq!(body["metadata"]["labels"], json!({"name": "set"}));
+    assert_eq!(body["spec"]["class"]["name"], "class");
+}
+
+#[test]
+fn enough_machines_need_nothing() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
+    assert!(steps(&planned(&world(set, machines))).is_empty());
+}
+
+#[test]
+fn a_name_is_retired_before_its_machine_is_deleted() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let machines = vec![member(&set, 0).build(), member(&set, 1).phase("Pending").build()];
+    let plan = planned(&world(set, machines));
+    assert_eq!(steps(&plan), [[ledger_apply("k7f;1")], [format!("delete {}", index_name(LEDGER, 1))]]);
+    let Step::Apply(retire) = &plan.stages[0][0].step else { panic!() };
+    assert!(retire.at().version().is_some(), "the ledger is written under the version that was seen");
+}
+
+#[test]
+fn a_crash_between_retiring_and_deleting_is_made_good() {
+    let set = machine_set("set", 1, Some("k7f;1"));
+    let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
+    assert_eq!(steps(&planned(&world(set, machines))), [[format!("delete {}", index_name(LEDGER, 1))]]);
+}
+
+#[test]
+fn what_a_user_deletes_is_retired_at_first_sight_and_then_replaced() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let machines = vec![member(&set, 0).build(), member(&set, 1).deleting().build()];
+    assert_eq!(steps(&planned(&world(set, machines.clone()))), [[ledger_apply("k7f;1")]]);
+    let noted = machine_set("set", 2, Some("k7f;1"));
+    assert_eq!(steps(&planned(&world(noted, machines))), [[format!("create {}", index_name(LEDGER, 2))]]);
+}
+
+#[test]
+fn a_failed_machine_is_replaced_by_exactly_one() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let machines = vec![member(&set, 0).phase("Failed").build(), member(&set, 1).build()];
+    let first = steps(&planned(&world(set, machines.clone())));
+    assert_eq!(first, [[ledger_apply("k7f;0")], [format!("delete {}", index_name(LEDGER, 0))]]);
+    let noted = machine_set("set", 2, Some("k7f;0"));
+    let leaving = member(&noted, 0).phase("Failed").deleting().build();
+    let second = planned(&world(noted, vec![leaving, machines[1].clone()]));
+    assert_eq!(steps(&second), [[format!("create {}", index_name(LEDGER, 2))]]);
+}
+
+#[test]
+fn a_preserved_failed_machine_stays_until_its_time_is_over() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let kept = member(&set, 0).phase("Failed").preserved_until("2026-06-02T00:00:00Z").build();
+    assert!(steps(&planned(&world(set.clone(), vec![kept]))).is_empty());
+    let over = member(&set, 0).phase("Failed").preserved_until("2026-06-01T00:00:00Z").build();
+    assert_eq!(steps(&planned(&world(set, vec![over]))).len(), 2);
+}
+
+#[test]
+fn a_foreign_machine_under_a_name_of_ours_costs_the_name() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let mut world = world(set, vec![]);
+    world.namesakes = vec![Arc::new(machine(&index_name(LEDGER, 0)).build())];
+    assert_eq!(steps(&planned(&world)), [[ledger_apply("k7f;0")]]);
+}
+
+#[test]
+fn a_machine_without_index_counts_and_can_be_deleted() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let adopted = machine("set-abcde").owned_by(&set).phase("Pending").build();
+    let own = member(&set, 0).build();
+    assert_eq!(steps(&planned(&world(set, vec![adopted, own]))), [["delete set-abcde"]]);
+}
+
+#[test]
+fn the_autoscalers_choice_goes_once_its_replica_count_has_come() {
+    let marked = |set: &MachineSet| {
+        member(set, 0)
+            .annotation("machinepriority.machine.sapcloud.io", "1")
+            .annotation("machine.sapcloud.io/marked-for-deletion-time", "2026-06-01T11:00:00Z")
+            .build()
+    };
+    let set = machine_set("set", 1, Some(LEDGER));
+    assert!(steps(&planned(&world(set.clone(), vec![marked(&set)]))).is_empty());
+    let mut later = set;
+    let annotations = later.metadata.annotations.get_or_insert_default();
+    annotations.insert("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time".into(), "2026-06-01T11:00:00Z".into());
+    let steps = steps(&planned(&world(later.clone(), vec![marked(&later)])));
+    assert_eq!(steps[1], [format!("delete {}", index_name(LEDGER, 0))]);
+}
+
+#[test]
+fn a_frozen_set_creates_nothing() {
+    let mut set = machine_set("set", 1, Some(LEDGER));
+    set.metadata.labels.get_or_insert_default().insert("freeze".into(), "True".into());
+    let plan = planned(&world(set, vec![]));
+    assert!(steps(&plan).is_empty());
+    assert_eq!(plan.waits[0].reason, "Frozen");
+}
+
+#[test]
+fn a_set_without_selector_does_nothing() {
+    let mut set = machine_set("set", 3, Some(LEDGER));
+    set.spec.selector = None;
+    let plan = planned(&world(set, vec![]));
+    assert!(steps(&plan).is_empty());
+    assert_eq!(plan.waits[0].reason, "InvalidSpec");
+}
+
+#[test]
+fn a_deleted_set_takes_its_machines_along_and_goes_last() {
+    let mut set = machine_set("set", 3, Some(LEDGER));
+    set.metadata.deletion_timestamp = serde_json::from_value(json!("2026-06-01T11:00:00Z")).unwrap();
+    let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
+    let plan = planned(&world(set.clone(), machines));
+    assert_eq!(steps(&plan)[0], [ledger_apply("k7f;0-1")]);
+    assert_eq!(steps(&plan)[1].len(), 2);
+    assert_eq!(steps(&planned(&world(set, vec![]))), [["edit set"]]);
+}
+
+#[test]
+fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote() {
+    let mut set = machine_set("set", 1, Some(LEDGER));
+    let one = member(&set, 0).annotation("users", "own").with("/spec/providerID", json!("p:///1")).build();
+    assert!(steps(&planned(&world(set.clone(), vec![one.clone()]))).is_empty());
+    set.spec.template.spec.node_template.metadata.labels = Some([("pool".to_owned(), "a".to_owned())].into());
+    set.spec.template.spec.class.name = "other".into();
+    let plan = planned(&world(set, vec![one]));
+    let Step::Apply(apply) = &plan.stages[0][0].step else { panic!() };
+    assert_eq!(apply.fragment()["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
+    assert_eq!(apply.fragment()["spec"]["class"]["name"], "class");
+    assert_eq!(apply.fragment()["metadata"]["annotations"], json!({"nodewright.dev/index": "0"}));
+    assert_eq!(apply.fragment()["spec"].get("providerID"), None);
+}
+
+#[test]
+fn counts_alone_wait_and_the_final_state_does_not() {
+    let set = machine_set("set", 3, Some(LEDGER));
+    let world = world(set.clone(), vec![member(&set, 0).build()]);
+    let outcomes = Outcomes::default();
+    let now: jiff::Timestamp = NOW.parse().unwrap();
+    let mut at = Moment {
+        now,
+        since: now,
+        attempt: 0,
+        failure: None,
+        outcomes: &outcomes,
+        refusals: &[],
+        status_written: Some(now - jiff::SignedDuration::from_millis(500)),
+    };
+    let mut known = world.clone();
+    let mut with_generation = set;
+    with_generation.status = Some(serde_json::from_value(json!({"replicas": 0, "observedGeneration": 1})).unwrap());
+    known.set = Arc::new(with_generation);
+    let has_status = |plan: &Plan<Never>| plan.steps().any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()));
+    let paced = plan(&at, &known, true);
+    assert!(!has_status(&paced) && paced.wake.is_some());
+    at.status_written = None;
+    assert!(has_status(&plan(&at, &known, true)));
+}
+
+#[test]
+fn planning_again_on_what_a_plan_leads_to_changes_nothing() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let first = planned(&world(set.clone(), vec![]));
+    let made: Vec<Machine> = first
+        .steps()
+        .filter_map(|planned| match &planned.step {
+            Step::Create(create) => serde_json::from_value(create.body().clone()).ok(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(made.len(), 2);
+    assert!(made.iter().all(|machine| name(machine).starts_with("set-")));
+    assert!(steps(&planned(&world(set, made))).is_empty());
+}

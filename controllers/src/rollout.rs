@@ -1,0 +1,437 @@
+//! How many replicas each machine set of a deployment is to have: the arithmetic of scaling and rolling, without
+//! objects.
+//!
+//! The formulas are those of Kubernetes' Deployments, with two changes that make them safe where an instance takes
+//! minutes to vanish and caches lag:
+//!
+//! * a set counts for the machines that it has *or may have*, those in deletion included ([`Size::at_most`]);
+//! * a machine counts as available only as far as its set will keep it ([`Size::surely_available`]), so that a second
+//!   decision taken before the set has acted on the first one never takes away twice.
+//!
+//! # Guarantees
+//! While a rollout is all that happens (nobody deletes machines, none fails, the goal stays), and every change of a
+//! set's replicas is refused once the set has changed:
+//! * there are never more machines than desired and surge, those in deletion counted;
+//! * there are never fewer available machines than desired less those that may be unavailable.
+//!
+//! # Assumptions
+//! A set creates machines only up to its replicas, and of those that it has too many it gives up unavailable ones
+//! first. Its `observedGeneration` says up to which change of its replicas its creations can be seen.
+
+/// What a deployment wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// Machines that shall be available in the end.
+    pub desired: i64,
+    /// Machines that may exist beyond that.
+    pub surge: i64,
+    /// Machines that may be missing meanwhile.
+    pub unavailable: i64,
+}
+
+impl Goal {
+    /// The largest number of machines that the sets may have together.
+    pub fn ceiling(self) -> i64 {
+        if self.desired == 0 { 0 } else { self.desired + self.surge }
+    }
+
+    /// The number of machines that have to stay available.
+    pub fn floor(self) -> i64 {
+        self.desired - self.unavailable
+    }
+}
+
+/// What is seen of one machine set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// `spec.replicas`; 0 for a set that is being deleted.
+    pub replicas: i64,
+    /// Its machines that are not in deletion.
+    pub live: i64,
+    /// Its machines that are in deletion, and whose instances may still run.
+    pub deleting: i64,
+    /// Its machines that are available and not in deletion.
+    pub available: i64,
+    /// Whether the set's controller has seen the present spec. Before that it may still create machines up to
+    /// a number that is not known here.
+    pub observed: bool,
+}
+
+impl Size {
+    /// All machines that exist.
+    pub fn existing(self) -> i64 {
+        self.live + self.deleting
+    }
+
+    /// All machines that exist or may come to exist without a change of the set.
+    pub fn at_most(self) -> i64 {
+        self.replicas.max(self.live) + self.deleting
+    }
+
+    /// The machines that will be available whatever the set has yet to give up.
+    pub fn surely_available(self) -> i64 {
+        self.replicas.min(self.available)
+    }
+}
+
+/// The replicas of the set that shall have all machines in the end, beside `others`.
+///
+/// Without others it gets what is desired. Otherwise it grows into the room that the others leave below the ceiling,
+/// and keeps what it has when there is none. It never shrinks but to what is desired.
+pub fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
+    if set.replicas >= goal.desired {
+        return goal.desired;
+    }
+    if others.iter().any(|other| !other.observed) {
+        return set.replicas;
+    }
+    let taken: i64 = others.iter().map(|other| other.at_most()).sum();
+    if taken == 0 {
+        return goal.desired;
+    }
+    let room = goal.ceiling() - taken - set.deleting;
+    room.min(goal.desired).max(set.replicas)
+}
+
+/// The replicas of the old sets, oldest first, beside the `current` one.
+///
+/// Unavailable machines go first: taking them costs nothing. Then as many go as the available ones exceed the floor.
+pub fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
+    let mut targets: Vec<i64> = old.iter().map(|set| set.replicas).collect();
+    let total: i64 = current.replicas + targets.iter().sum::<i64>();
+    let still_missing = current.replicas - current.surely_available();
+    let mut budget = total - goal.floor() - still_missing;
+    if budget <= 0 {
+        return targets;
+    }
+    for (target, set) in targets.iter_mut().zip(old) {
+        let useless = set.replicas - set.surely_available();
+        budget -= take(target, useless.min(budget));
+    }
+    let available: i64 = old.iter().map(|set| set.surely_available()).sum::<i64>() + current.surely_available();
+    let mut spare = available - goal.floor();
+    for target in &mut targets {
+        spare -= take(target, spare);
+    }
+    targets
+}
+
+/// Takes up to `count` away, and says how many.
+fn take(target: &mut i64, count: i64) -> i64 {
+    let taken = count.min(*target).max(0);
+    *target -= taken;
+    taken
+}
+
+/// One of several sets that are scaled in together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its present replicas.
+    pub replicas: i64,
+    /// The ceiling of the deployment when the set was last scaled, as its annotation says.
+    pub ceiling_before: Option<i64>,
+}
+
+/// The replicas of active sets that together exceed the ceiling, in proportion to their size.
+///
+/// The sets are given by age, oldest first. What rounding leaves over is borne by the largest, of equals the oldest.
+pub fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
+    let mut targets: Vec<i64> = sets.iter().map(|set| set.replicas).collect();
+    let total: i64 = targets.iter().sum();
+    let excess = total - goal.ceiling();
+    if excess <= 0 {
+        return targets;
+    }
+    let mut by_size: Vec<usize> = (0..sets.len()).collect();
+    by_size.sort_by_key(|&place| std::cmp::Reverse(targets.get(place).copied()));
+    let mut left = excess;
+    for &place in &by_size {
+        if let (Some(set), Some(target)) = (sets.get(place), targets.get_mut(place)) {
+            left -= take(target, share(goal, *set, total).min(left));
+        }
+    }
+    for &place in &by_size {
+        if let Some(target) = targets.get_mut(place) {
+            left -= take(target, left);
+        }
+    }
+    targets
+}
+
+/// How many machines a set gives up so that it keeps its part of the whole.
+fn share(goal: Goal, set: Share, total: i64) -> i64 {
+    let whole = set.ceiling_before.filter(|&ceiling| ceiling > 0).unwrap_or(total);
+    if goal.ceiling() == 0 || whole == 0 {
+        return set.replicas;
+    }
+    // Rounded to the nearest; the numbers are counts of machines, far from what 64 bits hold.
+    let kept = (2 * set.replicas.saturating_mul(goal.ceiling()) + whole) / (2 * whole);
+    set.replicas - kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(desired: i64, surge: i64, unavailable: i64) -> Goal {
+        Goal { desired, surge, unavailable }
+    }
+
+    /// A set at rest: all machines there and available.
+    fn rest(replicas: i64) -> Size {
+        Size { replicas, live: replicas, deleting: 0, available: replicas, observed: true }
+    }
+
+    fn size(replicas: i64, live: i64, deleting: i64, available: i64) -> Size {
+        Size { replicas, live, deleting, available, observed: true }
+    }
+
+    #[test]
+    fn a_set_alone_gets_what_is_desired() {
+        for (desired, present) in [(3, 0), (50, 3), (5, 50), (0, 5), (3, 3)] {
+            assert_eq!(grow(goal(desired, 1, 0), rest(present), &[]), desired);
+            assert_eq!(grow(goal(desired, 1, 0), rest(present), &[rest(0)]), desired, "an empty set takes no room");
+        }
+    }
+
+    #[test]
+    fn a_new_set_grows_into_the_room_that_others_leave() {
+        let cases = [
+            // desired, surge, new set, others, expected
+            (3, 1, rest(0), vec![rest(3)], 1),
+            (3, 0, rest(0), vec![rest(3)], 0),
+            (3, 1, rest(1), vec![size(2, 3, 0, 3)], 1),
+            (3, 1, rest(1), vec![size(2, 2, 1, 2)], 1),
+            (3, 1, rest(1), vec![size(2, 2, 0, 2)], 2),
+            (3, 1, size(1, 1, 1, 1), vec![size(2, 2, 0, 2)], 1),
+            (10, 3, rest(0), vec![rest(8), rest(2)], 3),
+            (3, 5, rest(0), vec![rest(1)], 3),
+            (3, 1, rest(2), vec![rest(5)], 2),
+            (3, 1, rest(4), vec![rest(1)], 3),
+        ];
+        for (desired, surge, new, others, expected) in cases {
+            assert_eq!(grow(goal(desired, surge, 0), new, &others), expected, "{new:?} beside {others:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_that_may_still_create_is_waited_for() {
+        let busy = Size { observed: false, ..rest(0) };
+        assert_eq!(grow(goal(3, 1, 0), rest(1), &[busy]), 1);
+        assert_eq!(grow(goal(1, 1, 0), rest(2), &[busy]), 1, "shrinking needs no room");
+    }
+
+    #[test]
+    fn old_sets_shrink_as_far_as_availability_allows() {
+        let cases = [
+            // desired, surge, unavailable, new set, old sets, expected
+            (3, 1, 0, size(1, 1, 0, 0), vec![rest(3)], vec![3]),
+            (3, 1, 0, rest(1), vec![rest(3)], vec![2]),
+            (3, 1, 0, rest(1), vec![size(2, 3, 0, 3)], vec![2]),
+            (3, 0, 1, rest(0), vec![rest(3)], vec![2]),
+            (10, 3, 2, size(3, 3, 0, 0), vec![rest(10)], vec![8]),
+            (10, 3, 2, size(5, 5, 0, 0), vec![size(8, 8, 0, 7)], vec![8]),
+            (10, 3, 2, size(3, 3, 0, 3), vec![rest(2), rest(8)], vec![0, 5]),
+            (3, 1, 0, rest(3), vec![rest(1)], vec![0]),
+            (3, 1, 0, rest(1), vec![size(3, 3, 0, 2)], vec![2]),
+            (0, 1, 0, rest(0), vec![rest(3)], vec![0]),
+        ];
+        for (desired, surge, unavailable, new, old, expected) in cases {
+            assert_eq!(shrink(goal(desired, surge, unavailable), new, &old), expected, "{new:?} beside {old:?}");
+        }
+    }
+
+    #[test]
+    fn useless_machines_go_first_even_from_a_younger_set() {
+        let old = [rest(2), size(2, 2, 0, 1)];
+        assert_eq!(shrink(goal(4, 1, 0), rest(1), &old), [2, 1]);
+    }
+
+    #[test]
+    fn scaling_in_keeps_proportions_and_ends_at_the_ceiling() {
+        let set = |replicas, before| Share { replicas, ceiling_before: Some(before) };
+        let cases = [
+            (goal(5, 1, 0), vec![set(8, 11), set(3, 11)], vec![4, 2]),
+            (goal(0, 1, 0), vec![set(8, 11), set(3, 11)], vec![0, 0]),
+            (goal(3, 0, 0), vec![set(2, 4), set(2, 4)], vec![1, 2]),
+            (goal(10, 1, 0), vec![set(8, 11), set(3, 11)], vec![8, 3]),
+            (goal(2, 0, 0), vec![Share { replicas: 3, ceiling_before: None }, set(1, 0)], vec![1, 1]),
+        ];
+        for (goal, sets, expected) in cases {
+            assert_eq!(scale_in(goal, &sets), expected, "{sets:?} to {goal:?}");
+        }
+    }
+
+    #[test]
+    fn scaling_in_never_leaves_more_than_the_ceiling_nor_takes_too_many() {
+        for desired in 0..6 {
+            for counts in [[1, 1, 1], [5, 1, 2], [7, 7, 1], [3, 0, 4]] {
+                let goal = goal(desired, 1, 0);
+                let sets = counts.map(|replicas| Share { replicas, ceiling_before: Some(9) });
+                let targets = scale_in(goal, &sets);
+                let (before, after): (i64, i64) = (counts.iter().sum(), targets.iter().sum());
+                assert_eq!(after, before.min(goal.ceiling()), "{counts:?} to {goal:?}");
+                assert!(targets.iter().zip(counts).all(|(&target, replicas)| (0..=replicas).contains(&target)));
+            }
+        }
+    }
+}
+
+/// Every order in which a rollout can go, with the planner's picture lagging behind by any amount.
+#[cfg(test)]
+mod model {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// A set with its machines as they are, and as they are seen.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Set {
+        replicas: i64,
+        /// The replicas that the set's controller acts on.
+        heard: i64,
+        pending: i64,
+        ready: i64,
+        deleting: i64,
+        seen: (i64, i64, i64),
+    }
+
+    impl Set {
+        fn live(&self) -> i64 {
+            self.pending + self.ready
+        }
+
+        fn look(&mut self) {
+            self.seen = (self.live(), self.deleting, self.ready);
+        }
+
+        fn size(&self) -> Size {
+            let (live, deleting, available) = self.seen;
+            let observed = self.heard == self.replicas;
+            Size { replicas: self.replicas, live, deleting, available, observed }
+        }
+
+        /// What may happen to the set next, besides a decision of the deployment.
+        fn steps(self, may_fail: bool) -> Vec<Self> {
+            let mut steps = vec![];
+            let mut step = |changed: bool, change: fn(&mut Self)| {
+                if changed {
+                    let mut next = self;
+                    change(&mut next);
+                    steps.push(next);
+                }
+            };
+            step(self.heard != self.replicas, |set| {
+                set.heard = set.replicas;
+                // What the set created before is in the shared cache when it says that it has heard.
+                set.look();
+            });
+            step(self.live() < self.heard, |set| set.pending += 1);
+            step(self.live() > self.heard && self.pending > 0, |set| {
+                set.pending -= 1;
+                set.deleting += 1;
+            });
+            step(self.live() > self.heard && self.pending == 0, |set| {
+                set.ready -= 1;
+                set.deleting += 1;
+            });
+            step(self.pending > 0, |set| {
+                set.pending -= 1;
+                set.ready += 1;
+            });
+            step(may_fail && self.ready > 0 && self.pending == 0, |set| {
+                set.ready -= 1;
+                set.pending += 1;
+            });
+            step(self.deleting > 0, |set| set.deleting -= 1);
+            steps
+        }
+    }
+
+    type World = [Set; 2];
+
+    fn decide(goal: Goal, world: World) -> Option<World> {
+        let [old, new] = world;
+        let mut next = world;
+        next[1].replicas = grow(goal, new.size(), &[old.size()]);
+        next[0].replicas = shrink(goal, new.size(), &[old.size()])[0];
+        (next != world).then_some(next)
+    }
+
+    fn successors(goal: Goal, world: World, may_fail: bool) -> Vec<World> {
+        let [old, new] = world;
+        let mut next: Vec<World> = decide(goal, world).into_iter().collect();
+        next.extend(old.steps(may_fail).into_iter().map(|old| [old, new]));
+        next.extend(new.steps(may_fail).into_iter().map(|new| [old, new]));
+        // One store serves both sets: it never shows one of them older than the other.
+        let mut looked = world;
+        looked.iter_mut().for_each(Set::look);
+        next.push(looked);
+        next
+    }
+
+    fn reachable(goal: Goal, begin: World, may_fail: bool) -> HashSet<World> {
+        let mut known = HashSet::from([begin]);
+        let mut open = vec![begin];
+        while let Some(world) = open.pop() {
+            for next in successors(goal, world, may_fail) {
+                if known.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        known
+    }
+
+    fn begin(replicas: i64) -> World {
+        let mut old = Set { replicas, heard: replicas, pending: 0, ready: replicas, deleting: 0, seen: (0, 0, 0) };
+        old.look();
+        let new = Set { replicas: 0, heard: 0, pending: 0, ready: 0, deleting: 0, seen: (0, 0, 0) };
+        [old, new]
+    }
+
+    const GOALS: [(i64, i64, i64); 6] = [(3, 1, 0), (3, 0, 1), (2, 1, 1), (3, 2, 0), (2, 2, 1), (1, 1, 0)];
+
+    #[test]
+    fn no_order_of_events_breaks_a_bound() {
+        for (desired, surge, unavailable) in GOALS {
+            let goal = Goal { desired, surge, unavailable };
+            for world in reachable(goal, begin(desired), false) {
+                let all: i64 = world.iter().map(|set| set.live() + set.deleting).sum();
+                let ready: i64 = world.iter().map(|set| set.ready).sum();
+                assert!(all <= goal.ceiling(), "{all} machines: {world:?}");
+                assert!(ready >= goal.floor(), "{ready} ready: {world:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rollout_that_began_amid_creation_keeps_the_ceiling() {
+        let goal = Goal { desired: 3, surge: 1, unavailable: 0 };
+        let mut world = begin(3);
+        world[0].ready = 1;
+        world[0].look();
+        for world in reachable(goal, world, false) {
+            let all: i64 = world.iter().map(|set| set.live() + set.deleting).sum();
+            assert!(all <= goal.ceiling(), "{all} machines: {world:?}");
+        }
+    }
+
+    #[test]
+    fn every_order_of_events_can_still_end_well() {
+        for (desired, surge, unavailable) in GOALS {
+            let goal = Goal { desired, surge, unavailable };
+            for may_fail in [false, true] {
+                let known = reachable(goal, begin(desired), may_fail);
+                // The only worlds in which nothing but a failure can happen are those at the goal.
+                let stuck = known
+                    .iter()
+                    .filter(|world| successors(goal, **world, false).into_iter().all(|next| next == **world));
+                for [old, new] in stuck {
+                    assert_eq!((old.replicas, old.live() + old.deleting), (0, 0), "{goal:?}");
+                    assert_eq!((new.replicas, new.ready), (desired, desired), "{goal:?}");
+                }
+            }
+        }
+    }
+}
