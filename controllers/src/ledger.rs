@@ -69,7 +69,8 @@ impl Ledger {
         let word = ((index.0 % WORDS) * SPREAD + self.seed) % WORDS;
         let page = index.0 / WORDS;
         let (a, b, c) = (word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS);
-        let (d, e) = ((a + page / LETTERS) % LETTERS, (b + page) % LETTERS);
+        // With c known, d tells a and e tells b: so the last three letters tell the word as the first three do.
+        let (d, e) = ((a + 5 * c + 11 + page / LETTERS) % LETTERS, (b + 7 * c + 3 + page) % LETTERS);
         let mut name = String::with_capacity(set.len() + 1 + SUFFIX);
         name.push_str(set);
         name.push('-');

@@ -291,7 +291,9 @@ fn done_at(at: &Target, until: Until) -> StepEnd {
 
 fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
     let mut error = error;
-    if error.is_not_found() {
+    // The object is gone, or another one stands under its name.
+    let namesake = error.status.is_some_and(|status| status.as_u16() == 422) && error.message.contains("metadata.uid");
+    if error.is_not_found() || namesake {
         error.class = FailureClass::Conflict;
     }
     let unsure =

@@ -16,13 +16,10 @@ pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     }
     let path = PointerBuf::from_tokens(["metadata", "finalizers"]);
     if list.is_empty() {
-        // There is no list to test. Under the version that was read there can be none to overwrite either.
-        let version = TestOperation {
-            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
-            value: seen.resource_version.clone().into(),
-        };
+        // An API server takes a field that is not there for null.
+        let test = TestOperation { path: path.clone(), value: json!(null) };
         let add = AddOperation { path, value: json!([finalizer]) };
-        return Patch(vec![PatchOperation::Test(version), PatchOperation::Add(add)]);
+        return Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]);
     }
     let test = TestOperation { path, value: json!(list) };
     let end = PointerBuf::from_tokens(["metadata", "finalizers", "-"]);
@@ -44,15 +41,15 @@ mod tests {
 
     fn meta(finalizers: &[&str]) -> ObjectMeta {
         let finalizers: Vec<String> = finalizers.iter().map(|&name| name.to_owned()).collect();
-        ObjectMeta { finalizers: Some(finalizers), resource_version: Some("7".into()), ..ObjectMeta::default() }
+        ObjectMeta { finalizers: Some(finalizers), ..ObjectMeta::default() }
     }
 
     fn apply(patch: &Patch, list: &[&str]) -> Result<serde_json::Value, json_patch::PatchError> {
-        let mut object = json!({"metadata": {"resourceVersion": "7"}});
+        let mut object = json!({"metadata": {"name": "x"}});
         if !list.is_empty() {
             object["metadata"]["finalizers"] = json!(list);
         }
-        json_patch::patch(&mut object, patch)?;
+        crate::testing::json_patch(&mut object, patch)?;
         Ok(object["metadata"]["finalizers"].clone())
     }
 
@@ -61,6 +58,7 @@ mod tests {
         assert_eq!(apply(&add(&meta(&[]), "a"), &[]).unwrap(), json!(["a"]));
         assert_eq!(apply(&add(&meta(&["x"]), "a"), &["x"]).unwrap(), json!(["x", "a"]));
         assert!(apply(&add(&meta(&["x"]), "a"), &["x", "y"]).is_err());
+        assert!(apply(&add(&meta(&[]), "a"), &["x"]).is_err());
         assert!(add(&meta(&["a"]), "a").0.is_empty());
     }
 

@@ -170,6 +170,12 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Main, patch }))
     }
 
+    /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
+    pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
+        let at = Target::of(cluster, live);
+        (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Status, patch }))
+    }
+
     /// Deletes exactly the object that was seen.
     pub fn delete<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::Delete(Target::of(cluster, live))

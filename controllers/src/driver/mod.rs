@@ -92,7 +92,7 @@ pub struct MachineRequest {
     pub last_known_state: String,
     /// Class and credentials.
     pub class: Class,
-    /// User data with its placeholders replaced; only for `create` and `initialize`.
+    /// User data with its placeholders replaced; only for `create`.
     pub user_data: SecretText,
 }
 

@@ -93,10 +93,7 @@ impl Shared {
                 Ok(machine) => instance(self.driver.create(machine).await),
                 Err(outcome) => outcome,
             },
-            Verb::Initialize => match self.user_data(request).await {
-                Ok(machine) => instance(self.driver.initialize(machine).await),
-                Err(outcome) => outcome,
-            },
+            Verb::Initialize => instance(self.driver.initialize(machine).await),
             Verb::DropToken => match &self.target {
                 Some(target) => done(token::drop(target, &machine.uid).await.map_err(|message| DriverError::new(Code::Unavailable, message))),
                 None => Outcome::Done,

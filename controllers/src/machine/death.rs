@@ -15,11 +15,8 @@ use nodewright_runtime::{
     finalizers as finalizer,
     look::Look,
     object::{Cluster, has_finalizer, is_deleting, label, name, uid},
-    owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
 };
-use serde::Serialize;
-
 use super::{
     Context, Owner, World,
     calls::{Call, Outcome, Verb},
@@ -40,7 +37,7 @@ const POLL: SignedDuration = SignedDuration::from_secs(2);
 /// After this a VM that is still there is asked to go once more.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// How long a stage may last before it shows in the status.
-const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(2);
+const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> Plan<Call> {
     let mut plan = Plan::idle();
@@ -86,7 +83,8 @@ fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
     let mut marks: Vec<Planned<Call>> = vec![];
     let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(Cluster::TARGET, node, patch));
     marks.extend(cordon.map(|step| Planned { why: "no new pod may start on the node".into(), step }));
-    let terminating = Step::apply(Cluster::TARGET, node, &TerminatingPart::of(world, node, at.now));
+    let terminating = node_sync::terminating(node, &terminating(world, node, at.now));
+    let terminating = terminating.and_then(|patch| Step::edit_status(Cluster::TARGET, node, patch));
     marks.extend(terminating.map(|step| Planned { why: "the node says that it goes".into(), step }));
     if !marks.is_empty() {
         plan.stage(marks);
@@ -175,49 +173,21 @@ fn not_ready_limit(node: &Node, context: Context<'_>) -> Option<Timestamp> {
 }
 
 /// The condition that machine-controller-manager puts on a Node before it drains it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct TerminatingPart {
-    status: TerminatingStatus,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct TerminatingStatus {
-    conditions: Vec<NodeCondition>,
-}
-
-impl TerminatingPart {
-    fn of(world: &World, node: &Node, now: Timestamp) -> Self {
-        let seen = Self::seen(node);
-        if seen.status.conditions.iter().any(|condition| condition.status == "True") {
-            return seen;
-        }
-        let failed = own_condition(&world.machine, conditions::machine::NODE_JOINED).is_some()
-            && health::not_ready_since(node).is_some();
-        let (reason, message) = if failed {
-            (reasons::node::UNHEALTHY, "Machine controller is terminating failed machine")
-        } else {
-            (reasons::node::SCALE_DOWN, "Machine controller is scaling down machine")
-        };
-        let condition = NodeCondition {
-            type_: conditions::node::TERMINATING.to_owned(),
-            status: "True".to_owned(),
-            reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
-            last_transition_time: Some(Time(now)),
-            last_heartbeat_time: Some(Time(now)),
-        };
-        Self { status: TerminatingStatus { conditions: vec![condition] } }
-    }
-}
-
-impl Owned for TerminatingPart {
-    type Of = Node;
-    const PART: Part = Part::Status;
-
-    fn seen(live: &Node) -> Self {
-        let all = live.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let own = all.iter().filter(|condition| condition.type_ == conditions::node::TERMINATING);
-        Self { status: TerminatingStatus { conditions: own.cloned().collect() } }
+fn terminating(world: &World, node: &Node, now: Timestamp) -> NodeCondition {
+    let failed = own_condition(&world.machine, conditions::machine::NODE_JOINED).is_some()
+        && health::not_ready_since(node).is_some();
+    let (reason, message) = if failed {
+        (reasons::node::UNHEALTHY, "Machine controller is terminating failed machine")
+    } else {
+        (reasons::node::SCALE_DOWN, "Machine controller is scaling down machine")
+    };
+    NodeCondition {
+        type_: conditions::node::TERMINATING.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(now)),
+        last_heartbeat_time: Some(Time(now)),
     }
 }
 

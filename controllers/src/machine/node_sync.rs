@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
-use k8s_openapi::{
-    api::core::v1::{Node, Taint},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use json_patch::{
+    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use nodewright_api::{Machine, NodeTemplate, annotations, finalizers, labels};
 use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
@@ -132,20 +131,39 @@ fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &[Taint], w
         return;
     }
     let path = PointerBuf::from_tokens(["spec", "taints"]);
-    if live.is_empty() {
-        // No list to test: the version says that there is still none.
-        operations.insert(0, version_test(&node.metadata));
-    } else {
-        let value = serde_json::to_value(&live).unwrap_or_default();
-        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
-    }
+    // An API server takes a list that is not there for null.
+    let value = if live.is_empty() { Value::Null } else { serde_json::to_value(&live).unwrap_or_default() };
+    operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
     let value = serde_json::to_value(&merged).unwrap_or_default();
     operations.push(PatchOperation::Add(AddOperation { path, value }));
 }
 
-fn version_test(seen: &ObjectMeta) -> PatchOperation {
-    let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-    PatchOperation::Test(TestOperation { path, value: seen.resource_version.clone().into() })
+/// The patch of its status that says that a Node goes; `None` when it says so.
+///
+/// A patch and no apply: an apply would have to carry the version, and the kubelet and the cordon both move it.
+pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patch> {
+    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);
+    if known.is_some_and(|place| all.unwrap_or_default()[place].status == "True") {
+        return None;
+    }
+    let value = serde_json::to_value(condition).ok()?;
+    let conditions = ["status", "conditions"];
+    let at = |last: String| PointerBuf::from_tokens(conditions.iter().map(|&token| token.to_owned()).chain([last]));
+    Some(Patch(match (known, all) {
+        (Some(place), _) => {
+            let place = at(place.to_string());
+            let path = place.concat(&PointerBuf::from_tokens(["type"]));
+            let test = TestOperation { path, value: condition.type_.as_str().into() };
+            vec![PatchOperation::Test(test), PatchOperation::Replace(ReplaceOperation { path: place, value })]
+        }
+        (None, Some(_)) => vec![PatchOperation::Add(AddOperation { path: at("-".to_owned()), value })],
+        (None, None) => {
+            let path = PointerBuf::from_tokens(conditions);
+            let test = TestOperation { path: path.clone(), value: Value::Null };
+            vec![PatchOperation::Test(test), PatchOperation::Add(AddOperation { path, value: json!([value]) })]
+        }
+    }))
 }
 
 /// The patch that cordons a Node; `None` when it is.
@@ -167,13 +185,13 @@ mod tests {
     fn synced(machine: &Machine, live: Value) -> Value {
         let mut live = live;
         let patch = patch(machine, &node(live.clone()));
-        json_patch::patch(&mut live, &patch).unwrap();
+        nodewright_runtime::testing::json_patch(&mut live, &patch).unwrap();
         assert!(super::patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
         live
     }
 
     fn bare() -> Value {
-        json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "5"}, "spec": {}})
+        json!({"metadata": {"name": "n", "uid": "u"}, "spec": {}})
     }
 
     #[test]
@@ -219,7 +237,19 @@ mod tests {
         live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
         let patch = patch(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
-        assert!(json_patch::patch(&mut live, &patch).is_err());
+        assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+    }
+
+    #[test]
+    fn a_node_says_once_that_it_goes() {
+        let condition: NodeCondition = serde_json::from_value(json!({"type": "Terminating", "status": "True"})).unwrap();
+        for before in [json!(null), json!([]), json!([{"type": "Ready", "status": "True"}]), json!([{"type": "Terminating", "status": "False"}])] {
+            let mut live = bare();
+            live["status"] = json!({"conditions": before});
+            let patch = terminating(&node(live.clone()), &condition).unwrap();
+            nodewright_runtime::testing::json_patch(&mut live, &patch).unwrap();
+            assert!(terminating(&node(live), &condition).is_none());
+        }
     }
 
     #[test]

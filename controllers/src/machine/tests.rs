@@ -390,7 +390,7 @@ fn whoever_deletes_a_node_deletes_its_machine() {
 // ---------------------------------------------------------------- death
 
 fn dying() -> MachineBuilder {
-    linked("Terminating").deleting().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:59Z"))
+    linked("Terminating").deleting().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:58Z"))
 }
 
 fn cordoned() -> Value {
@@ -404,7 +404,7 @@ fn cordoned() -> Value {
 fn a_death_begins_with_the_phase_and_the_cordon() {
     assert_eq!(scene(linked("Running").deleting()).steps(), ["status Terminating"]);
     let begun = scene(dying()).node(synced(READY));
-    assert_eq!(begun.steps(), ["edit Node n", "status of Node n"]);
+    assert_eq!(begun.steps(), ["edit Node n", "edit Node n"]);
     let listing = scene(dying()).node(cordoned());
     assert!(listing.steps().is_empty());
     assert_eq!(listing.plan().looks[0].selector(), "spec.nodeName=n");

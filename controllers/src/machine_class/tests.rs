@@ -102,7 +102,7 @@ fn edited(plan: &Plan<Never>, before: &Value) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Edit(edit)] = steps.as_slice() else { panic!("{steps:?}") };
     let mut object = before.clone();
-    json_patch::patch(&mut object, edit.patch()).unwrap();
+    nodewright_runtime::testing::json_patch(&mut object, edit.patch()).unwrap();
     object["metadata"]["finalizers"].clone()
 }
 

@@ -473,7 +473,9 @@ mod tests {
         let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
         let woken = Arc::new(AtomicUsize::new(0));
         let count = woken.clone();
-        let wake: Wake = Arc::new(move || drop(count.fetch_add(1, Ordering::SeqCst)));
+        let wake: Wake = Arc::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
         assert!(!store.wait(&Until::Version(Version(7)), &wake));
         store.advance(Version(6));
         assert_eq!(woken.load(Ordering::SeqCst), 0);

@@ -80,7 +80,7 @@ impl Default for Store {
             uids: 0,
             kinds: BTreeMap::new(),
             history: VecDeque::new(),
-            compacted: 0,
+            compacted: 1_000,
         }
     }
 }
@@ -157,7 +157,7 @@ impl Store {
     /// Removes an object at once, whatever its finalizers say.
     pub(super) fn remove(&mut self, id: &Id) -> Result<Arc<Value>, Refused> {
         self.get(id)?;
-        Ok(self.evaporate(id, None))
+        Ok(self.evaporate(id))
     }
 
     fn insert(&mut self, id: &Id, mut object: Value, owners: Owners, now: Timestamp) -> Arc<Value> {
@@ -193,12 +193,10 @@ impl Store {
     }
 
     /// Removes an object; watches see its last form under the version of the deletion.
-    fn evaporate(&mut self, id: &Id, last: Option<Value>) -> Arc<Value> {
+    fn evaporate(&mut self, id: &Id) -> Arc<Value> {
         self.version += 1;
         let old = self.objects.remove(id).map(|stored| stored.value);
-        let mut last = last.or_else(|| old.as_deref().cloned()).unwrap_or_default();
-        last["metadata"]["resourceVersion"] = self.version.to_string().into();
-        let last = Arc::new(last);
+        let last = Arc::new(at_version(old.as_deref().cloned().unwrap_or_default(), self.version));
         self.remember(id, old, None, last.clone());
         last
     }
@@ -315,8 +313,12 @@ impl Store {
             bump_generation(&id.resource, &mut merged);
         }
         let finished = deleting && !has_finalizers(&merged) && has_finalizers(live) && !is_graceful(&merged);
-        let value = if finished { self.evaporate(id, Some(merged)) } else { self.commit(id, merged, owners) };
-        Ok(Written::Updated(value))
+        if finished {
+            // The answer carries the version from before; watches see what stood there last, finalizers included.
+            self.evaporate(id);
+            return Ok(Written::Updated(Arc::new(merged)));
+        }
+        Ok(Written::Updated(self.commit(id, merged, owners)))
     }
 
     pub(super) fn delete(&mut self, id: &Id, options: &DeleteOptions, now: Timestamp) -> Result<Written, Refused> {
@@ -324,7 +326,7 @@ impl Store {
         check_preconditions(id, &live, options)?;
         let grace = grace_seconds(id, &live, options);
         if !has_finalizers(&live) && grace == 0 {
-            return Ok(Written::Deleted(self.evaporate(id, None)));
+            return Ok(Written::Deleted(self.evaporate(id)));
         }
         let mut object = (*live).clone();
         let metadata = &mut object["metadata"];
@@ -342,6 +344,12 @@ impl Store {
         let owners = self.owners(id);
         Ok(Written::Updated(self.commit(id, object, owners)))
     }
+}
+
+/// An object under another version.
+pub(super) fn at_version(mut object: Value, version: u64) -> Value {
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    object
 }
 
 /// The wire form of times in metadata.

@@ -295,8 +295,12 @@ async fn a_watch_tells_every_change_once() {
     assert_eq!(next(&mut events).await, pair("ADDED", "b"));
     delete(&server, &format!("{MACHINES}/b"), Value::Null).await;
     assert_eq!(next(&mut events).await, pair("MODIFIED", "b"));
-    merge(&server, &format!("{MACHINES}/b"), json!({ "metadata": { "finalizers": null } })).await;
-    assert_eq!(next(&mut events).await, pair("DELETED", "b"));
+    let before = server.version();
+    let last = merge(&server, &format!("{MACHINES}/b"), json!({ "metadata": { "finalizers": null } })).await.body;
+    assert_eq!(version(&last), before.to_string(), "the answer does not know the version of the deletion");
+    let event = events.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["finalizers"]), (&json!("DELETED"), &json!(["f"])));
+    assert_eq!(version(&event["object"]), server.version().to_string());
     let bookmark = events.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     assert_eq!(version(&bookmark["object"]), server.version().to_string());
@@ -325,7 +329,9 @@ async fn a_selected_watch_sees_objects_come_and_go() {
     merge(&server, &format!("{MACHINES}/a"), json!({ "metadata": { "labels": { "pool": "blue" } } })).await;
     assert_eq!(next(&mut events).await, pair("ADDED", "a"));
     merge(&server, &format!("{MACHINES}/a"), json!({ "metadata": { "labels": { "pool": "red" } } })).await;
-    assert_eq!(next(&mut events).await, pair("DELETED", "a"));
+    let event = events.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["labels"]["pool"]), (&json!("DELETED"), &json!("blue")));
+    assert_eq!(version(&event["object"]), server.version().to_string());
 }
 
 #[tokio::test]

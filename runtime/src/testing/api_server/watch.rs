@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::route::{Resource, Route};
 use super::selector::Selector;
-use super::store::Change;
+use super::store::{Change, at_version};
 use super::{Shared, refusal};
 
 /// How often a watch that asked for it is told the version that it has reached, as by a real server.
@@ -155,7 +155,11 @@ fn select(change: &Change, selector: &Selector) -> Option<Value> {
     match (selected(&change.old), selected(&change.new)) {
         (false, true) => Some(event("ADDED", &change.last)),
         (true, true) => Some(event("MODIFIED", &change.last)),
-        (true, false) => Some(event("DELETED", &change.last)),
+        // Whoever did not select what it has become sees what it was.
+        (true, false) => {
+            let old = change.old.as_deref().cloned().unwrap_or_default();
+            Some(event("DELETED", &at_version(old, change.version)))
+        }
         (false, false) => None,
     }
 }
