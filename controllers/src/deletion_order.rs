@@ -38,7 +38,13 @@ fn rank(machine: &Machine, age: ByAge) -> Rank {
     let mark = marked(machine);
     let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
     let created = if age == ByAge::Newest { -created } else { created };
-    (preservation(machine), machine.priority(), (mark.is_none(), mark), usefulness(machine.phase()), (created, name(machine).to_owned()))
+    (
+        preservation(machine),
+        machine.priority(),
+        (mark.is_none(), mark),
+        usefulness(machine.phase()),
+        (created, name(machine).to_owned()),
+    )
 }
 
 type Preservation = (bool, bool, Option<Timestamp>);

@@ -40,7 +40,8 @@ pub struct PodStatusView {
 impl PodView {
     /// Mirror Pods and the Pods of DaemonSets stay: the first cannot be evicted, the second would come back at once.
     pub fn leaves(&self) -> bool {
-        let mirror = self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
+        let mirror =
+            self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
         let mut owners = self.metadata.owner_references.iter().flatten();
         let daemon = owners.any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet");
         !mirror && !daemon
@@ -116,7 +117,13 @@ mod tests {
 
     fn refusal(times: u32, retry_after: Option<u64>) -> Refusal {
         let at = now() - SignedDuration::from_secs(5);
-        Refusal { uid: "u".into(), at, times, message: "budget".into(), retry_after: retry_after.map(Duration::from_secs) }
+        Refusal {
+            uid: "u".into(),
+            at,
+            times,
+            message: "budget".into(),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
     }
 
     #[test]
@@ -143,10 +150,12 @@ mod tests {
     #[test]
     fn a_forced_drain_leaves_no_grace() {
         let rules = Rules { forced: true, ..RULES };
-        let leaving = pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 30}}));
+        let leaving =
+            pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 30}}));
         assert_eq!(next(&leaving, None, RULES, now()), Next::Wait);
         assert_eq!(next(&leaving, None, rules, now()), Next::Delete);
-        let ended = pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 0}}));
+        let ended =
+            pod(json!({"metadata": {"deletionTimestamp": "2026-06-01T11:00:00Z", "deletionGracePeriodSeconds": 0}}));
         assert_eq!(next(&ended, None, rules, now()), Next::Wait);
     }
 }

@@ -41,7 +41,9 @@ impl fmt::Display for Index {
 
 /// Why a text is no ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no ledger: a seed of three letters, a semicolon, and ranges of indices are expected, as in `k7f;0-41,43`")]
+#[error(
+    "`{0}` is no ledger: a seed of three letters, a semicolon, and ranges of indices are expected, as in `k7f;0-41,43`"
+)]
 pub struct InvalidLedger(String);
 
 /// The seed of a set's names and the indices that have had their life.
@@ -57,7 +59,8 @@ impl Ledger {
     /// second does not stumble over Machines of the first that are still going away.
     pub fn seeded(entropy: &str) -> Self {
         // FNV-1a: any spread will do, but it must be the same in every version.
-        let hash = entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash =
+            entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         Self { seed: hash % WORDS, retired: vec![] }
     }
 
@@ -201,7 +204,8 @@ mod tests {
     fn names_are_unique_and_so_are_the_letters_that_token_ids_are_made_of() {
         let ledger = Ledger::seeded("a");
         let names: Vec<String> = (0..WORDS).map(|index| ledger.name("s", Index(index))).collect();
-        let distinct = |part: &dyn Fn(&str) -> String| names.iter().map(|name| part(name)).collect::<HashSet<_>>().len();
+        let distinct =
+            |part: &dyn Fn(&str) -> String| names.iter().map(|name| part(name)).collect::<HashSet<_>>().len();
         assert_eq!(distinct(&str::to_owned), 19_683);
         assert_eq!(distinct(&|name| name[name.len() - 5..name.len() - 2].to_owned()), 19_683);
         assert_eq!(distinct(&|name| name[name.len() - 3..].to_owned()), 19_683);

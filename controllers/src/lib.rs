@@ -2,9 +2,9 @@
 
 pub mod deletion_order;
 pub mod drain;
-pub mod machine;
 pub mod driver;
 pub mod ledger;
+pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;

@@ -149,8 +149,12 @@ impl Sources {
     ) {
         for ((cluster, _), source) in self.0 {
             match connections.get(&cluster) {
-                Some(connection) => source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone()),
-                None => tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to"),
+                Some(connection) => {
+                    source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone())
+                }
+                None => {
+                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to")
+                }
             }
         }
     }

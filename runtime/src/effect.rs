@@ -1,11 +1,6 @@
 //! Calls outside Kubernetes: keyed, idempotent, beside the reconciles, never in their way.
 
-use std::{
-    collections::HashMap,
-    fmt::Debug,
-    hash::Hash,
-    time::Duration,
-};
+use std::{collections::HashMap, fmt::Debug, hash::Hash, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;

@@ -1,9 +1,6 @@
 //! Calls outside Kubernetes, beside the reconciles.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};

@@ -296,8 +296,7 @@ fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
     if error.is_not_found() || namesake {
         error.class = FailureClass::Conflict;
     }
-    let unsure =
-        is_unsure(error.class).then(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
+    let unsure = is_unsure(error.class).then(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
     StepEnd::Failed { step: format!("{verb} {at}"), error, unsure }
 }
 

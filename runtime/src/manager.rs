@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture, stream::FuturesUnordered, StreamExt};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, timeout},
@@ -122,7 +122,8 @@ impl Manager {
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
             let agent = agent(&options.product, "cache");
             let permits = Arc::new(Semaphore::new(options.requests_at_once));
-            let connection = Connection::new(client.clone(), agent, Term::unlimited(), permits, options.metrics.clone());
+            let connection =
+                Connection::new(client.clone(), agent, Term::unlimited(), permits, options.metrics.clone());
             (*cluster, connection)
         };
         let connections = options.clients.iter().map(connect).collect();
@@ -209,7 +210,10 @@ impl Manager {
         if begun {
             let shared = Shared {
                 stores: stores.clone(),
-                executor: Executor { connections: Arc::new(connections), manager: options.field_manager.as_str().into() },
+                executor: Executor {
+                    connections: Arc::new(connections),
+                    manager: options.field_manager.as_str().into(),
+                },
                 looks: looks.clone(),
                 recorder: options.recorder,
                 spans: options.spans,
@@ -257,7 +261,8 @@ async fn until_listed_since(stores: &Stores, gained: Instant) {
             return;
         }
         if told.elapsed() > Duration::from_secs(10) {
-            let names: Vec<String> = missing.iter().map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
+            let names: Vec<String> =
+                missing.iter().map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
             tracing::warn!(waiting_for = ?names, "the caches are not complete yet; are the CRDs installed and may this process list them?");
             told = Instant::now();
         }

@@ -10,7 +10,10 @@ use serde::de::DeserializeOwned;
 
 /// A Kubernetes kind that can be watched, cached and written: any type of `k8s-openapi`, any `CustomResource`,
 /// or a projection that keeps only the fields that are read (`#[derive(kube::Resource)]` with `inherit`).
-pub trait Kind: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static {}
+pub trait Kind:
+    Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+}
 
 impl<K> Kind for K where
     K: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static

@@ -75,7 +75,11 @@ pub struct Apply {
 
 impl fmt::Debug for Apply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Apply").field("at", &self.at).field("part", &self.part).field("fragment", &self.fragment).finish()
+        f.debug_struct("Apply")
+            .field("at", &self.at)
+            .field("part", &self.part)
+            .field("fragment", &self.fragment)
+            .finish()
     }
 }
 
@@ -224,7 +228,15 @@ pub struct Plan<E> {
 
 impl<E> Default for Plan<E> {
     fn default() -> Self {
-        Self { stages: vec![], waits: vec![], events: vec![], spans: vec![], wake: None, looks: vec![], traceparent: None }
+        Self {
+            stages: vec![],
+            waits: vec![],
+            events: vec![],
+            spans: vec![],
+            wake: None,
+            looks: vec![],
+            traceparent: None,
+        }
     }
 }
 

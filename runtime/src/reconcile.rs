@@ -9,10 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::{
-    sync::Semaphore,
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -92,7 +89,12 @@ pub(crate) struct Reconciler<C: Controller> {
 }
 
 impl<C: Controller> Reconciler<C> {
-    pub(crate) fn new(controller: C, queue: Arc<Queue>, effects: Arc<EffectRunner<C::Effect>>, shared: Shared) -> Arc<Self> {
+    pub(crate) fn new(
+        controller: C,
+        queue: Arc<Queue>,
+        effects: Arc<EffectRunner<C::Effect>>,
+        shared: Shared,
+    ) -> Arc<Self> {
         Arc::new(Self { controller, queue, effects, shared, memories: Mutex::default() })
     }
 

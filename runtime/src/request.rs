@@ -106,7 +106,13 @@ impl RequestError {
 
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
-    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, permits: Arc<Semaphore>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        client: kube::Client,
+        agent: HeaderValue,
+        term: Term,
+        permits: Arc<Semaphore>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self { client, agent, term, permits, timeout: Duration::from_secs(35), metrics }
     }
 
@@ -193,7 +199,8 @@ impl Connection {
         }
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
+        let body =
+            body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
         Ok(Answer { status, body: body.to_bytes() })
     }
 }
@@ -206,7 +213,10 @@ fn classify_transport(error: &kube::Error) -> RequestError {
         if let Some(io) = cause.downcast_ref::<std::io::Error>() {
             text = io.to_string();
             if io.kind() == std::io::ErrorKind::ConnectionRefused {
-                return RequestError::local(FailureClass::Unreachable, format!("the API server cannot be reached: {io}"));
+                return RequestError::local(
+                    FailureClass::Unreachable,
+                    format!("the API server cannot be reached: {io}"),
+                );
             }
         }
         source = cause.source();

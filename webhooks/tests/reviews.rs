@@ -99,6 +99,9 @@ async fn an_admission_is_a_span() {
     let writer = review("create-in-a-trace")["headers"]["traceparent"].as_str().unwrap().to_owned();
     assert_eq!(writer, format!("00-{}-{}-01", spans[0].span_context.trace_id(), spans[0].parent_span_id));
 
+    let (_, spans) = ask("create-with-a-chosen-trace").await;
+    assert_eq!(writer, format!("00-{}-{}-01", spans[0].span_context.trace_id(), spans[0].parent_span_id));
+
     let (_, spans) = ask("invalid-in-many-ways").await;
     assert_eq!((spans.len(), spans[0].name.as_ref()), (1, "validation"));
     assert!(matches!(&spans[0].status, Status::Error { description } if description.contains("spec.replicas")));

@@ -2,7 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use kube::{Client, Config, config::{KubeConfigOptions, Kubeconfig}};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 
 use crate::flags::ProcessFlags;
 

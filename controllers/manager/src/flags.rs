@@ -160,7 +160,11 @@ pub(crate) struct MachineFlags {
     #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_pv_detach_timeout: Duration,
     /// Node conditions that make a machine unhealthy unless they are False.
-    #[arg(long, value_delimiter = ',', default_value = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
+    )]
     pub(crate) node_conditions: Vec<String>,
     /// Groups that bootstrap tokens belong to besides system:bootstrappers.
     #[arg(long, default_value = "")]
@@ -324,7 +328,8 @@ impl IgnoredFlags {
 
 /// A duration in Go's syntax, not negative.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: GoDuration = text.parse().map_err(|error| format!("{error}; a duration looks like 90s, 20m or 1h30m"))?;
+    let parsed: GoDuration =
+        text.parse().map_err(|error| format!("{error}; a duration looks like 90s, 20m or 1h30m"))?;
     if parsed.is_negative() {
         return Err("a duration must not be negative".to_owned());
     }

@@ -14,13 +14,17 @@ use crate::clusters::with_causes;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreflightError {
-    #[error("failed to reach the API server of the {cluster} cluster: {message}; check the server address in its kubeconfig")]
+    #[error(
+        "failed to reach the API server of the {cluster} cluster: {message}; check the server address in its kubeconfig"
+    )]
     Unreachable { cluster: &'static str, message: String },
     #[error("the API server of the {cluster} cluster does not accept the credentials in its kubeconfig ({code})")]
     Refused { cluster: &'static str, code: StatusCode },
     #[error("the API server of the {cluster} cluster answered {code} to GET {path}")]
     Answer { cluster: &'static str, code: StatusCode, path: String },
-    #[error("the control cluster does not serve {missing} of {API_VERSION}: install the CRDs with `kubectl apply --server-side -k config/crd`")]
+    #[error(
+        "the control cluster does not serve {missing} of {API_VERSION}: install the CRDs with `kubectl apply --server-side -k config/crd`"
+    )]
     NoCrd { missing: String },
 }
 
@@ -32,7 +36,11 @@ pub(crate) async fn control(client: &Client, agent: &HeaderValue) -> Result<Serv
         StatusCode::NOT_FOUND => Served::from_openapi(&serde_json::Value::Null),
         code => return Err(refused("control", code, OPENAPI_PATH.to_owned())),
     };
-    if served.missing_kinds.is_empty() { Ok(served) } else { Err(PreflightError::NoCrd { missing: served.missing_kinds.join(", ") }) }
+    if served.missing_kinds.is_empty() {
+        Ok(served)
+    } else {
+        Err(PreflightError::NoCrd { missing: served.missing_kinds.join(", ") })
+    }
 }
 
 /// Looks whether the target cluster can be talked to.
@@ -51,13 +59,20 @@ fn refused(cluster: &'static str, code: StatusCode, path: String) -> PreflightEr
     }
 }
 
-async fn get(client: &Client, agent: &HeaderValue, cluster: &'static str, path: &str) -> Result<(StatusCode, bytes::Bytes), PreflightError> {
+async fn get(
+    client: &Client,
+    agent: &HeaderValue,
+    cluster: &'static str,
+    path: &str,
+) -> Result<(StatusCode, bytes::Bytes), PreflightError> {
     let failed = |message| PreflightError::Unreachable { cluster, message };
     let request = Request::get(path).header(header::USER_AGENT, agent).body(Body::empty());
     let request = request.map_err(|error| failed(error.to_string()))?;
     let sent = tokio::time::timeout(Duration::from_secs(10), client.send(request)).await;
-    let response = sent.map_err(|_| failed("no answer within 10 s".to_owned()))?.map_err(|error| failed(with_causes(&error)))?;
+    let response =
+        sent.map_err(|_| failed("no answer within 10 s".to_owned()))?.map_err(|error| failed(with_causes(&error)))?;
     let code = response.status();
-    let body = Limited::new(response.into_body(), 4 << 20).collect().await.map_err(|error| failed(error.to_string()))?;
+    let body =
+        Limited::new(response.into_body(), 4 << 20).collect().await.map_err(|error| failed(error.to_string()))?;
     Ok((code, body.to_bytes()))
 }

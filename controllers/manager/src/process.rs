@@ -14,7 +14,7 @@ use nodewright_controllers::{
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
     machine::{Caller, MachineController},
-    machine_class::MachineClassController,
+    machine_class::{MachineClassController, MachineClassSecretController},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
 };
@@ -96,7 +96,12 @@ impl Base {
         let telemetry = Telemetry::start(&flags.telemetry())?;
         let metrics = Arc::new(Metrics::new().with_queue_alias(
             "mcm",
-            &[("machine-deployment", "machinedeployment"), ("machine-set", "machineset"), ("machine", "machine"), ("machine-class", "machineclass")],
+            &[
+                ("machine-deployment", "machinedeployment"),
+                ("machine-set", "machineset"),
+                ("machine", "machine"),
+                ("machine-class", "machineclass"),
+            ],
         ));
         let stop = CancellationToken::new();
         let (ready, mut tasks) = (Checks::new(), JoinSet::new());
@@ -140,13 +145,23 @@ pub(crate) async fn manager(flags: ManagerFlags, role: Role) -> Outcome<()> {
     Ok(result?)
 }
 
-async fn run_manager(flags: &ManagerFlags, chosen: &[&'static str], driver: Arc<dyn Driver>, mut base: Base) -> Outcome<()> {
+async fn run_manager(
+    flags: &ManagerFlags,
+    chosen: &[&'static str],
+    driver: Arc<dyn Driver>,
+    mut base: Base,
+) -> Outcome<()> {
     let clusters = Clusters::connect(&flags.process).await?;
     let served = look(&clusters).await?;
     let agent = agent("leases");
     let elections = elections(&flags.election, &flags.process.namespace, chosen, &clusters, &base, &agent)?;
-    let (recorder, events) =
-        EventTask::start(clusters.control.clone(), "nodewright", self::agent("events"), base.metrics.clone(), base.clock.clone());
+    let (recorder, events) = EventTask::start(
+        clusters.control.clone(),
+        "nodewright",
+        self::agent("events"),
+        base.metrics.clone(),
+        base.clock.clone(),
+    );
     let mut manager = Manager::new(Options {
         product: PRODUCT.to_owned(),
         field_manager: "nodewright".to_owned(),
@@ -182,7 +197,8 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let clusters = Clusters::connect(&flags.process).await?;
     look(&clusters).await?;
     let permits = Arc::new(Semaphore::new(8));
-    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
+    let connection =
+        Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     base.ready.add("webhooks", move || readiness.check());
     base.stop.cancelled().await;
@@ -197,7 +213,9 @@ async fn look(clusters: &Clusters) -> Outcome<Served> {
         preflight::target(target, &agent).await?;
     }
     if !served.is_complete() {
-        tracing::info!("the CRDs are machine-controller-manager's: MachineClasses have no status, and the scale subresource has no selector");
+        tracing::info!(
+            "the CRDs are machine-controller-manager's: MachineClasses have no status, and the scale subresource has no selector"
+        );
     }
     Ok(served)
 }
@@ -230,9 +248,11 @@ fn elections(
     }
     let needed = [(SET_LEASE, SET_CONTROLLERS), (MACHINE_LEASE, MACHINE_CONTROLLERS)];
     let needed = needed.into_iter().filter(|(_, controllers)| controllers.iter().any(|name| chosen.contains(name)));
+    let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
     needed
         .map(|(name, _)| {
             let config = LeaseConfig {
+                identity: identity.clone(),
                 lease_duration: flags.leader_elect_lease_duration,
                 renew_deadline: flags.leader_elect_renew_deadline,
                 retry_period: flags.leader_elect_retry_period,
@@ -281,6 +301,8 @@ fn add_controllers(
                     check: class_check(driver),
                 };
                 manager.add(controller, Arc::new(NoEffects));
+                let namespace = namespace.clone();
+                manager.add(MachineClassSecretController { namespace }, Arc::new(NoEffects));
             }
             other => return Err(format!("there is no controller {other:?}").into()),
         }
@@ -291,13 +313,18 @@ fn add_controllers(
 /// What the driver says of a class; nothing about classes of other providers.
 fn complaints(driver: &Arc<dyn Driver>, class: &MachineClass) -> Vec<(String, String)> {
     let named = class.provider.as_str();
-    if named.is_empty() || named.eq_ignore_ascii_case(driver.name()) { driver.validate(&class.provider_spec) } else { vec![] }
+    if named.is_empty() || named.eq_ignore_ascii_case(driver.name()) {
+        driver.validate(&class.provider_spec)
+    } else {
+        vec![]
+    }
 }
 
 fn class_check(driver: &Arc<dyn Driver>) -> Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync> {
     let driver = driver.clone();
     Arc::new(move |class| {
-        let path = |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
+        let path =
+            |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
         complaints(&driver, class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
     })
 }
@@ -314,7 +341,8 @@ async fn serve_webhooks(
     let certificates = match &flags.webhook_cert_dir {
         Some(folder) => CertificateSource::Directory(folder.clone()),
         None => {
-            let mut hosts = vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
+            let mut hosts =
+                vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
             hosts.extend(Some(flags.webhook_host.clone()).filter(|host| !host.is_empty()));
             CertificateSource::Secret { namespace, name: "nodewright-webhook-certificate".to_owned(), hosts }
         }
@@ -325,9 +353,8 @@ async fn serve_webhooks(
         (host, _) => Registration::Whole { host: host.to_owned() },
     };
     let provider_specs: nodewright_webhooks::ProviderSpecCheck = Arc::new(move |class| {
-        let root = FieldPath::new("providerSpec");
-        let at = |path: &str| path.split('.').filter(|part| !part.is_empty()).fold(root.clone(), |at, part| at.child(part));
-        complaints(&driver, class).into_iter().map(|(path, what)| FieldError::forbidden(at(&path), what)).collect()
+        let spec: serde_json::Value = serde_json::from_str(class.provider_spec.text()).unwrap_or_default();
+        complaints(&driver, class).into_iter().map(|(path, what)| complaint(&spec, &path, what)).collect()
     });
     let server = WebhookServer::bind(WebhookOptions {
         listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
@@ -347,6 +374,16 @@ async fn serve_webhooks(
     Ok(readiness)
 }
 
+/// A driver's complaint about a field, as Kubernetes words it.
+fn complaint(spec: &serde_json::Value, path: &str, what: String) -> FieldError {
+    let parts = || path.split('.').filter(|part| !part.is_empty());
+    let at = parts().fold(FieldPath::new("providerSpec"), |at, part| at.child(part));
+    match parts().try_fold(spec, |value, part| value.get(part)) {
+        Some(value) => FieldError::invalid(at, value.clone(), what),
+        None => FieldError::required(at, what),
+    }
+}
+
 /// The driver that the flags name.
 fn driver(flags: &ProviderFlags) -> Outcome<Arc<dyn Driver>> {
     debug_assert_eq!(flags.cloud_provider, PROVIDER);
@@ -357,7 +394,11 @@ fn driver(flags: &ProviderFlags) -> Outcome<Arc<dyn Driver>> {
 fn choose(wanted: &[String], all: &[&'static str]) -> Outcome<Vec<&'static str>> {
     for name in wanted.iter().map(|name| name.trim_start_matches('-')).filter(|name| *name != "*") {
         if !all.contains(&name) {
-            return Err(format!("--controllers names {name:?}, which this command does not have; it has {}", all.join(", ")).into());
+            return Err(format!(
+                "--controllers names {name:?}, which this command does not have; it has {}",
+                all.join(", ")
+            )
+            .into());
         }
     }
     let named = |name: &&str| wanted.iter().any(|wanted| wanted == *name || wanted == "*");

@@ -95,7 +95,11 @@ impl Shared {
             },
             Verb::Initialize => instance(self.driver.initialize(machine).await),
             Verb::DropToken => match &self.target {
-                Some(target) => done(token::drop(target, &machine.uid).await.map_err(|message| DriverError::new(Code::Unavailable, message))),
+                Some(target) => done(
+                    token::drop(target, &machine.uid)
+                        .await
+                        .map_err(|message| DriverError::new(Code::Unavailable, message)),
+                ),
                 None => Outcome::Done,
             },
         }
@@ -116,17 +120,37 @@ impl Shared {
     async fn user_data(&self, request: &Request) -> Result<MachineRequest, Outcome> {
         let machine = request.machine.clone();
         let Some(text) = machine.class.secret.0.get(USER_DATA) else { return Ok(machine) };
-        let invalid = || Outcome::Failed(DriverError::new(Code::InvalidArgument, format!("the value of {USER_DATA:?} in the Secret of MachineClass {:?} is no UTF-8 text", machine.class.name)));
+        let invalid = || {
+            Outcome::Failed(DriverError::new(
+                Code::InvalidArgument,
+                format!(
+                    "the value of {USER_DATA:?} in the Secret of MachineClass {:?} is no UTF-8 text",
+                    machine.class.name
+                ),
+            ))
+        };
         let mut text = String::from_utf8(text.clone()).map_err(|_| invalid())?;
         let encoded = |placeholder: &str| placeholder.replace('<', "%3C").replace('>', "%3E");
-        for placeholder in [operations::BOOTSTRAP_TOKEN_PLACEHOLDER.to_owned(), encoded(operations::BOOTSTRAP_TOKEN_PLACEHOLDER)] {
+        for placeholder in
+            [operations::BOOTSTRAP_TOKEN_PLACEHOLDER.to_owned(), encoded(operations::BOOTSTRAP_TOKEN_PLACEHOLDER)]
+        {
             if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
-                let token = token::ensure(target, &machine.name, &machine.uid, request.token_lifetime, &self.bootstrap_groups, self.clock.wall());
-                let token = token.await.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+                let token = token::ensure(
+                    target,
+                    &machine.name,
+                    &machine.uid,
+                    request.token_lifetime,
+                    &self.bootstrap_groups,
+                    self.clock.wall(),
+                );
+                let token =
+                    token.await.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
                 text = text.replace(&placeholder, &token);
             }
         }
-        for placeholder in [operations::MACHINE_NAME_PLACEHOLDER.to_owned(), encoded(operations::MACHINE_NAME_PLACEHOLDER)] {
+        for placeholder in
+            [operations::MACHINE_NAME_PLACEHOLDER.to_owned(), encoded(operations::MACHINE_NAME_PLACEHOLDER)]
+        {
             text = text.replace(&placeholder, &machine.name);
         }
         Ok(MachineRequest { user_data: SecretText(text.into()), ..machine })
@@ -154,7 +178,9 @@ impl Shared {
         };
         match next {
             // Begun by somebody after this call had begun to wait.
-            Err(mut running) => running.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned())),
+            Err(mut running) => {
+                running.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned()))
+            }
             Ok(()) => {
                 let guard = SharedRead { shared: self, place: &place };
                 let reading = self.get(namespace, origin).await;

@@ -2,6 +2,20 @@
 //!
 //! Each stage is over when it can be seen to be over, so a restart goes on wherever things stand.
 
+use super::{
+    Context, Owner, World,
+    calls::{Call, Outcome, Verb},
+    health,
+    life::{call, event, is_retired},
+    node_sync,
+    status::{StatusDraft, own_condition, since},
+    trace,
+    world::pods_of,
+};
+use crate::{
+    drain::{self, Next, PodView, Rules},
+    driver::DriverError,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::{Node, NodeCondition},
@@ -16,20 +30,6 @@ use nodewright_runtime::{
     look::Look,
     object::{Cluster, has_finalizer, is_deleting, label, name, uid},
     plan::{Moment, Plan, Planned, Step},
-};
-use super::{
-    Context, Owner, World,
-    calls::{Call, Outcome, Verb},
-    health,
-    life::{call, event, is_retired},
-    node_sync,
-    status::{StatusDraft, own_condition, since},
-    trace,
-    world::pods_of,
-};
-use crate::{
-    drain::{self, Next, PodView, Rules},
-    driver::DriverError,
 };
 
 /// Pause before the provider is asked again whether a VM is gone.
@@ -60,7 +60,10 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
     let stages = [drained, detached, vm_gone, node_gone, name_retired];
     if stages.iter().all(|stage| stage(&mut plan, at, world, context)) {
         let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("nothing is left of the machine", remove.and_then(|remove| Step::edit(Cluster::CONTROL, machine, remove)));
+        plan.then(
+            "nothing is left of the machine",
+            remove.and_then(|remove| Step::edit(Cluster::CONTROL, machine, remove)),
+        );
         plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATED, "nothing is left".to_owned()));
         tell_trace(&mut plan, at, world, context);
     }
@@ -103,7 +106,14 @@ fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
     false
 }
 
-fn empty(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &Node, left: &[&PodView], context: Context<'_>) {
+fn empty(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    node: &Node,
+    left: &[&PodView],
+    context: Context<'_>,
+) {
     let machine = world.machine.as_ref();
     let forced = forced(at, world, node, context);
     let retry = SignedDuration::try_from(context.settings.evict_retry).unwrap_or_default();
@@ -237,7 +247,15 @@ fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
         Ok(class) => class,
         Err(problem) => {
             plan.wait(problem.reason, problem.message.clone());
-            tell_stage(plan, at, world, operations::INITIATE_VM_DELETION, conditions::machine::INSTANCE_TERMINATED, problem.reason, &problem.message);
+            tell_stage(
+                plan,
+                at,
+                world,
+                operations::INITIATE_VM_DELETION,
+                conditions::machine::INSTANCE_TERMINATED,
+                problem.reason,
+                &problem.message,
+            );
             return false;
         }
     };
@@ -245,7 +263,15 @@ fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
     let (status, delete, create) = (of(Verb::Status), of(Verb::Delete), of(Verb::Create));
     if [&status, &delete, &create, &of(Verb::Initialize)].into_iter().any(|call| at.outcomes.is_running(call)) {
         plan.wait("CallingProvider", "the provider has not answered yet");
-        tell_stage(plan, at, world, operations::INITIATE_VM_DELETION, conditions::machine::INSTANCE_TERMINATED, "CallingProvider", "the VM is being removed");
+        tell_stage(
+            plan,
+            at,
+            world,
+            operations::INITIATE_VM_DELETION,
+            conditions::machine::INSTANCE_TERMINATED,
+            "CallingProvider",
+            "the VM is being removed",
+        );
         return false;
     }
     let deleted = at.outcomes.get(&delete).and_then(|known| known.last.as_ref().map(|last| (known, last)));
@@ -283,7 +309,8 @@ fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
             false
         }
         Some((when, _)) => {
-            let (next, again) = if at.now.duration_since(known.begun) >= DELETE_AGAIN { (delete, true) } else { (status, false) };
+            let (next, again) =
+                if at.now.duration_since(known.begun) >= DELETE_AGAIN { (delete, true) } else { (status, false) };
             let due = when.checked_add(POLL).unwrap_or(at.now);
             if due <= at.now {
                 plan.then(if again { "the VM is still there" } else { "is the VM gone?" }, Step::Call(next));
@@ -292,7 +319,15 @@ fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
             }
             let message = format!("VM {} is being removed", machine.spec.provider_id);
             plan.wait("RemovingVM", message.clone());
-            tell_stage(plan, at, world, operations::INITIATE_VM_DELETION, conditions::machine::INSTANCE_TERMINATED, "Removing", &message);
+            tell_stage(
+                plan,
+                at,
+                world,
+                operations::INITIATE_VM_DELETION,
+                conditions::machine::INSTANCE_TERMINATED,
+                "Removing",
+                &message,
+            );
             false
         }
     }
@@ -330,7 +365,8 @@ fn retry(
     context: Context<'_>,
 ) {
     let grown = context.settings.short_retry.saturating_mul(1 << failures.saturating_sub(1).min(7));
-    let longest = if error.is_passing() { std::time::Duration::from_mins(1) } else { std::time::Duration::from_mins(10) };
+    let longest =
+        if error.is_passing() { std::time::Duration::from_mins(1) } else { std::time::Duration::from_mins(10) };
     let pause = SignedDuration::try_from(grown.min(longest).max(context.settings.short_retry)).unwrap_or_default();
     let due = ended.checked_add(pause).unwrap_or(at.now);
     if due <= at.now {

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::{
-    Code, Machine, MachinePhase, OperationState, OperationType, annotations, conditions, finalizers, operations, reasons,
+    Code, Machine, MachinePhase, OperationState, OperationType, annotations, conditions, finalizers, operations,
+    reasons,
 };
 use nodewright_runtime::{
     events::{Event, EventKind},
@@ -72,6 +73,10 @@ fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
             return;
         }
     };
+    if !world.class_held {
+        plan.wait("ClassNotHeld", "the machine's class has yet to get its finalizer");
+        return;
+    }
     if let Some(reason) = has_no_future(world) {
         plan.wait("Retired", reason);
         return;
@@ -194,7 +199,9 @@ fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
                     provisioned(plan, at, machine, Some(instance), context);
                 }
                 Some(Outcome::Instance(_)) => drop(plan.then("the VM is not set up yet", Step::Call(initialize))),
-                Some(outcome @ Outcome::Failed(error)) if !matches!(error.code, Code::NotFound | Code::Unimplemented) => {
+                Some(outcome @ Outcome::Failed(error))
+                    if !matches!(error.code, Code::NotFound | Code::Unimplemented) =>
+                {
                     let (failures, ended) = at.outcomes.get(&status).map_or((1, at.now), |known| {
                         (known.failures, known.last.as_ref().map_or(at.now, |(ended, _)| *ended))
                     });
@@ -208,7 +215,13 @@ fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
     }
 }
 
-fn provisioned(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, instance: Option<&Instance>, context: Context<'_>) {
+fn provisioned(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    machine: &Machine,
+    instance: Option<&Instance>,
+    context: Context<'_>,
+) {
     let state = instance.and_then(|instance| instance.last_known_state.as_ref());
     let draft = StatusDraft::of(machine, at.now)
         .condition(conditions::machine::INSTANCE_PROVISIONED, true, "Provisioned", machine.spec.provider_id.clone())
@@ -216,13 +229,23 @@ fn provisioned(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, 
         .last_known_state(state);
     let draft = if context.settings.has_target {
         let (kind, state) = (OperationType::Create, OperationState::Processing);
-        draft.phase(MachinePhase::Pending).timeout_active(true).operation(kind, state, operations::CREATING_ON_PROVIDER, None)
+        draft.phase(MachinePhase::Pending).timeout_active(true).operation(
+            kind,
+            state,
+            operations::CREATING_ON_PROVIDER,
+            None,
+        )
     } else {
         let (kind, state) = (OperationType::Create, OperationState::Successful);
         draft.phase(MachinePhase::Available).operation(kind, state, operations::CREATING_ON_PROVIDER, None)
     };
     plan.then("the VM is made; its node has yet to join", draft.step(machine));
-    plan.event(event(machine, EventKind::Normal, reasons::machine::PROVISIONED, format!("VM {} exists", machine.spec.provider_id)));
+    plan.event(event(
+        machine,
+        EventKind::Normal,
+        reasons::machine::PROVISIONED,
+        format!("VM {} exists", machine.spec.provider_id),
+    ));
 }
 
 /// What is declared cannot be acted on: say what to do, and wait for it.
@@ -327,14 +350,23 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
     plan.stage(steps);
 }
 
-fn well(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_>) -> Option<Step<Call>> {
+fn well(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    node: &Node,
+    context: Context<'_>,
+) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
     let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node));
     if *machine.phase() == MachinePhase::Running {
         return draft.step(machine);
     }
     if *machine.phase() == MachinePhase::Pending && health::lacks_critical_components(node) {
-        plan.wait("CriticalComponentsNotReady", "the node is ready, but its critical components are not: a taint says so");
+        plan.wait(
+            "CriticalComponentsNotReady",
+            "the node is ready, but its critical components are not: a taint says so",
+        );
         wake_at_deadline(plan, at, machine, context);
         return draft.step(machine);
     }
@@ -348,17 +380,30 @@ fn well(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &Node
         (OperationType::HealthCheck, format!("Machine {} successfully re-joined the cluster", name(machine)))
     };
     if joins {
-        plan.event(event(machine, EventKind::Normal, reasons::machine::JOINED, format!("node {} is ready", name(node))));
+        plan.event(event(
+            machine,
+            EventKind::Normal,
+            reasons::machine::JOINED,
+            format!("node {} is ready", name(node)),
+        ));
         let provisioned = since(machine, conditions::machine::INSTANCE_PROVISIONED).unwrap_or(at.now);
         plan.span(trace::stage(machine, "boot and join", provisioned, at.now));
         plan.span(trace::born(machine, at.now));
         if let Ok(class) = &world.class
             && class.secret.0.contains_key(super::world::USER_DATA)
         {
-            plan.then("the node has joined: its token is of no more use", Step::Call(call(Verb::DropToken, world, class, context)));
+            plan.then(
+                "the node has joined: its token is of no more use",
+                Step::Call(call(Verb::DropToken, world, class, context)),
+            );
         }
     } else {
-        plan.event(event(machine, EventKind::Normal, reasons::machine::HEALTHY, format!("node {} is healthy again", name(node))));
+        plan.event(event(
+            machine,
+            EventKind::Normal,
+            reasons::machine::HEALTHY,
+            format!("node {} is healthy again", name(node)),
+        ));
     }
     draft
         .phase(MachinePhase::Running)
@@ -446,7 +491,11 @@ fn join_or_fail(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     if deadline(machine, context).is_some_and(|deadline| deadline <= at.now) {
-        let text = format!("Machine {} failed to join the cluster in {:?}. {why}", name(machine), creation_timeout(machine, context));
+        let text = format!(
+            "Machine {} failed to join the cluster in {:?}. {why}",
+            name(machine),
+            creation_timeout(machine, context)
+        );
         plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED, text.clone()));
         return draft
             .phase(MachinePhase::Failed)

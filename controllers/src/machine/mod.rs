@@ -8,8 +8,8 @@
 //! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
 //! and nothing is remembered that cannot be asked again.
 
-mod calls;
 mod caller;
+mod calls;
 mod death;
 mod health;
 mod life;
@@ -35,8 +35,8 @@ use nodewright_runtime::{
 };
 
 pub use self::{
-    calls::{Call, Outcome, Request, Verb},
     caller::Caller,
+    calls::{Call, Outcome, Request, Verb},
     settings::Settings,
     world::{ClassProblem, Owner, World},
 };
@@ -65,7 +65,10 @@ pub struct MachineController {
 
 impl std::fmt::Debug for MachineController {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MachineController").field("namespace", &self.namespace).field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("MachineController")
+            .field("namespace", &self.namespace)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,12 +100,11 @@ impl Controller for MachineController {
         on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
             .index(BY_UID, |set: &MachineSet| set.metadata.uid.clone())
             .wakes(|change, stores, wake| leaving_machines(change.sides().last(), stores, wake));
-        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
-            .wakes(|change, stores, wake| {
-                for class in change.sides() {
-                    unborn_of_class(stores, name(class.as_ref()), wake);
-                }
-            });
+        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
+            for class in change.sides() {
+                unborn_of_class(stores, name(class.as_ref()), wake);
+            }
+        });
         on.kind::<Secret>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
             for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
@@ -128,7 +130,11 @@ impl Controller for MachineController {
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
         let context = Context { settings: &self.settings, driver: self.driver.as_ref() };
-        if is_deleting(world.machine.as_ref()) { death::plan(at, world, context) } else { life::plan(at, world, context) }
+        if is_deleting(world.machine.as_ref()) {
+            death::plan(at, world, context)
+        } else {
+            life::plan(at, world, context)
+        }
     }
 }
 

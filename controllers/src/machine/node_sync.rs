@@ -197,8 +197,11 @@ mod tests {
     #[test]
     fn a_new_node_gets_finalizer_label_and_template_in_one_patch() {
         let machine = machine("m")
-            .with("/spec/nodeTemplate", json!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}},
-                "spec": {"taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}]}}))
+            .with(
+                "/spec/nodeTemplate",
+                json!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}},
+                "spec": {"taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}]}}),
+            )
             .build();
         let live = synced(&machine, bare());
         assert_eq!(live["metadata"]["finalizers"], json!([finalizers::NODE]));
@@ -216,8 +219,11 @@ mod tests {
     #[test]
     fn what_the_template_drops_goes_and_what_others_put_stays() {
         let before = machine("m")
-            .with("/spec/nodeTemplate", json!({"metadata": {"labels": {"a": "1", "keep": "1"}},
-                "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}}))
+            .with(
+                "/spec/nodeTemplate",
+                json!({"metadata": {"labels": {"a": "1", "keep": "1"}},
+                "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}}),
+            )
             .build();
         let mut live = synced(&before, bare());
         live["metadata"]["labels"]["users"] = "x".into();
@@ -242,8 +248,14 @@ mod tests {
 
     #[test]
     fn a_node_says_once_that_it_goes() {
-        let condition: NodeCondition = serde_json::from_value(json!({"type": "Terminating", "status": "True"})).unwrap();
-        for before in [json!(null), json!([]), json!([{"type": "Ready", "status": "True"}]), json!([{"type": "Terminating", "status": "False"}])] {
+        let condition: NodeCondition =
+            serde_json::from_value(json!({"type": "Terminating", "status": "True"})).unwrap();
+        for before in [
+            json!(null),
+            json!([]),
+            json!([{"type": "Ready", "status": "True"}]),
+            json!([{"type": "Terminating", "status": "False"}]),
+        ] {
             let mut live = bare();
             live["status"] = json!({"conditions": before});
             let patch = terminating(&node(live.clone()), &condition).unwrap();

@@ -53,7 +53,10 @@ impl Owned for Link {
 
     fn seen(live: &Machine) -> Self {
         let one = |map: Option<&BTreeMap<String, String>>, key: &str| {
-            map.and_then(|map| map.get_key_value(key)).map(|(key, value)| (key.clone(), value.clone())).into_iter().collect()
+            map.and_then(|map| map.get_key_value(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .into_iter()
+                .collect()
         };
         Self {
             metadata: LinkMeta {

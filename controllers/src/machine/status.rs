@@ -172,7 +172,10 @@ mod tests {
 
     #[test]
     fn times_move_only_with_what_they_are_the_time_of() {
-        let machine = machine("a").phase("Running").with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z")).build();
+        let machine = machine("a")
+            .phase("Running")
+            .with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z"))
+            .build();
         assert!(StatusDraft::of(&machine, now()).phase(MachinePhase::Running).step(&machine).is_none());
         let unknown = StatusDraft::of(&machine, now()).phase(MachinePhase::Unknown);
         assert_eq!(unknown.status.current_status.last_update_time, Some(Time(now())));

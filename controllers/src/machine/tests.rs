@@ -73,17 +73,26 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn scene(machine: MachineBuilder) -> Scene {
-    let class = Class { name: "class".into(), provider_spec: RawJson::from_text("{}").unwrap(), secret: SecretData::default() };
+    let class =
+        Class { name: "class".into(), provider_spec: RawJson::from_text("{}").unwrap(), secret: SecretData::default() };
     let world = World {
         machine: Arc::new(machine.build()),
         class: Ok(class),
+        class_held: true,
         node: None,
         stranger: None,
         owner: Owner::None,
         peers: vec![],
         pods: None,
     };
-    Scene { world, outcomes: Outcomes::default(), refusals: vec![], now: at(NOW), since: at("2026-06-01T09:00:00Z"), status_written: None }
+    Scene {
+        world,
+        outcomes: Outcomes::default(),
+        refusals: vec![],
+        now: at(NOW),
+        since: at("2026-06-01T09:00:00Z"),
+        status_written: None,
+    }
 }
 
 impl Scene {
@@ -107,7 +116,12 @@ impl Scene {
 
     fn call(&self, verb: Verb) -> Call {
         let settings = Settings::default();
-        life::call(verb, &self.world, self.world.class.as_ref().unwrap(), super::Context { settings: &settings, driver: &Uncalled })
+        life::call(
+            verb,
+            &self.world,
+            self.world.class.as_ref().unwrap(),
+            super::Context { settings: &settings, driver: &Uncalled },
+        )
     }
 
     /// A call has ended so many seconds ago.
@@ -134,8 +148,11 @@ impl Scene {
             refusals: &self.refusals,
             status_written: self.status_written,
         };
-        let controller =
-            MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
+        let controller = MachineController {
+            namespace: "default".into(),
+            settings: Settings::default(),
+            driver: Arc::new(Uncalled),
+        };
         controller.plan(&moment, &self.world)
     }
 
@@ -189,8 +206,11 @@ fn conditions(ready: &str) -> Value {
 
 fn synced(ready: &str) -> Value {
     let mut node = conditions(ready);
-    json_patch::merge(&mut node, &json!({"metadata": {"finalizers": ["node.machine.sapcloud.io/machine-controller"],
-        "labels": {"node.gardener.cloud/machine-name": "m"}}}));
+    json_patch::merge(
+        &mut node,
+        &json!({"metadata": {"finalizers": ["node.machine.sapcloud.io/machine-controller"],
+        "labels": {"node.gardener.cloud/machine-name": "m"}}}),
+    );
     node
 }
 
@@ -270,6 +290,14 @@ fn a_class_that_is_missing_says_what_to_do() {
 }
 
 #[test]
+fn a_class_that_could_vanish_gets_no_vm() {
+    let mut loose = scene(machine("m"));
+    loose.world.class_held = false;
+    assert!(loose.steps().is_empty());
+    assert_eq!(loose.plan().waits[0].reason, "ClassNotHeld");
+}
+
+#[test]
 fn a_retired_name_gets_no_vm() {
     let ledger: Ledger = "k7f;0".parse().unwrap();
     let set = machine_set("set", 1, Some("k7f;0"));
@@ -287,7 +315,8 @@ fn a_retired_name_gets_no_vm() {
 
 #[test]
 fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
-    let creating = json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
+    let creating =
+        json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
     let joined = scene(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
     assert_eq!(joined.steps(), ["edit Node n", "status Running"]);
     let plan = joined.plan();
@@ -308,8 +337,10 @@ fn a_running_machine_with_a_healthy_node_needs_nothing() {
 #[test]
 fn a_critical_component_that_is_missing_keeps_the_machine_pending() {
     let mut node = synced(READY);
-    node["spec"]["taints"] = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
-    let waiting = scene(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
+    node["spec"]["taints"] =
+        json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
+    let waiting =
+        scene(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
     assert_eq!(waiting.steps(), ["status Pending"], "only the conditions are copied");
     assert_eq!(waiting.plan().waits[0].reason, "CriticalComponentsNotReady");
 }
@@ -339,7 +370,12 @@ fn a_listed_condition_that_is_not_false_is_a_sickness() {
 
 #[test]
 fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
-    let sick = |name: &str, since: &str| machine(name).phase("Unknown").with("/spec/providerID", json!(format!("p:///{name}"))).with("/status/currentStatus/lastUpdateTime", json!(since));
+    let sick = |name: &str, since: &str| {
+        machine(name)
+            .phase("Unknown")
+            .with("/spec/providerID", json!(format!("p:///{name}")))
+            .with("/status/currentStatus/lastUpdateTime", json!(since))
+    };
     let set = machine_set("set", 2, Some("k7f;"));
     let scene_of = |own: MachineBuilder, peers: Vec<Machine>| {
         let mut scene = scene(own).set(set.clone());
@@ -357,7 +393,10 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
     assert_eq!(scene_of(b(), vec![machine("new").phase("Running").build()]).steps(), ["status Failed"]);
     let mut wide = scene_of(b(), vec![a().build()]);
     let mut set = set.clone();
-    set.metadata.annotations.get_or_insert_default().insert("nodewright.dev/remediation-max-in-flight".into(), "100%".into());
+    set.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert("nodewright.dev/remediation-max-in-flight".into(), "100%".into());
     wide.world.owner = Owner::Set(Arc::new(set));
     assert_eq!(wide.steps(), ["status Failed"]);
 }
@@ -374,7 +413,9 @@ fn a_machine_that_does_not_join_in_time_is_failed() {
 #[test]
 fn a_node_of_another_vm_is_not_taken_for_the_machines() {
     let mut stale = scene(linked("Pending").created("2026-06-01T11:59:00Z"));
-    let stranger: Node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///old"}, "status": {}})).unwrap();
+    let stranger: Node =
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///old"}, "status": {}}))
+            .unwrap();
     stale.world.stranger = Some(Arc::new(stranger));
     assert!(stale.steps().is_empty());
     assert!(stale.plan().waits[0].message.contains("belongs to another VM"));
@@ -396,7 +437,10 @@ fn dying() -> MachineBuilder {
 fn cordoned() -> Value {
     let mut node = synced(READY);
     node["spec"]["unschedulable"] = true.into();
-    node["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"}));
+    node["status"]["conditions"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"}));
     node
 }
 
@@ -428,8 +472,11 @@ fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
 #[test]
 fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"))).node(cordoned()).pods(&[pod]);
-    held.refusals = vec![Refusal { uid: "uid-p".into(), at: held.now, times: 1, message: "needs 2".into(), retry_after: None }];
+    let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))
+        .node(cordoned())
+        .pods(&[pod]);
+    held.refusals =
+        vec![Refusal { uid: "uid-p".into(), at: held.now, times: 1, message: "needs 2".into(), retry_after: None }];
     let plan = held.plan();
     assert_eq!(held.steps(), ["status Terminating"]);
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
@@ -453,7 +500,10 @@ fn volumes_are_waited_for_but_not_for_ever() {
     node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
     let attached = scene(dying()).node(node.clone()).pods(&[]);
     assert_eq!(attached.steps(), ["status Terminating"]);
-    let noted = dying().with("/status/conditions", json!([{"type": "VolumesDetached", "status": "False", "lastTransitionTime": "2026-06-01T11:57:00Z"}]));
+    let noted = dying().with(
+        "/status/conditions",
+        json!([{"type": "VolumesDetached", "status": "False", "lastTransitionTime": "2026-06-01T11:57:00Z"}]),
+    );
     assert_eq!(scene(noted).node(node).pods(&[]).steps(), ["call Delete"]);
 }
 
@@ -466,8 +516,12 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
     assert_eq!(there.plan().waits[0].reason, "RemovingVM");
     let gone = asked().answered(Verb::Status, 1, failed(Code::NotFound));
     assert_eq!(gone.steps(), ["edit Machine default/m"]);
-    assert_eq!(asked().node(synced(READY)).answered(Verb::Status, 1, failed(Code::NotFound)).steps(), ["delete Node n"]);
-    let stale = scene(dying()).answered(Verb::Status, 5, failed(Code::NotFound)).answered(Verb::Delete, 2, Outcome::Done);
+    assert_eq!(
+        asked().node(synced(READY)).answered(Verb::Status, 1, failed(Code::NotFound)).steps(),
+        ["delete Node n"]
+    );
+    let stale =
+        scene(dying()).answered(Verb::Status, 5, failed(Code::NotFound)).answered(Verb::Delete, 2, Outcome::Done);
     assert_eq!(stale.steps(), ["call Status"], "an answer from before the deletion does not count");
 }
 
@@ -475,7 +529,11 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
 fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
     let mut node = synced(READY);
     node["metadata"]["deletionTimestamp"] = NOW.into();
-    let scene = scene(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let scene = scene(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done).answered(
+        Verb::Status,
+        1,
+        failed(Code::NotFound),
+    );
     assert_eq!(scene.steps(), ["edit Node n"]);
 }
 
@@ -483,14 +541,18 @@ fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
 fn a_refused_deletion_is_tried_again_and_shows() {
     let refused = scene(dying()).answered(Verb::Delete, 2, failed(Code::Internal));
     let status = status_of(&refused.plan());
-    assert_eq!((status["lastOperation"]["state"].as_str(), status["lastOperation"]["errorCode"].as_str()), (Some("Failed"), Some("Internal")));
+    assert_eq!(
+        (status["lastOperation"]["state"].as_str(), status["lastOperation"]["errorCode"].as_str()),
+        (Some("Failed"), Some("Internal"))
+    );
     assert_eq!(scene(dying()).answered(Verb::Delete, 6, failed(Code::Internal)).steps(), ["call Delete"]);
 }
 
 #[test]
 fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
     let unlinked = || machine("m").phase("Terminating").deleting();
-    let done = |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let done =
+        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     // An earlier process may have asked for a VM just before it died.
     let mut fresh = done(scene(unlinked()));
     fresh.since = fresh.now - SignedDuration::from_secs(20);
@@ -508,11 +570,19 @@ fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
 
 #[test]
 fn a_machine_ends_only_once_its_name_is_retired() {
-    let name = "k7f;".parse::<Ledger>().unwrap().name("set", Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0]);
+    let name = "k7f;"
+        .parse::<Ledger>()
+        .unwrap()
+        .name("set", Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0]);
     let dead = |ledger: &str| {
         let set = machine_set("set", 1, Some(ledger));
-        let machine = machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0").phase("Terminating").deleting();
-        scene(machine).set(set).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound))
+        let machine =
+            machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0").phase("Terminating").deleting();
+        scene(machine).set(set).answered(Verb::Delete, 2, Outcome::Done).answered(
+            Verb::Status,
+            1,
+            failed(Code::NotFound),
+        )
     };
     assert!(dead("k7f;").steps().is_empty());
     assert_eq!(dead("k7f;").plan().waits[0].reason, "Retiring");
@@ -521,7 +591,8 @@ fn a_machine_ends_only_once_its_name_is_retired() {
 
 #[test]
 fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
-    let gone = scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let gone =
+        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let spans = gone.plan().spans;
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
     assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine death"]);

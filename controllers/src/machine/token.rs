@@ -16,9 +16,9 @@ const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
 /// in two thousand million. (machine-controller-manager makes it from three letters of the name, so that two of 165
 /// Machines share one as likely as not, and the first to join takes the other's token away.)
 fn id(uid: &str) -> String {
-    let mut hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let mut hash = uid
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     hash ^= hash >> 32;
     (0..6)
         .map(|_| {
@@ -75,13 +75,16 @@ pub(super) async fn ensure(
 
 async fn existing(target: &Connection, name: &str) -> Result<String, String> {
     let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
-    let found: Secret = serde_json::from_slice(&answer.body).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
+    let found: Secret =
+        serde_json::from_slice(&answer.body).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
     let text = |key: &str| {
         let value: Option<&ByteString> = found.data.as_ref().and_then(|data| data.get(key));
         value.and_then(|value| String::from_utf8(value.0.clone()).ok())
     };
     let token = text("token-id").zip(text("token-secret"));
-    token.map(|(id, secret)| format!("{id}.{secret}")).ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
+    token
+        .map(|(id, secret)| format!("{id}.{secret}"))
+        .ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
 }
 
 /// Takes the token of a Machine back. It expires by itself if this never happens.
@@ -104,7 +107,8 @@ mod tests {
 
     #[test]
     fn ids_are_well_formed_and_differ() {
-        let ids: std::collections::HashSet<_> = (0..5_000).map(|n| id(&format!("5f0c7a3e-0000-4000-8000-{n:012x}"))).collect();
+        let ids: std::collections::HashSet<_> =
+            (0..5_000).map(|n| id(&format!("5f0c7a3e-0000-4000-8000-{n:012x}"))).collect();
         assert_eq!(ids.len(), 5_000);
         assert!(ids.iter().all(|id| id.len() == 6 && id.bytes().all(|byte| ALPHABET.contains(&byte))));
     }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Secret};
-use nodewright_api::{Machine, MachineClass, MachineSet, labels};
+use nodewright_api::{Machine, MachineClass, MachineSet, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, controller_uid, label, name, namespace, uid},
+    object::{Cluster, Key, controller_uid, has_finalizer, label, name, namespace, uid},
 };
 
 use super::{BY_CLUSTER_ID, BY_MACHINE_NAME, BY_UID, instance_id};
@@ -25,6 +25,8 @@ pub struct World {
     pub machine: Arc<Machine>,
     /// What its VM is made from.
     pub class: Result<Class, ClassProblem>,
+    /// Whether the class is kept by its finalizer: else it could vanish before its VM does.
+    pub class_held: bool,
     /// Its Node: the one with its VM's providerID.
     pub node: Option<Arc<Node>>,
     /// A Node with the name of its Node and another VM.
@@ -65,7 +67,11 @@ impl World {
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, &owner);
-        Some(Self { class: class(stores, &machine), node, stranger, peers, owner, pods, machine })
+        let class_held = stores
+            .of::<MachineClass>(Cluster::CONTROL)
+            .by_name(namespace(machine.as_ref()), machine.class_name())
+            .is_some_and(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER));
+        Some(Self { class: class(stores, &machine), class_held, node, stranger, peers, owner, pods, machine })
     }
 }
 
@@ -78,7 +84,11 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
     let mut pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?.all();
     // The most important first, as the drain of machine-controller-manager does.
     pods.sort_by(|a, b| {
-        (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(a.spec.priority, namespace(b.as_ref()), name(b.as_ref())))
+        (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(
+            a.spec.priority,
+            namespace(b.as_ref()),
+            name(b.as_ref()),
+        ))
     });
     Some(pods)
 }
@@ -141,15 +151,28 @@ fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
         let secret = reference.name.as_deref().unwrap_or_default();
         let place = reference.namespace.as_deref().unwrap_or(namespace(machine));
         if place != namespace(machine) {
-            return Err(problem("SecretForbidden", format!("MachineClass {wanted:?} refers to Secret {secret:?} in namespace {place:?}: only Secrets of its own namespace are read")));
+            return Err(problem(
+                "SecretForbidden",
+                format!(
+                    "MachineClass {wanted:?} refers to Secret {secret:?} in namespace {place:?}: only Secrets of its own namespace are read"
+                ),
+            ));
         }
         let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(|| {
-            problem("SecretNotFound", format!("Secret {secret:?} of MachineClass {wanted:?} does not exist in namespace {place:?}: create it"))
+            problem(
+                "SecretNotFound",
+                format!(
+                    "Secret {secret:?} of MachineClass {wanted:?} does not exist in namespace {place:?}: create it"
+                ),
+            )
         })?;
         data.extend(found.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())));
     }
     if class.secret_refs().next().is_some() && !data.contains_key(USER_DATA) {
-        return Err(problem("UserDataMissing", format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it")));
+        return Err(problem(
+            "UserDataMissing",
+            format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it"),
+        ));
     }
     let secret = SecretData(Arc::new(data));
     Ok(Class { name: wanted.to_owned(), provider_spec: class.provider_spec.clone(), secret })

@@ -200,7 +200,8 @@ fn a_secret_is_held_while_any_class_refers_to_it() {
         assert_eq!(edited(&held.plan_secret(name), &bare), json!([SECRET_FINALIZER]));
     }
     let held_already = json!({"finalizers": [SECRET_FINALIZER]});
-    held.secrets = vec![secret("user-data", &held_already), secret("cloud", &held_already), secret("other", &json!({}))];
+    held.secrets =
+        vec![secret("user-data", &held_already), secret("cloud", &held_already), secret("other", &json!({}))];
     for name in ["user-data", "cloud", "other"] {
         assert!(held.plan_secret(name).is_idle());
     }

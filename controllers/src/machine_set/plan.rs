@@ -110,7 +110,10 @@ fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Le
 fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
     let set = world.set.as_ref();
     if set.spec.selector.as_ref().is_none_or(|selector| nodewright_api::selector::is_empty(Some(selector))) {
-        plan.wait(reasons::machine_set::INVALID_SPEC, "spec.selector is missing: without one the set would own every machine");
+        plan.wait(
+            reasons::machine_set::INVALID_SPEC,
+            "spec.selector is missing: without one the set would own every machine",
+        );
         plan.event(warning(set, reasons::machine_set::INVALID_SPEC, "spec.selector: Required value".to_owned()));
         return;
     }
@@ -184,7 +187,10 @@ fn remove(
     let deletions: Vec<_> = doomed
         .map(|machine| Planned { why: why.into(), step: Step::delete(Cluster::CONTROL, machine.as_ref()) })
         .collect();
-    if let Some(message) = summary("Deleted", members.doomed.iter().take(BATCH).chain(victims.iter()).map(|machine| name(machine.as_ref()))) {
+    if let Some(message) = summary(
+        "Deleted",
+        members.doomed.iter().take(BATCH).chain(victims.iter()).map(|machine| name(machine.as_ref())),
+    ) {
         plan.event(Event {
             regarding: reference(set),
             kind: EventKind::Normal,

@@ -58,11 +58,17 @@ fn failed(set: &MachineSet, machine: &Machine) -> Option<MachineSummary> {
 
 /// `ReplicaFailure` stands while the API server refuses what the set asks for; the rest is kept as it is.
 fn conditions(at: &Moment<'_, Never>, before: &MachineSetStatus) -> Vec<MachineSetCondition> {
-    let kept = before.conditions.iter().filter(|condition| condition.condition_type != conditions::machine_set::REPLICA_FAILURE);
+    let kept = before
+        .conditions
+        .iter()
+        .filter(|condition| condition.condition_type != conditions::machine_set::REPLICA_FAILURE);
     let mut all: Vec<_> = kept.cloned().collect();
     let refused = at.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
     if let Some(failure) = refused {
-        let known = before.conditions.iter().find(|condition| condition.condition_type == conditions::machine_set::REPLICA_FAILURE);
+        let known = before
+            .conditions
+            .iter()
+            .find(|condition| condition.condition_type == conditions::machine_set::REPLICA_FAILURE);
         let reason = if failure.step.starts_with("delete") {
             reasons::machine_set::FAILED_DELETE
         } else {

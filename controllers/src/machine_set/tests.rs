@@ -91,7 +91,10 @@ fn missing_machines_are_created_under_the_lowest_free_names() {
     let set = machine_set("set", 3, Some(LEDGER));
     let one = member(&set, 1).build();
     let plan = planned(&world(set, vec![one]));
-    assert_eq!(steps(&plan), [[format!("create {}", index_name(LEDGER, 0)), format!("create {}", index_name(LEDGER, 2))]]);
+    assert_eq!(
+        steps(&plan),
+        [[format!("create {}", index_name(LEDGER, 0)), format!("create {}", index_name(LEDGER, 2))]]
+    );
     let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
     let body = create.body();
     assert_eq!(body["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
@@ -183,7 +186,10 @@ fn the_autoscalers_choice_goes_once_its_replica_count_has_come() {
     assert!(steps(&planned(&world(set.clone(), vec![marked(&set)]))).is_empty());
     let mut later = set;
     let annotations = later.metadata.annotations.get_or_insert_default();
-    annotations.insert("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time".into(), "2026-06-01T11:00:00Z".into());
+    annotations.insert(
+        "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time".into(),
+        "2026-06-01T11:00:00Z".into(),
+    );
     let steps = steps(&planned(&world(later.clone(), vec![marked(&later)])));
     assert_eq!(steps[1], [format!("delete {}", index_name(LEDGER, 0))]);
 }
@@ -251,7 +257,10 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     let mut with_generation = set;
     with_generation.status = Some(serde_json::from_value(json!({"replicas": 0, "observedGeneration": 1})).unwrap());
     known.set = Arc::new(with_generation);
-    let has_status = |plan: &Plan<Never>| plan.steps().any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()));
+    let has_status = |plan: &Plan<Never>| {
+        plan.steps()
+            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()))
+    };
     let paced = plan(&at, &known, true);
     assert!(!has_status(&paced) && paced.wake.is_some());
     at.status_written = None;

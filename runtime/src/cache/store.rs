@@ -81,7 +81,10 @@ impl NameHasher {
 
 impl<K> fmt::Debug for Store<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("cluster", &self.cluster).field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("cluster", &self.cluster)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -276,9 +279,8 @@ impl<K: Kind> Objects<K> {
     fn find(&self, wanted_namespace: &str, wanted: &str) -> Option<u32> {
         let hash = self.hasher.name(wanted_namespace, wanted);
         let same = |slot: &u32| {
-            self.at(*slot).is_some_and(|object| {
-                name(object.as_ref()) == wanted && namespace(object.as_ref()) == wanted_namespace
-            })
+            self.at(*slot)
+                .is_some_and(|object| name(object.as_ref()) == wanted && namespace(object.as_ref()) == wanted_namespace)
         };
         self.names.find(hash, same).copied()
     }
@@ -420,9 +422,9 @@ mod tests {
     use super::*;
 
     fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
-        let owners = owner.map(|uid| {
-            serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}])
-        });
+        let owners = owner.map(
+            |uid| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]),
+        );
         serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "default",
             "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "ownerReferences": owners}}))
         .unwrap()

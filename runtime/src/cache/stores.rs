@@ -1,11 +1,6 @@
 //! All stores of a manager.
 
-use std::{
-    any::TypeId,
-    collections::HashMap,
-    fmt,
-    sync::Arc,
-};
+use std::{any::TypeId, collections::HashMap, fmt, sync::Arc};
 
 use parking_lot::RwLock;
 

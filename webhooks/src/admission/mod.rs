@@ -52,19 +52,19 @@ impl Admission {
         Self { provider_specs, spans, clock }
     }
 
-    /// Answers a review, given and returned as JSON. `writer` is the trace that the request for the review belongs to.
+    /// Answers a review, given and returned as JSON. `caller` is the trace that the request for the review belongs to.
     pub(crate) fn answer(
         &self,
         endpoint: Endpoint,
         body: &[u8],
-        writer: Option<TraceContext>,
+        caller: Option<TraceContext>,
     ) -> Result<Vec<u8>, InvalidReview> {
         let request = review::parse(body)?;
-        let response = self.review(endpoint, &request, writer);
+        let response = self.review(endpoint, &request, caller);
         response.to_json(&request.uid).map_err(|error| InvalidReview::Json(error.to_string()))
     }
 
-    fn review(&self, endpoint: Endpoint, request: &Request<'_>, writer: Option<TraceContext>) -> Response {
+    fn review(&self, endpoint: Endpoint, request: &Request<'_>, caller: Option<TraceContext>) -> Response {
         let is_asked = request.sub_resource.is_empty() && matches!(request.operation.as_str(), "CREATE" | "UPDATE");
         if !is_asked {
             return Response::default();
@@ -79,18 +79,19 @@ impl Admission {
             return refused(bad_request("the review has no object"));
         };
         match endpoint.action {
-            Action::Mutate => self.mutate(endpoint.subject, request, text, writer),
+            Action::Mutate => self.mutate(endpoint.subject, request, text, caller),
             Action::Validate => self.validate(endpoint.subject, request, text),
         }
     }
 
-    fn mutate(&self, subject: Subject, request: &Request<'_>, text: &str, writer: Option<TraceContext>) -> Response {
+    fn mutate(&self, subject: Subject, request: &Request<'_>, text: &str, caller: Option<TraceContext>) -> Response {
         let result = match subject {
             Subject::MachineDeployment => {
                 let start = self.clock.wall();
-                mutate::machine_deployment(request, text, || self.begin(request, writer)).map(|changed| {
-                    if let Some(birth) = changed.begun {
-                        self.spans.record(birth.into_record(request, start, self.clock.wall()));
+                let trace = |chosen: Option<TraceContext>| self.begin(request, chosen, caller);
+                mutate::machine_deployment(request, text, trace).map(|changed| {
+                    if let Some(begun) = changed.begun {
+                        self.spans.record(begun.into_record(request, start, self.clock.wall()));
                     }
                     changed.patch
                 })
@@ -122,12 +123,13 @@ impl Admission {
         }
     }
 
-    /// The trace of a change: the writer's, if it is kept, else one of its own. An API server hands its own context on
-    /// even if it keeps no traces; that must not keep ours from being kept.
-    fn begin(&self, request: &Request<'_>, writer: Option<TraceContext>) -> Begun {
+    /// The trace of a change: the one that its writer chose, else the one that the request belongs to, else a new one.
+    ///
+    /// An API server hands its own context on even if it keeps no traces; that must not keep ours from being kept.
+    fn begin(&self, request: &Request<'_>, chosen: Option<TraceContext>, caller: Option<TraceContext>) -> Begun {
         let seed = format!("{}/admission", request.uid);
-        match writer.filter(|writer| writer.sampled) {
-            Some(writer) => Begun { parent: Some(writer), seed, own: writer },
+        match chosen.or(caller.filter(|caller| caller.sampled)) {
+            Some(parent) => Begun { parent: Some(parent), seed, own: parent },
             None => Begun { parent: None, own: self.spans.begin(&seed), seed },
         }
     }

@@ -1,7 +1,9 @@
 //! What is filled in.
 
 use json_patch::Patch;
+use kube::ResourceExt;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
+use nodewright_runtime::trace::TraceContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -13,22 +15,27 @@ use crate::review::Request;
 /// What became of a MachineDeployment.
 pub(super) struct Changed {
     pub(super) patch: Patch,
-    /// The trace that was written into the object.
+    /// The trace of the change, if the spec changes.
     pub(super) begun: Option<Begun>,
 }
 
 /// Fills in the strategy, and writes the trace of the change into an annotation if the spec changes. Never into the
 /// template: that would start a rollout.
+///
+/// A writer may write the annotation too. Then it stays as it is: what is stored must not differ from what was applied.
+/// `trace` is given the trace that the writer chose in this way.
 pub(super) fn machine_deployment(
     request: &Request<'_>,
     text: &str,
-    trace: impl FnOnce() -> Begun,
+    trace: impl FnOnce(Option<TraceContext>) -> Begun,
 ) -> Result<Changed, Undecodable> {
     let before: MachineDeployment = decode(text)?;
+    let old = request.old_object().and_then(|old| decode::<MachineDeployment>(old).ok());
     let mut after = before.clone();
     defaults::machine_deployment(&mut after);
-    let begun = (!request.dry_run && spec_changes(request, &after)).then(trace);
-    if let Some(begun) = &begun {
+    let chosen = chosen_trace(&before, old.as_ref());
+    let begun = (!request.dry_run && spec_changes(&after, old)).then(|| trace(chosen));
+    if let (Some(begun), None) = (&begun, chosen) {
         let annotations = after.metadata.annotations.get_or_insert_default();
         annotations.insert(annotations::TRACEPARENT.to_owned(), begun.place().to_string());
     }
@@ -42,9 +49,15 @@ pub(super) fn machine_deployment(
     Ok(Changed { patch, begun })
 }
 
+/// The trace in the annotation, unless it is that of the former change.
+fn chosen_trace(new: &MachineDeployment, old: Option<&MachineDeployment>) -> Option<TraceContext> {
+    let text = new.annotations().get(annotations::TRACEPARENT)?;
+    let former = old.and_then(|old| old.annotations().get(annotations::TRACEPARENT));
+    if former == Some(text) { None } else { text.parse().ok() }
+}
+
 /// An old object that cannot be read differs from one that can.
-fn spec_changes(request: &Request<'_>, new: &MachineDeployment) -> bool {
-    let old = request.old_object().and_then(|old| decode::<MachineDeployment>(old).ok());
+fn spec_changes(new: &MachineDeployment, old: Option<MachineDeployment>) -> bool {
     old.is_none_or(|mut old| {
         // Objects from before the webhook lack what it fills in: that alone is no change.
         defaults::machine_deployment(&mut old);

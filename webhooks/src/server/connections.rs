@@ -14,8 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -79,16 +80,26 @@ async fn connection(
 ) {
     // Answers are small and written whole.
     let _ = stream.set_nodelay(true);
-    let begun = tokio::time::Instant::now();
+    let first = Instant::now() + limits.first_request;
     let shaken = tokio::select! {
         () = ending.cancelled() => return,
-        shaken = timeout(limits.first_request, tls.accept(stream)) => shaken,
+        shaken = timeout_at(first, tls.accept(stream)) => shaken,
     };
-    let stream = match shaken {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhooks failed"),
-        Err(_) => return tracing::debug!("a TLS handshake with the webhooks took too long"),
-    };
+    match shaken {
+        Ok(Ok(stream)) => requests(stream, routes, limits, first, ending).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake with the webhooks failed"),
+        Err(_) => tracing::debug!("a TLS handshake with the webhooks took too long"),
+    }
+}
+
+/// The requests of one connection. The first one has to be there at `first`.
+async fn requests(
+    stream: TlsStream<TcpStream>,
+    routes: Router,
+    limits: Limits,
+    first: Instant,
+    ending: CancellationToken,
+) {
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
         let asked = asked.clone();
@@ -103,10 +114,8 @@ async fn connection(
         .max_buf_size(HEAD_SIZE)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = std::pin::pin!(served);
-    let first = sleep(limits.first_request.saturating_sub(begun.elapsed()));
-    let mut first = std::pin::pin!(first);
-    let mut is_waiting = true;
-    let mut is_ending = false;
+    let mut first = std::pin::pin!(sleep_until(first));
+    let (mut is_waiting, mut is_ending) = (true, false);
     loop {
         tokio::select! {
             result = &mut served => {

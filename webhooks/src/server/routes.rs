@@ -34,11 +34,11 @@ pub(super) fn router(admission: Admission, limits: Limits) -> Router {
 async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     check_content(&head.headers)?;
-    let writer = traceparent(&head.headers);
+    let caller = traceparent(&head.headers);
     let body = shared.reader.read(body).await.map_err(Problem::Body)?;
     // Large objects take milliseconds to read, and rules of providers may be slow or panic: none of that may touch
     // the connections of others.
-    let judged = tokio::task::spawn_blocking(move || shared.admission.answer(endpoint, &body.bytes, writer));
+    let judged = tokio::task::spawn_blocking(move || shared.admission.answer(endpoint, &body.bytes, caller));
     let json = judged.await.map_err(|_| Problem::Panic)?.map_err(Problem::Review)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }

@@ -94,7 +94,7 @@ impl Plane {
             if looks.is_multiple_of(10) {
                 self.pretend();
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:#?}", self.server.object(DEPLOYMENT));
+            assert!(begun.elapsed() < Duration::from_mins(1), "{what}: {:#?}", self.server.object(DEPLOYMENT));
         }
     }
 
