@@ -71,13 +71,15 @@ impl Ledger {
     pub fn name(&self, set: &str, index: Index) -> String {
         let word = ((index.0 % WORDS) * SPREAD + self.seed) % WORDS;
         let page = index.0 / WORDS;
-        let (a, b, c) = (word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS);
-        // With c known, d tells a and e tells b: so the last three letters tell the word as the first three do.
-        let (d, e) = ((a + 5 * c + 11 + page / LETTERS) % LETTERS, (b + 7 * c + 3 + page) % LETTERS);
+        let first = [word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS];
+        // With the third letter known, the fourth tells the first and the fifth tells the second: so the last three
+        // letters tell the word as the first three do.
+        let fourth = (first[0] + 5 * first[2] + 11 + page / LETTERS) % LETTERS;
+        let fifth = (first[1] + 7 * first[2] + 3 + page) % LETTERS;
         let mut name = String::with_capacity(set.len() + 1 + SUFFIX);
         name.push_str(set);
         name.push('-');
-        name.extend([a, b, c, d, e].map(|letter| char::from(ALPHABET[letter as usize])));
+        name.extend(first.into_iter().chain([fourth, fifth]).map(|letter| char::from(ALPHABET[letter as usize])));
         name
     }
 

@@ -60,7 +60,7 @@ pub struct Watches<'a> {
     pub(crate) queue: &'a Arc<Queue>,
 }
 
-impl<'a> Watches<'a> {
+impl Watches<'_> {
     /// Watches the controller's own kind: each change wakes the object itself.
     pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let queue = self.queue.clone();
@@ -150,10 +150,10 @@ impl Sources {
         for ((cluster, _), source) in self.0 {
             match connections.get(&cluster) {
                 Some(connection) => {
-                    source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone())
+                    source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone());
                 }
                 None => {
-                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to")
+                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to");
                 }
             }
         }

@@ -161,6 +161,11 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
     let Some(connection) = looks.connections.get(&place.cluster) else { return };
     let store = Arc::new(Store::<K>::new(place.cluster, ""));
     looks.stores.add_look(&place.selector, store.clone());
+    if stop.is_cancelled() {
+        // Nobody looks any more, and whoever closed it may have been faster than this.
+        close::<K>(&looks.stores, place);
+        return;
+    }
     let (weak, here): (Weak<Looks>, Place) = (Arc::downgrade(looks), place.clone());
     let watch = Watch {
         connection: connection.clone(),

@@ -307,8 +307,6 @@ async fn end(
     if timeout(STOP_WITHIN, tasks.wait()).await.is_err() {
         tracing::warn!(tasks = tasks.len(), "stopped with work under way; it is taken up again by whoever leads next");
     }
-    for election in elections {
-        election.release().await;
-    }
+    futures::future::join_all(elections.iter().map(Election::release)).await;
     Ok(())
 }

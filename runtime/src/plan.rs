@@ -79,7 +79,7 @@ impl fmt::Debug for Apply {
             .field("at", &self.at)
             .field("part", &self.part)
             .field("fragment", &self.fragment)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -231,7 +231,7 @@ impl<C: Controller> Reconciler<C> {
         let now = self.shared.clock.wall();
         let failed = self.remember(key, execution, now);
         if let Some(failure) = failed {
-            self.report(key, &failure);
+            Self::report(key, &failure);
             return Verdict::Failed(failure.retry_after);
         }
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
@@ -289,7 +289,7 @@ impl<C: Controller> Reconciler<C> {
         memory.failure.clone()
     }
 
-    fn report(&self, key: &Key, failure: &Failure) {
+    fn report(key: &Key, failure: &Failure) {
         match failure.class {
             // Ordinary among several writers: the next run sees what the other one wrote.
             FailureClass::Conflict | FailureClass::Taken => {

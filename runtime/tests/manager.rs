@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 //! The whole runtime with a small controller, on an API server in process and on paused time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -298,7 +300,7 @@ async fn a_watch_that_is_silent_is_opened_again() {
     running.passes(1).await;
     running.server.take_requests();
     running.server.hold_watches(true);
-    running.passes(300).await;
+    running.passes(5 * 60).await;
     let watches = running.server.requests().iter().filter(|request| request.verb == "watch").count();
     assert!(watches > 0, "noticed within five minutes");
     running.server.hold_watches(false);
@@ -412,7 +414,7 @@ async fn whoever_loses_the_lease_writes_nothing_more_and_ends() {
     assert_eq!(ended, Err(Ended::LostLease));
     server.take_requests();
     set_copies(&server, "s", 9);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(server.requests().iter().all(|request| request.path.contains("leases")), "{:#?}", server.requests());
 }
 

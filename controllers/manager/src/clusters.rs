@@ -44,10 +44,8 @@ impl Clusters {
         };
         let control = match (flags.control_kubeconfig.as_str(), flags.target_kubeconfig.as_str()) {
             ("", "none") => return Err(ClusterError::NoControl),
-            ("", "") => incluster(CONTROL),
-            ("", file) => from_file(CONTROL, file).await,
-            ("inClusterConfig", _) => incluster(CONTROL),
-            (file, _) => from_file(CONTROL, file).await,
+            ("", "") | ("inClusterConfig", _) => incluster(CONTROL),
+            ("", file) | (file, _) => from_file(CONTROL, file).await,
         };
         let target = target.transpose()?.map(|config| client(TARGET, config)).transpose()?;
         Ok(Self { control: client(CONTROL, control?)?, target })

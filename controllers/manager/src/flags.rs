@@ -90,7 +90,7 @@ pub(crate) struct ProcessFlags {
     /// How it is logged.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
-    /// OTLP endpoint (gRPC) that traces are sent to, such as http://localhost:4317. Empty: no traces.
+    /// OTLP endpoint (gRPC) that traces are sent to, such as `http://localhost:4317`. Empty: no traces.
     #[arg(long, default_value = "", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: String,
     /// Part of the traces that is kept, 0 to 1.
@@ -124,6 +124,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+#[allow(clippy::struct_field_names)] // they are the names of the flags
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Leader election")]
 pub(crate) struct ElectionFlags {

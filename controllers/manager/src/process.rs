@@ -14,7 +14,7 @@ use nodewright_controllers::{
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
     machine::{Caller, MachineController},
-    machine_class::{MachineClassController, MachineClassSecretController},
+    machine_class::{MachineClassController, MachineClassSecretController, ProviderSpecCheck},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
 };
@@ -141,8 +141,7 @@ pub(crate) async fn manager(flags: ManagerFlags, role: Role) -> Outcome<()> {
     for flag in flags.ignored.given() {
         tracing::warn!(flag, "accepted for compatibility, and without effect");
     }
-    let result = run_manager(&flags, &chosen, driver, base).await;
-    Ok(result?)
+    run_manager(&flags, &chosen, driver, base).await
 }
 
 async fn run_manager(
@@ -320,7 +319,7 @@ fn complaints(driver: &Arc<dyn Driver>, class: &MachineClass) -> Vec<(String, St
     }
 }
 
-fn class_check(driver: &Arc<dyn Driver>) -> Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync> {
+fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     let driver = driver.clone();
     Arc::new(move |class| {
         let path =
@@ -338,14 +337,12 @@ async fn serve_webhooks(
 ) -> Outcome<nodewright_webhooks::Readiness> {
     let namespace = flags.webhook_namespace.clone().unwrap_or_else(|| namespace.to_owned());
     let service = &flags.webhook_service;
-    let certificates = match &flags.webhook_cert_dir {
-        Some(folder) => CertificateSource::Directory(folder.clone()),
-        None => {
-            let mut hosts =
-                vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
-            hosts.extend(Some(flags.webhook_host.clone()).filter(|host| !host.is_empty()));
-            CertificateSource::Secret { namespace, name: "nodewright-webhook-certificate".to_owned(), hosts }
-        }
+    let certificates = if let Some(folder) = &flags.webhook_cert_dir {
+        CertificateSource::Directory(folder.clone())
+    } else {
+        let mut hosts = vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
+        hosts.extend(Some(flags.webhook_host.clone()).filter(|host| !host.is_empty()));
+        CertificateSource::Secret { namespace, name: "nodewright-webhook-certificate".to_owned(), hosts }
     };
     let registration = match (flags.webhook_host.as_str(), &flags.webhook_cert_dir) {
         ("", Some(_)) => Registration::None,

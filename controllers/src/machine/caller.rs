@@ -165,29 +165,22 @@ impl Shared {
             // Whatever it says, it is only waited for.
             let _ = running.recv().await;
         }
-        let next = {
+        // Begun by somebody after this call had begun to wait, or else by this call.
+        let begun = {
             let mut reads = self.reads.lock();
-            match reads.get(&place) {
-                Some(running) => Err(running.subscribe()),
-                None => {
-                    let (sender, _) = broadcast::channel(1);
-                    reads.insert(place.clone(), sender);
-                    Ok(())
-                }
+            let begun = reads.get(&place).map(broadcast::Sender::subscribe);
+            if begun.is_none() {
+                reads.insert(place.clone(), broadcast::channel(1).0);
             }
+            begun
         };
-        match next {
-            // Begun by somebody after this call had begun to wait.
-            Err(mut running) => {
-                running.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned()))
-            }
-            Ok(()) => {
-                let guard = SharedRead { shared: self, place: &place };
-                let reading = self.get(namespace, origin).await;
-                guard.tell(reading.clone());
-                reading
-            }
+        if let Some(mut begun) = begun {
+            return begun.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned()));
         }
+        let read = SharedRead { shared: self, place: &place, told: false };
+        let reading = self.get(namespace, origin).await;
+        read.tell(reading.clone());
+        reading
     }
 
     async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
@@ -229,10 +222,18 @@ impl Shared {
 struct SharedRead<'a> {
     shared: &'a Shared,
     place: &'a str,
+    told: bool,
 }
 
 impl SharedRead<'_> {
-    fn tell(&self, reading: Reading) {
+    fn tell(mut self, reading: Reading) {
+        self.end(reading);
+    }
+
+    fn end(&mut self, reading: Reading) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
         if let Some(waiting) = self.shared.reads.lock().remove(self.place) {
             let _ = waiting.send(reading);
         }
@@ -241,7 +242,7 @@ impl SharedRead<'_> {
 
 impl Drop for SharedRead<'_> {
     fn drop(&mut self) {
-        self.tell(Err("the read of the machine set was given up".to_owned()));
+        self.end(Err("the read of the machine set was given up".to_owned()));
     }
 }
 

@@ -70,18 +70,16 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
     plan
 }
 
-/// Whether the Node is there and has yet to be deleted: the stages before that are about it.
-fn live_node(world: &World) -> Option<&Node> {
-    world.node.as_deref().filter(|node| !is_deleting(*node))
-}
-
 // ---------------------------------------------------------------- drain
 
 /// No Pod that can leave is left. Each stage tells whether it is over; if not it says what it does or waits for.
 fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
-    let Some(node) = live_node(world) else { return true };
+    let Some(node) = world.node.as_deref() else { return true };
     if deletion_begun(at, world, context) {
         return true;
+    }
+    if let Some(answer) = is_nobody_there(plan, at, world, node, context) {
+        return answer;
     }
     let mut marks: Vec<Planned<Call>> = vec![];
     let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(Cluster::TARGET, node, patch));
@@ -104,6 +102,35 @@ fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context:
     }
     empty(plan, at, world, node, &left, context);
     false
+}
+
+/// Whether a Node that is not ready has no VM any more: then there is nobody who could end its Pods, and waiting for
+/// them would only hold up their successors. `None` when the drain has to be gone through.
+fn is_nobody_there(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    node: &Node,
+    context: Context<'_>,
+) -> Option<bool> {
+    health::not_ready_since(node)?;
+    let status = call(Verb::Status, world, world.class.as_ref().ok()?, context);
+    // What was said before the VM was made says nothing.
+    let begun = world.machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
+    match at.outcomes.get(&status).filter(|known| known.begun >= begun) {
+        None => {
+            plan.then("the node is not ready: is there a VM at all?", Step::Call(status));
+            Some(false)
+        }
+        Some(known) if known.running => {
+            plan.wait("CallingProvider", "the provider has not said yet whether there is a VM");
+            Some(false)
+        }
+        Some(known) => {
+            let error = known.last.as_ref().and_then(|(_, outcome)| outcome.error());
+            error.is_some_and(|error| error.code == Code::NotFound).then_some(true)
+        }
+    }
 }
 
 fn empty(
@@ -205,7 +232,7 @@ fn terminating(world: &World, node: &Node, now: Timestamp) -> NodeCondition {
 
 /// No volume is attached to the Node any more, or it has been waited for long enough.
 fn detached(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
-    let Some(node) = live_node(world) else { return true };
+    let Some(node) = world.node.as_deref() else { return true };
     let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_deref()).unwrap_or_default().len();
     let forced = forced(at, world, node, context).is_some();
     if attached == 0 || forced || deletion_begun(at, world, context) {

@@ -151,7 +151,9 @@ fn machines_of_node(change: &nodewright_runtime::cache::Change<Node>, stores: &S
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).map(instance_id);
         let mut found = id.map(|id| machines.by(BY_CLUSTER_ID, id)).unwrap_or_default();
         found.extend(machines.by(BY_MACHINE_NAME, name(node.as_ref())));
-        found.iter().for_each(|machine| wake(Key::of(Cluster::CONTROL, machine.as_ref())));
+        for machine in &found {
+            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl StatusDraft {
         operation.operation_type = kind;
         operation.state = state;
         operation.description = description.into();
-        operation.error_code = error_code.unwrap_or_default().to_owned();
+        error_code.unwrap_or_default().clone_into(&mut operation.error_code);
         if operation != self.status.last_operation {
             operation.last_update_time = Some(Time(self.now));
             self.status.last_operation = operation;

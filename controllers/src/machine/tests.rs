@@ -96,6 +96,7 @@ fn scene(machine: MachineBuilder) -> Scene {
 }
 
 impl Scene {
+    #[allow(clippy::needless_pass_by_value)] // a test's world is given away
     fn node(mut self, node: Value) -> Self {
         let mut base = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
         json_patch::merge(&mut base, &node);
@@ -488,10 +489,31 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
 #[test]
 fn a_drain_that_is_forced_asks_nobody() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let forced = scene(dying().label("force-deletion", "true")).node(cordoned()).pods(&[pod.clone()]);
+    let forced = scene(dying().label("force-deletion", "true")).node(cordoned()).pods(std::slice::from_ref(&pod));
     assert_eq!(forced.steps(), ["delete now Pod default/p"]);
     let timeout = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&[pod]);
     assert_eq!(timeout.steps(), ["delete now Pod default/p"]);
+}
+
+#[test]
+fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let mut dead = cordoned();
+    dead["status"]["conditions"][0]["status"] = "Unknown".into();
+    let asked = scene(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod));
+    assert_eq!(asked.steps(), ["call Status"]);
+    assert_eq!(asked.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Delete"]);
+    let stale = scene(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod)).answered(
+        Verb::Status,
+        60,
+        failed(Code::NotFound),
+    );
+    assert_eq!(stale.steps(), ["call Status"], "an answer from before the VM was made says nothing");
+    let there = scene(dying()).node(dead).pods(std::slice::from_ref(&pod)).answered(Verb::Status, 0, vm());
+    assert_eq!(there.steps(), ["evict Pod default/p"]);
+    let mut deleted = cordoned();
+    deleted["metadata"]["deletionTimestamp"] = NOW.into();
+    assert_eq!(scene(dying()).node(deleted).pods(&[pod]).steps(), ["evict Pod default/p"]);
 }
 
 #[test]
@@ -529,7 +551,7 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
 fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
     let mut node = synced(READY);
     node["metadata"]["deletionTimestamp"] = NOW.into();
-    let scene = scene(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done).answered(
+    let scene = scene(dying()).node(node).pods(&[]).answered(Verb::Delete, 2, Outcome::Done).answered(
         Verb::Status,
         1,
         failed(Code::NotFound),

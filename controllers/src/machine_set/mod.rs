@@ -55,7 +55,9 @@ impl Controller for MachineSetController {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
                 for machine in change.sides() {
                     let owner = controller_uid(machine.as_ref()).map(|uid| sets.by(BY_UID, uid)).unwrap_or_default();
-                    owner.iter().for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
+                    for set in &owner {
+                        wake(Key::of(Cluster::CONTROL, set.as_ref()));
+                    }
                     if let (true, Some(set)) = (owner.is_empty(), set_of(name(machine.as_ref()))) {
                         wake(Key::of(Cluster::CONTROL, machine.as_ref()).sibling(set));
                     }

@@ -231,7 +231,7 @@ fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger:
         .into_iter()
         .map(|index| MachinePart::of(set, Some(index)).machine(set, ledger.name(name(set), index)))
         .collect();
-    if let Some(message) = summary("Created", machines.iter().map(|machine| name(machine))) {
+    if let Some(message) = summary("Created", machines.iter().map(name)) {
         plan.event(Event {
             regarding: reference(set),
             kind: EventKind::Normal,

@@ -17,7 +17,7 @@ pub(super) struct Index<K> {
 
 impl<K> fmt::Debug for Index<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("name", &self.name).field("keys", &self.slots.len()).finish()
+        f.debug_struct("Index").field("name", &self.name).field("keys", &self.slots.len()).finish_non_exhaustive()
     }
 }
 

@@ -266,7 +266,9 @@ impl<K: Kind> Store<K> {
         if waiters.len() > 0 {
             let free = waiters.release(self.version(), |until| self.meets(until));
             drop(waiters);
-            free.into_iter().for_each(|wake| wake());
+            for wake in free {
+                wake();
+            }
         }
     }
 }

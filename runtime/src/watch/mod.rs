@@ -149,14 +149,15 @@ impl<K: Kind> Watch<K> {
         let mut token: Option<String> = None;
         self.store.begin_list();
         loop {
-            let mut path = format!("{}?limit={PAGE}{}", resource.collection(self.store.namespace()), self.selector());
-            match (&token, freshness) {
-                (Some(token), _) => path.push_str(&format!("&continue={}", encode(token))),
+            let from = match (&token, freshness) {
+                (Some(token), _) => format!("&continue={}", encode(token)),
                 (None, Freshness::NotOlderThan(version)) if version > Version::default() => {
-                    path.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+                    format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan")
                 }
-                _ => {}
-            }
+                _ => String::new(),
+            };
+            let collection = resource.collection(self.store.namespace());
+            let path = format!("{collection}?limit={PAGE}{}{from}", self.selector());
             let answer = self.connection.send(Call::get(path)).await?;
             let page = decode::page::<K>(&answer.body).map_err(Broken::NoList)?;
             let version = page.version.ok_or(Broken::NoVersion)?;
@@ -226,7 +227,9 @@ impl<K: Kind> Watch<K> {
                 tracing::error!(resource = %resource, %namespace, %name, %why,
                     "an object cannot be decoded and is left out until it is changed");
                 self.store.keep(&namespace, &name);
-                version.into_iter().for_each(|version| self.store.advance(version));
+                if let Some(version) = version {
+                    self.store.advance(version);
+                }
             }
         }
     }
@@ -258,7 +261,8 @@ fn encode(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            out.push('%');
+            out.extend([byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)])));
         }
     }
     out
