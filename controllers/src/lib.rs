@@ -3,6 +3,7 @@
 pub mod deletion_order;
 pub mod drain;
 pub mod driver;
+mod indexes;
 pub mod ledger;
 pub mod machine;
 pub mod machine_class;

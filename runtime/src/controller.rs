@@ -9,7 +9,7 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cache::{AnyStore, Change, IndexName, Store, Stores},
+    cache::{AnyStore, Change, Index, Store, Stores},
     effect::Effect,
     metrics::Metrics,
     object::{Cluster, Key, Kind},
@@ -107,8 +107,8 @@ impl<K: Kind> std::fmt::Debug for Watched<'_, K> {
 impl<K: Kind> Watched<'_, K> {
     /// Finds objects by a key of their own.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
-    pub fn index(self, name: IndexName, key_of: impl Fn(&K) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.source.store.add_index(name, Arc::new(key_of));
+    pub fn index(self, index: Index<K>) -> Self {
+        self.source.store.add_index(index);
         self
     }
 

@@ -54,7 +54,7 @@ pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
 }
 
 /// Whether a Machine is one whose replacement is limited by the budget.
-pub(super) fn may_be_replaced(machine: &Machine) -> bool {
+pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed) && !is_deleting(machine)
 }
 

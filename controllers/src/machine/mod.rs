@@ -26,31 +26,28 @@ mod world;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Secret};
-use nodewright_api::{Machine, MachineClass, MachineSet, labels};
+use nodewright_api::{Machine, MachineClass, MachineSet};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
-    object::{Cluster, Key, controller_uid, is_deleting, label, name, uid},
+    object::{Cluster, Key, controller_uid, is_deleting, name, namespace, uid},
     plan::{Moment, Plan},
 };
 
+pub(crate) use self::health::may_be_replaced;
 pub use self::{
     caller::Caller,
     calls::{Call, Outcome, Request, Verb},
     settings::Settings,
     world::{ClassProblem, Owner, World},
 };
-use crate::{driver::Driver, machine_set::BY_UID};
-
-/// Nodes and Machines by the provider's id of the VM.
-const BY_CLUSTER_ID: &str = "instance-id";
-/// Nodes by the name of their Machine; Machines by the name of their Node.
-const BY_MACHINE_NAME: &str = "machine-name";
-/// Machines by their class.
-const BY_CLASS: &str = "class";
-/// Machines that wait for the replacement budget, and Machines that are being deleted, by the UID of their set.
-const WAITING_BY_SET: &str = "waiting";
-const LEAVING_BY_SET: &str = "leaving";
+use crate::{
+    driver::Driver,
+    indexes::{
+        LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, NODE_BY_MACHINE,
+        SET_BY_UID, WAITING_BY_SET, instance_id, place,
+    },
+};
 
 /// Keeps Machines.
 #[derive(Clone)]
@@ -72,12 +69,6 @@ impl std::fmt::Debug for MachineController {
     }
 }
 
-/// The last part of a providerID: `i-0abc` of `aws:///eu-west-1a/i-0abc`. Providers and kubelets agree on this part
-/// even where they differ in the rest.
-fn instance_id(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or(provider_id)
-}
-
 impl Controller for MachineController {
     const NAME: &'static str = "machine";
     type Primary = Machine;
@@ -86,41 +77,31 @@ impl Controller for MachineController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Machine>(Cluster::CONTROL, &self.namespace)
-            .index(BY_CLUSTER_ID, |machine: &Machine| machine.provider_id().map(|id| instance_id(id).to_owned()))
-            .index(BY_MACHINE_NAME, |machine: &Machine| machine.node_name().map(str::to_owned))
-            .index(BY_CLASS, |machine: &Machine| Some(machine.class_name().to_owned()))
-            .index(WAITING_BY_SET, |machine: &Machine| {
-                controller_uid(machine).filter(|_| health::may_be_replaced(machine)).map(str::to_owned)
-            })
-            .index(LEAVING_BY_SET, |machine: &Machine| {
-                controller_uid(machine).filter(|_| is_deleting(machine)).map(str::to_owned)
-            })
+            .index(MACHINE_BY_INSTANCE)
+            .index(MACHINE_BY_NODE)
+            .index(MACHINES_BY_CLASS)
+            .index(WAITING_BY_SET)
+            .index(LEAVING_BY_SET)
             // A budget that one Machine has used up is free again once that Machine is well or gone.
             .wakes(|change, stores, wake| waiting_peers(change.sides().last(), stores, wake));
         on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
-            .index(BY_UID, |set: &MachineSet| set.metadata.uid.clone())
+            .index(SET_BY_UID)
             .wakes(|change, stores, wake| leaving_machines(change.sides().last(), stores, wake));
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             for class in change.sides() {
-                unborn_of_class(stores, name(class.as_ref()), wake);
+                unborn_of_class(stores, class, wake);
             }
         });
         on.kind::<Secret>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
             for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
                 if class.secret_names().any(|(_, name)| name == secret) {
-                    unborn_of_class(stores, name(class.as_ref()), wake);
+                    unborn_of_class(stores, &class, wake);
                 }
             }
         });
         if self.settings.has_target {
-            on.kind::<Node>(Cluster::TARGET, "")
-                .index(BY_CLUSTER_ID, |node: &Node| {
-                    let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
-                    Some(instance_id(id).to_owned())
-                })
-                .index(BY_MACHINE_NAME, |node: &Node| label(node, labels::MACHINE_NAME).map(str::to_owned))
-                .wakes(machines_of_node);
+            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).index(NODE_BY_MACHINE).wakes(machines_of_node);
         }
     }
 
@@ -149,8 +130,8 @@ fn machines_of_node(change: &nodewright_runtime::cache::Change<Node>, stores: &S
     let machines = stores.of::<Machine>(Cluster::CONTROL);
     for node in change.sides() {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).map(instance_id);
-        let mut found = id.map(|id| machines.by(BY_CLUSTER_ID, id)).unwrap_or_default();
-        found.extend(machines.by(BY_MACHINE_NAME, name(node.as_ref())));
+        let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
+        found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         for machine in &found {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
         }
@@ -165,8 +146,9 @@ fn leaving_machines(set: Option<&Arc<MachineSet>>, stores: &Stores, wake: &mut d
     }
 }
 
-fn unborn_of_class(stores: &Stores, class: &str, wake: &mut dyn FnMut(Key)) {
-    for machine in stores.of::<Machine>(Cluster::CONTROL).by(BY_CLASS, class) {
+fn unborn_of_class(stores: &Stores, class: &MachineClass, wake: &mut dyn FnMut(Key)) {
+    let place = place(namespace(class), name(class));
+    for machine in stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place) {
         if machine.provider_id().is_none() || is_deleting(machine.as_ref()) {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
         }
@@ -176,7 +158,7 @@ fn unborn_of_class(stores: &Stores, class: &str, wake: &mut dyn FnMut(Key)) {
 fn waiting_peers(machine: Option<&Arc<Machine>>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     let Some(owner) = machine.and_then(|machine| controller_uid(machine.as_ref())) else { return };
     let sets = stores.of::<MachineSet>(Cluster::CONTROL);
-    let Some(set) = sets.by(BY_UID, owner).into_iter().next() else { return };
+    let Some(set) = sets.by(SET_BY_UID, owner).into_iter().next() else { return };
     let family = match controller_uid(set.as_ref()) {
         Some(deployment) => sets.owned_by(deployment),
         None => vec![set],

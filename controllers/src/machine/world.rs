@@ -9,10 +9,10 @@ use nodewright_runtime::{
     object::{Cluster, Key, controller_uid, has_finalizer, label, name, namespace, uid},
 };
 
-use super::{BY_CLUSTER_ID, BY_MACHINE_NAME, BY_UID, instance_id};
 use crate::{
     drain::PodView,
     driver::{Class, SecretData},
+    indexes::{NODE_BY_INSTANCE, NODE_BY_MACHINE, SET_BY_UID, instance_id},
 };
 
 /// Key of the user data in a Secret.
@@ -96,7 +96,7 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
 /// The Node of a Machine by providerID; by name only where the Node has no providerID yet.
 fn node(stores: &Stores, machine: &Machine) -> (Option<Arc<Node>>, Option<Arc<Node>>) {
     let store = stores.of::<Node>(Cluster::TARGET);
-    let by_id = machine.provider_id().map(|id| store.by(BY_CLUSTER_ID, instance_id(id))).unwrap_or_default();
+    let by_id = machine.provider_id().map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
     let by_id = by_id.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
     let by_name = machine.node_name().and_then(|node| store.by_name("", node));
     match (by_id, by_name) {
@@ -114,14 +114,14 @@ fn has_no_id(node: &Node) -> bool {
 
 /// A Machine without its label `node` may still have a Node that bears the Machine's name, and no other VM's id.
 fn labelled(store: &nodewright_runtime::cache::Store<Node>, machine: &Machine) -> Option<Arc<Node>> {
-    let mut nodes = store.by(BY_MACHINE_NAME, name(machine));
+    let mut nodes = store.by(NODE_BY_MACHINE, name(machine));
     nodes.retain(|node| has_no_id(node) && label(node.as_ref(), labels::MACHINE_NAME) == Some(name(machine)));
     nodes.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))
 }
 
 fn owner(stores: &Stores, machine: &Machine) -> Owner {
     let Some(owner) = controller_uid(machine) else { return Owner::None };
-    let sets = stores.of::<MachineSet>(Cluster::CONTROL).by(BY_UID, owner);
+    let sets = stores.of::<MachineSet>(Cluster::CONTROL).by(SET_BY_UID, owner);
     sets.into_iter().next().map_or(Owner::Gone, Owner::Set)
 }
 

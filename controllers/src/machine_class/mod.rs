@@ -27,18 +27,12 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, name, namespace},
+    object::{Cluster, Key, name},
     plan::{Moment, Plan},
 };
 
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
-
-/// Machines by namespace and name of their class.
-const BY_CLASS: &str = "class";
-/// Classes by namespace and name of the secret with the user data.
-const BY_SECRET: &str = "secret";
-/// Classes by namespace and name of the secret with the credentials.
-const BY_CREDENTIALS: &str = "credentials";
+use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place};
 
 /// Says what is wrong with the providerSpec of a class; nothing when the list is empty.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
@@ -79,16 +73,14 @@ impl Controller for MachineClassController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineClass>(Cluster::CONTROL, &self.namespace)
-            .index(BY_SECRET, |class: &MachineClass| reference(class, class.secret_ref.as_ref()))
-            .index(BY_CREDENTIALS, |class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref()));
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
-            .index(BY_CLASS, |machine: &Machine| Some(place(namespace(machine), machine.class_name())))
-            .wakes(|change, _, wake| {
-                if is_turnover(change, |machine| machine.class_name().to_owned()) {
-                    let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
-                    change.sides().for_each(|machine| wake(class(machine)));
-                }
-            });
+            .index(CLASSES_BY_SECRET)
+            .index(CLASSES_BY_CREDENTIALS);
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_CLASS).wakes(|change, _, wake| {
+            if is_turnover(change, |machine| machine.class_name().to_owned()) {
+                let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
+                change.sides().for_each(|machine| wake(class(machine)));
+            }
+        });
         on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             if is_turnover(change, |_| ()) {
                 let users =
@@ -100,7 +92,8 @@ impl Controller for MachineClassController {
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
-        let machines = stores.of::<Machine>(Cluster::CONTROL).by(BY_CLASS, &place(&key.namespace, &key.name)).len();
+        let machines =
+            stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place(&key.namespace, &key.name)).len();
         let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
         let find = |(namespace, name): (&str, &str)| {
             let key = Key::new(Cluster::CONTROL, namespace, name);
@@ -116,23 +109,12 @@ impl Controller for MachineClassController {
     }
 }
 
-/// The key of an index over namespace and name.
-fn place(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-fn reference(class: &MachineClass, wanted: Option<&k8s_openapi::api::core::v1::SecretReference>) -> Option<String> {
-    let named = wanted?.name.as_deref().filter(|name| !name.is_empty())?;
-    let elsewhere = wanted?.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-    Some(place(elsewhere.unwrap_or(namespace(class)), named))
-}
-
 /// The classes that refer to a secret, by name, each once.
 fn users(stores: &Stores, secret: &Key) -> Vec<Arc<MachineClass>> {
     let classes = stores.of::<MachineClass>(Cluster::CONTROL);
     let place = place(&secret.namespace, &secret.name);
-    let mut users = classes.by(BY_SECRET, &place);
-    users.extend(classes.by(BY_CREDENTIALS, &place));
+    let mut users = classes.by(CLASSES_BY_SECRET, &place);
+    users.extend(classes.by(CLASSES_BY_CREDENTIALS, &place));
     users.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
     users.dedup_by(|a, b| Arc::ptr_eq(a, b));
     users

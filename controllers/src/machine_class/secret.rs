@@ -14,7 +14,8 @@ use nodewright_runtime::{
 };
 use serde::Deserialize;
 
-use super::{BY_CREDENTIALS, BY_SECRET, reference, users};
+use super::users;
+use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET};
 
 /// A Secret without what is secret: its data is skipped when it is read, and never kept.
 #[derive(kube::Resource, Clone, Debug, Deserialize)]
@@ -50,8 +51,8 @@ impl Controller for MachineClassSecretController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
-            .index(BY_SECRET, |class: &MachineClass| reference(class, class.secret_ref.as_ref()))
-            .index(BY_CREDENTIALS, |class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref()))
+            .index(CLASSES_BY_SECRET)
+            .index(CLASSES_BY_CREDENTIALS)
             .wakes(|change, _, wake| {
                 let named = change.sides().flat_map(|class| class.secret_names());
                 named.for_each(|(namespace, name)| wake(Key::new(Cluster::CONTROL, namespace, name)));

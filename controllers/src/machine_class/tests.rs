@@ -10,10 +10,8 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    BY_CLASS, BY_CREDENTIALS, BY_SECRET, MachineClassController, MachineClassSecretController, SecretMetadata, place,
-    reference,
-};
+use super::{MachineClassController, MachineClassSecretController, SecretMetadata};
+use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
 use crate::testing::{NOW, machine};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
@@ -51,13 +49,10 @@ impl Held {
     fn stores(&self) -> Stores {
         let stores = Stores::default();
         let classes = Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default"));
-        classes.add_index(BY_SECRET, Arc::new(|class: &MachineClass| reference(class, class.secret_ref.as_ref())));
-        classes.add_index(
-            BY_CREDENTIALS,
-            Arc::new(|class: &MachineClass| reference(class, class.credentials_secret_ref.as_ref())),
-        );
+        classes.add_index(CLASSES_BY_SECRET);
+        classes.add_index(CLASSES_BY_CREDENTIALS);
         let machines = Arc::new(Store::<Machine>::new(Cluster::CONTROL, "default"));
-        machines.add_index(BY_CLASS, Arc::new(|machine: &Machine| Some(place("default", machine.class_name()))));
+        machines.add_index(MACHINES_BY_CLASS);
         let secrets = Arc::new(Store::<SecretMetadata>::new(Cluster::CONTROL, "default"));
         self.classes.iter().cloned().for_each(|it| drop(classes.apply(it)));
         self.machines.iter().cloned().for_each(|it| drop(machines.apply(it)));

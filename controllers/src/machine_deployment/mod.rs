@@ -50,16 +50,12 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, annotation, controller_uid, is_deleting, namespace},
+    object::{Cluster, Key, annotation, controller_uid, is_deleting},
     plan::{Moment, Plan},
 };
 
 pub use self::world::{SetView, World};
-
-/// Deployments by UID.
-const BY_UID: &str = "uid";
-/// Sets without an owner, by namespace.
-const BY_ORPHANHOOD: &str = "orphanhood";
+use crate::indexes::{DEPLOYMENT_BY_UID, ORPHAN_SETS, SET_BY_UID};
 
 /// Keeps each MachineDeployment.
 #[derive(Clone, Debug)]
@@ -77,18 +73,16 @@ impl Controller for MachineDeploymentController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineDeployment>(Cluster::CONTROL, &self.namespace)
-            .index(BY_UID, |deployment: &MachineDeployment| deployment.metadata.uid.clone());
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
-            .index(crate::machine_set::BY_UID, |set: &MachineSet| set.metadata.uid.clone())
-            .index(BY_ORPHANHOOD, |set: &MachineSet| controller_uid(set).is_none().then(|| namespace(set).to_owned()))
-            .wakes(|change, stores, wake| {
+        on.primary::<MachineDeployment>(Cluster::CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID);
+        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).index(ORPHAN_SETS).wakes(
+            |change, stores, wake| {
                 change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
-            });
+            },
+        );
         on.kind::<Machine>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             if matters(change) {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
-                let owner = |machine| controller_uid(machine).map(|uid| sets.by(crate::machine_set::BY_UID, uid));
+                let owner = |machine| controller_uid(machine).map(|uid| sets.by(SET_BY_UID, uid));
                 let sets = change.sides().filter_map(|machine| owner(machine.as_ref())).flatten();
                 sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
             }
@@ -116,7 +110,7 @@ fn key(deployment: &MachineDeployment) -> Key {
 fn owners(stores: &Stores, set: &MachineSet) -> Vec<std::sync::Arc<MachineDeployment>> {
     let deployments = stores.of::<MachineDeployment>(Cluster::CONTROL);
     match controller_uid(set) {
-        Some(uid) => deployments.by(BY_UID, uid),
+        Some(uid) => deployments.by(DEPLOYMENT_BY_UID, uid),
         None => deployments.all().into_iter().filter(|it| world::may_adopt(it, set)).collect(),
     }
 }

@@ -8,7 +8,8 @@ use nodewright_runtime::{
     object::{Cluster, Key, annotation, is_deleting, label, name, uid},
 };
 
-use super::{BY_ORPHANHOOD, template};
+use super::template;
+use crate::indexes::ORPHAN_SETS;
 use crate::rollout::Size;
 
 /// A MachineDeployment, its sets, and whom it could adopt.
@@ -45,7 +46,7 @@ impl World {
             machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
             SetView { set, machines }
         });
-        let mut orphans = store.by(BY_ORPHANHOOD, &key.namespace);
+        let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));

@@ -24,12 +24,10 @@ use nodewright_runtime::{
 };
 
 pub use self::world::World;
-use crate::ledger::set_of;
-
-/// Machines by the name of the set that their own name could come from.
-const BY_SET_NAME: &str = "set-name";
-/// MachineSets by UID.
-pub(crate) const BY_UID: &str = "uid";
+use crate::{
+    indexes::{MACHINES_BY_SET_NAME, SET_BY_UID},
+    ledger::set_of,
+};
 
 /// Keeps MachineSets.
 #[derive(Clone, Debug)]
@@ -47,14 +45,13 @@ impl Controller for MachineSetController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace)
-            .index(BY_UID, |set: &MachineSet| set.metadata.uid.clone());
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
-            .index(BY_SET_NAME, |machine: &Machine| set_of(name(machine)).map(str::to_owned))
-            .wakes(|change, stores, wake| {
+        on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID);
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_SET_NAME).wakes(
+            |change, stores, wake| {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
                 for machine in change.sides() {
-                    let owner = controller_uid(machine.as_ref()).map(|uid| sets.by(BY_UID, uid)).unwrap_or_default();
+                    let owner =
+                        controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
                     for set in &owner {
                         wake(Key::of(Cluster::CONTROL, set.as_ref()));
                     }
@@ -62,7 +59,8 @@ impl Controller for MachineSetController {
                         wake(Key::of(Cluster::CONTROL, machine.as_ref()).sibling(set));
                     }
                 }
-            });
+            },
+        );
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {

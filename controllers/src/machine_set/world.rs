@@ -8,7 +8,7 @@ use nodewright_runtime::{
     object::{Cluster, Key, controller_uid, name, uid},
 };
 
-use super::BY_SET_NAME;
+use crate::indexes::MACHINES_BY_SET_NAME;
 
 /// A MachineSet and its Machines.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl World {
         let store = stores.of::<Machine>(Cluster::CONTROL);
         let mut machines = store.owned_by(uid(set.as_ref()));
         machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        let mut namesakes = store.by(BY_SET_NAME, &key.name);
+        let mut namesakes = store.by(MACHINES_BY_SET_NAME, &key.name);
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         Some(Self { set, machines, namesakes })

@@ -7,7 +7,7 @@ mod stores;
 
 pub(crate) use self::{barrier::Until, store::AnyStore};
 pub use self::{
-    index::{IndexFn, IndexName},
+    index::Index,
     store::{Change, Store},
     stores::Stores,
 };

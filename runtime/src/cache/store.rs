@@ -13,7 +13,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     barrier::{Until, Waiters, Wake},
-    index::{Index, IndexFn, IndexName},
+    index::{Entries, Index},
 };
 use crate::object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid};
 
@@ -57,8 +57,8 @@ struct Objects<K> {
     free: Vec<u32>,
     names: HashTable<u32>,
     hasher: NameHasher,
-    owners: Index<K>,
-    indexes: Vec<Index<K>>,
+    owners: Entries<K>,
+    indexes: Vec<Entries<K>>,
     epoch: u32,
     version: Version,
     listed: Option<Instant>,
@@ -99,7 +99,10 @@ impl<K: Kind> Store<K> {
                 free: vec![],
                 names: HashTable::new(),
                 hasher: NameHasher::default(),
-                owners: Index::new("owner", Arc::new(|object: &K| controller_uid(object).map(str::to_owned))),
+                owners: Entries::new(Index {
+                    name: "owner",
+                    key_of: |object| controller_uid(object).map(str::to_owned),
+                }),
                 indexes: vec![],
                 epoch: 0,
                 version: Version::default(),
@@ -112,18 +115,18 @@ impl<K: Kind> Store<K> {
     }
 
     /// Adds an index. Does nothing when one of that name exists.
-    pub fn add_index(&self, name: IndexName, key_of: IndexFn<K>) {
+    pub fn add_index(&self, index: Index<K>) {
         let mut objects = self.objects.write();
-        if objects.indexes.iter().any(|index| index.name == name) {
+        if objects.indexes.iter().any(|entries| entries.index.name == index.name) {
             return;
         }
-        let mut index = Index::new(name, key_of);
+        let mut entries = Entries::new(index);
         for (slot, entry) in objects.slots.iter().enumerate() {
             if let Some(entry) = entry {
-                index.insert(&entry.object, u32::try_from(slot).unwrap_or(u32::MAX));
+                entries.insert(&entry.object, u32::try_from(slot).unwrap_or(u32::MAX));
             }
         }
-        objects.indexes.push(index);
+        objects.indexes.push(entries);
     }
 
     /// The cluster whose objects these are.
@@ -154,10 +157,10 @@ impl<K: Kind> Store<K> {
     }
 
     /// The objects that an index keeps under a key. An index that was never added has no objects.
-    pub fn by(&self, index: IndexName, key: &str) -> Vec<Arc<K>> {
+    pub fn by(&self, index: Index<K>, key: &str) -> Vec<Arc<K>> {
         let objects = self.objects.read();
-        let index = objects.indexes.iter().find(|candidate| candidate.name == index);
-        index.map(|index| objects.resolve(index.get(key))).unwrap_or_default()
+        let entries = objects.indexes.iter().find(|entries| entries.index.name == index.name);
+        entries.map(|entries| objects.resolve(entries.get(key))).unwrap_or_default()
     }
 
     /// All objects, in no order.

@@ -1,0 +1,87 @@
+//! The keys by which objects are found. All in one place, because those of one kind share a store.
+
+use k8s_openapi::api::core::v1::{Node, SecretReference};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, labels};
+use nodewright_runtime::{
+    cache::Index,
+    object::{controller_uid, is_deleting, label, name, namespace},
+};
+
+use crate::{ledger::set_of, machine::may_be_replaced};
+
+/// MachineDeployments by UID.
+pub(crate) const DEPLOYMENT_BY_UID: Index<MachineDeployment> =
+    Index { name: "uid", key_of: |deployment| deployment.metadata.uid.clone() };
+
+/// MachineSets by UID.
+pub(crate) const SET_BY_UID: Index<MachineSet> = Index { name: "uid", key_of: |set| set.metadata.uid.clone() };
+
+/// MachineSets without an owner, by namespace.
+pub(crate) const ORPHAN_SETS: Index<MachineSet> =
+    Index { name: "orphans", key_of: |set| controller_uid(set).is_none().then(|| namespace(set).to_owned()) };
+
+/// Machines by the name of the set that their own name could come from.
+pub(crate) const MACHINES_BY_SET_NAME: Index<Machine> =
+    Index { name: "set-name", key_of: |machine| set_of(name(machine)).map(str::to_owned) };
+
+/// Machines by their class, as [`place`].
+pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
+    Index { name: "class", key_of: |machine| Some(place(namespace(machine), machine.class_name())) };
+
+/// Machines by the provider's id of their VM.
+pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
+    Index { name: "instance", key_of: |machine| machine.provider_id().map(|id| instance_id(id).to_owned()) };
+
+/// Machines by the name of their Node.
+pub(crate) const MACHINE_BY_NODE: Index<Machine> =
+    Index { name: "node", key_of: |machine| machine.node_name().map(str::to_owned) };
+
+/// Machines that wait for the replacement budget, by the UID of their set.
+pub(crate) const WAITING_BY_SET: Index<Machine> = Index {
+    name: "waiting",
+    key_of: |machine| controller_uid(machine).filter(|_| may_be_replaced(machine)).map(str::to_owned),
+};
+
+/// Machines that are being deleted, by the UID of their set.
+pub(crate) const LEAVING_BY_SET: Index<Machine> = Index {
+    name: "leaving",
+    key_of: |machine| controller_uid(machine).filter(|_| is_deleting(machine)).map(str::to_owned),
+};
+
+/// Nodes by the provider's id of their VM.
+pub(crate) const NODE_BY_INSTANCE: Index<Node> = Index {
+    name: "instance",
+    key_of: |node| {
+        let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
+        Some(instance_id(id).to_owned())
+    },
+};
+
+/// Nodes by the name of the Machine that they bear.
+pub(crate) const NODE_BY_MACHINE: Index<Node> =
+    Index { name: "machine", key_of: |node| label(node, labels::MACHINE_NAME).map(str::to_owned) };
+
+/// MachineClasses by the Secret with their user data, as [`place`].
+pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
+    Index { name: "secret", key_of: |class| reference(class, class.secret_ref.as_ref()) };
+
+/// MachineClasses by the Secret with their credentials, as [`place`].
+pub(crate) const CLASSES_BY_CREDENTIALS: Index<MachineClass> =
+    Index { name: "credentials", key_of: |class| reference(class, class.credentials_secret_ref.as_ref()) };
+
+/// The key of an object that another one names.
+pub(crate) fn place(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// The last part of a providerID: `i-0abc` of `aws:///eu-west-1a/i-0abc`. Providers and kubelets agree on this part
+/// even where they differ in the rest.
+pub(crate) fn instance_id(provider_id: &str) -> &str {
+    provider_id.rsplit('/').next().unwrap_or(provider_id)
+}
+
+fn reference(class: &MachineClass, wanted: Option<&SecretReference>) -> Option<String> {
+    let named = wanted?.name.as_deref().filter(|name| !name.is_empty())?;
+    let elsewhere = wanted?.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    Some(place(elsewhere.unwrap_or(namespace(class)), named))
+}
