@@ -98,6 +98,11 @@ impl<E: Effect> Outcomes<E> {
         self.0.get(effect)
     }
 
+    /// An effect as it was asked for last: equal to `effect`, and yet what it carries may have changed since.
+    pub fn asked(&self, effect: &E) -> Option<&E> {
+        self.0.get_key_value(effect).map(|(asked, _)| asked)
+    }
+
     /// The newest outcome of an effect, whether or not another call is under way.
     pub fn last(&self, effect: &E) -> Option<&E::Outcome> {
         self.0.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
@@ -115,17 +120,13 @@ impl<E: Effect> Outcomes<E> {
 
     /// Notes that a call begins. Returns false, and changes nothing, while one is under way.
     pub fn begin(&mut self, effect: &E, now: Timestamp) -> bool {
-        let known = self.0.entry(effect.clone()).or_insert_with(|| Known {
-            begun: now,
-            running: false,
-            failures: 0,
-            last: None,
-        });
-        if known.running {
+        if self.is_running(effect) {
             return false;
         }
-        known.begun = now;
-        known.running = true;
+        // Taken out and put back, because a map keeps the first of equal keys.
+        let before = self.0.remove(effect);
+        let (failures, last) = before.map_or((0, None), |known| (known.failures, known.last));
+        self.0.insert(effect.clone(), Known { begun: now, running: true, failures, last });
         true
     }
 

@@ -242,8 +242,13 @@ impl Manager {
 async fn acquire(elections: Arc<Vec<Election>>) -> Term {
     let mut terms = Vec::new();
     // In their order, so that two processes cannot hold one lease each and wait for the other's.
-    for election in elections.iter() {
-        terms.push(election.acquire().await);
+    for (place, election) in elections.iter().enumerate() {
+        let later = elections[place + 1..].iter().map(Election::observe);
+        tokio::select! {
+            biased;
+            term = election.acquire() => terms.push(term),
+            _ = futures::future::join_all(later), if place + 1 < elections.len() => {}
+        }
     }
     if terms.is_empty() { Term::unlimited() } else { Term::all(&terms) }
 }

@@ -398,8 +398,12 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
 }
 
 fn election(server: &ApiServer) -> Election {
+    election_for(server, "lease")
+}
+
+fn election_for(server: &ApiServer, name: &str) -> Election {
     let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
-    let config = LeaseConfig::new("default", "lease");
+    let config = LeaseConfig::new("default", name);
     Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock)
 }
 
@@ -430,5 +434,23 @@ async fn a_second_process_stands_by_with_warm_caches_and_takes_over() {
     first.end().await;
     set_copies(&server, "s", 3);
     second.until("the second works", |it| it.copies() == 3).await;
+    second.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_leases_of_a_dead_process_are_taken_over_in_the_time_of_one() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let both = |server: &ApiServer| vec![election_for(server, "one"), election_for(server, "two")];
+    let first = Running::start(server.clone(), both(&server));
+    first.until("one copy", |it| it.copies() == 1).await;
+    // Killed: it gives nothing back.
+    first.manager.abort();
+    let _ = first.manager.await;
+    set_copies(&server, "s", 2);
+    let begun = tokio::time::Instant::now();
+    let second = Running::start(server.clone(), both(&server));
+    second.until("the second works", |it| it.copies() == 2).await;
+    assert!(begun.elapsed() < Duration::from_secs(15 + 3), "{:?}", begun.elapsed());
     second.end().await;
 }

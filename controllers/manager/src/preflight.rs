@@ -10,6 +10,8 @@ use nodewright_api::{
     served::{OPENAPI_PATH, Served},
 };
 
+use tokio::time::Instant;
+
 use crate::clusters::with_causes;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +30,24 @@ pub(crate) enum PreflightError {
     NoCrd { missing: String },
 }
 
-/// Looks what the control cluster serves.
+/// How long CRDs that were applied just now may take until the API server describes them.
+const DESCRIBED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Looks what the control cluster serves; waits a little for CRDs that may have been applied a moment ago.
 pub(crate) async fn control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
+    let begun = Instant::now();
+    loop {
+        match control_now(client, agent).await {
+            Err(PreflightError::NoCrd { missing }) if begun.elapsed() < DESCRIBED_WITHIN => {
+                tracing::info!(%missing, "waiting for the CRDs");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn control_now(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
     let (code, body) = get(client, agent, "control", OPENAPI_PATH).await?;
     let served = match code {
         StatusCode::OK => Served::from_openapi(&serde_json::from_slice(&body).unwrap_or_default()),

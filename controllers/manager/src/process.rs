@@ -1,6 +1,6 @@
 //! A process: clients, endpoints, webhooks, controllers, and its end.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use nodewright_api::{
@@ -26,7 +26,7 @@ use nodewright_runtime::{
     metrics::Metrics,
     object::Cluster,
     request::Connection,
-    server::{Checks, Endpoints, Server},
+    server::{Checks, Endpoints, ListenError, Server},
     telemetry::Telemetry,
     term::{BootClock, Clock, Term},
 };
@@ -106,7 +106,7 @@ impl Base {
         let stop = CancellationToken::new();
         let (ready, mut tasks) = (Checks::new(), JoinSet::new());
         let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
-        let server = Server::bind(address, "--port").await?;
+        let server = bind(address).await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
         let endpoints = Endpoints { metrics: metrics.clone(), health: Checks::new(), ready: ready.clone() };
         tasks.spawn(server.serve(endpoints.router(), stop.clone()));
@@ -118,6 +118,20 @@ impl Base {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         self.telemetry.shutdown().await;
+    }
+}
+
+/// Listens, and gives a process that was killed just now a moment to let go of the port.
+async fn bind(address: SocketAddr) -> Outcome<Server> {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let begun = tokio::time::Instant::now();
+    loop {
+        match Server::bind(address, "--port").await {
+            Err(ListenError::InUse { .. }) if begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            result => return Ok(result?),
+        }
     }
 }
 

@@ -61,6 +61,8 @@ impl DriverError {
 pub struct Class {
     /// Name of the MachineClass.
     pub name: String,
+    /// Differs whenever the class or its Secrets do: what was refused under another revision may be tried at once.
+    pub revision: String,
     /// Its provider specific document.
     pub provider_spec: RawJson,
     /// Data of its Secrets; `credentialsSecretRef` wins over `secretRef`.

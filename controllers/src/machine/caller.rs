@@ -130,27 +130,16 @@ impl Shared {
             ))
         };
         let mut text = String::from_utf8(text.clone()).map_err(|_| invalid())?;
-        let encoded = |placeholder: &str| placeholder.replace('<', "%3C").replace('>', "%3E");
-        for placeholder in
-            [operations::BOOTSTRAP_TOKEN_PLACEHOLDER.to_owned(), encoded(operations::BOOTSTRAP_TOKEN_PLACEHOLDER)]
-        {
+        for placeholder in token::placeholders() {
             if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
-                let token = token::ensure(
-                    target,
-                    &machine.name,
-                    &machine.uid,
-                    request.token_lifetime,
-                    &self.bootstrap_groups,
-                    self.clock.wall(),
-                );
-                let token =
-                    token.await.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+                let (lifetime, groups, now) = (request.token_lifetime, &self.bootstrap_groups, self.clock.wall());
+                let token = token::ensure(target, &machine.name, &machine.uid, lifetime, groups, now).await;
+                let token = token.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
                 text = text.replace(&placeholder, &token);
             }
         }
-        for placeholder in
-            [operations::MACHINE_NAME_PLACEHOLDER.to_owned(), encoded(operations::MACHINE_NAME_PLACEHOLDER)]
-        {
+        let name = operations::MACHINE_NAME_PLACEHOLDER;
+        for placeholder in [name.to_owned(), token::url_encoded(name)] {
             text = text.replace(&placeholder, &machine.name);
         }
         Ok(MachineRequest { user_data: SecretText(text.into()), ..machine })

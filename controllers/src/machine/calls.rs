@@ -48,8 +48,6 @@ pub struct Request {
     pub machine: MachineRequest,
     /// Read once more before a VM is made: a retired index never gets one.
     pub origin: Option<Origin>,
-    /// Whether the Machine's class has user data with placeholders to replace.
-    pub has_user_data: bool,
     /// How long a bootstrap token is good.
     pub token_lifetime: Duration,
     /// How long the call may take.

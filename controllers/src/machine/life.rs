@@ -22,7 +22,7 @@ use super::{
     node_sync,
     owned::Link,
     status::{StatusDraft, since},
-    trace,
+    token, trace,
 };
 use crate::{
     driver::{Class, DriverError, Instance, MachineRequest},
@@ -101,11 +101,13 @@ fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
             }
             outcome => {
                 let failures = at.outcomes.get(&status).map_or(1, |known| known.failures);
-                retry(plan, at, world, context, &Attempt { call: status, failures, ended: *when, outcome });
+                let failed = status.clone();
+                retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended: *when, outcome });
             }
         },
         (Some((failures, (tried, outcome))), _) => {
-            retry(plan, at, world, context, &Attempt { call: status, failures, ended: *tried, outcome });
+            let attempt = Attempt { failed: create, call: status, failures, ended: *tried, outcome };
+            retry(plan, at, world, context, &attempt);
         }
         (None, _) => {
             plan.then("nothing is known of the machine's VM", Step::Call(status));
@@ -115,6 +117,7 @@ fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
 
 /// A call that has failed, and the call to make next.
 struct Attempt<'a> {
+    failed: Call,
     call: Call,
     failures: u32,
     ended: Timestamp,
@@ -126,7 +129,9 @@ fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: C
     let Some(error) = attempt.outcome.error() else { return };
     let pause = pause(error, attempt.failures, context);
     let due = attempt.ended.checked_add(pause).unwrap_or(at.now);
-    if due <= at.now {
+    let revision = |call: &Call| call.request.machine.class.revision.clone();
+    let corrected = at.outcomes.asked(&attempt.failed).is_some_and(|asked| revision(asked) != revision(&attempt.call));
+    if due <= at.now || corrected {
         plan.then("the pause after a failed call is over", Step::Call(attempt.call.clone()));
         return;
     }
@@ -162,7 +167,7 @@ fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDura
 }
 
 /// Writes the durable link to the VM, in a write of its own, right after the answer.
-fn link(plan: &mut Plan<Call>, machine: &Machine, instance: &Instance, context: Context<'_>) {
+pub(super) fn link(plan: &mut Plan<Call>, machine: &Machine, instance: &Instance, context: Context<'_>) {
     let link = Link::of(machine, instance, context.settings.has_target);
     plan.then("the VM exists", Step::apply(Cluster::CONTROL, machine, &link));
 }
@@ -190,7 +195,8 @@ fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
             provisioned(plan, at, machine, None, context);
         }
         Some((failures, (ended, outcome))) => {
-            retry(plan, at, world, context, &Attempt { call: initialize, failures, ended: *ended, outcome });
+            let failed = initialize.clone();
+            retry(plan, at, world, context, &Attempt { failed, call: initialize, failures, ended: *ended, outcome });
         }
         None => {
             let made = at.outcomes.last(&create).or_else(|| at.outcomes.last(&status));
@@ -205,7 +211,8 @@ fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: 
                     let (failures, ended) = at.outcomes.get(&status).map_or((1, at.now), |known| {
                         (known.failures, known.last.as_ref().map_or(at.now, |(ended, _)| *ended))
                     });
-                    retry(plan, at, world, context, &Attempt { call: status, failures, ended, outcome });
+                    let failed = status.clone();
+                    retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended, outcome });
                 }
                 // A provider without status, or a VM that is gone already: the creation timeout decides.
                 Some(_) => provisioned(plan, at, machine, None, context),
@@ -304,7 +311,6 @@ pub(super) fn call(verb: Verb, world: &World, class: &Class, context: Context<'_
         request: Arc::new(Request {
             machine: request,
             origin,
-            has_user_data: class.secret.0.contains_key(super::world::USER_DATA),
             token_lifetime: creation_timeout(machine, context),
             deadline: context.driver.deadline(),
             traceparent: Some(trace::current(machine).to_string()),
@@ -390,7 +396,7 @@ fn well(
         plan.span(trace::stage(machine, "boot and join", provisioned, at.now));
         plan.span(trace::born(machine, at.now));
         if let Ok(class) = &world.class
-            && class.secret.0.contains_key(super::world::USER_DATA)
+            && token::is_used(class)
         {
             plan.then(
                 "the node has joined: its token is of no more use",

@@ -73,8 +73,12 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn scene(machine: MachineBuilder) -> Scene {
-    let class =
-        Class { name: "class".into(), provider_spec: RawJson::from_text("{}").unwrap(), secret: SecretData::default() };
+    let class = Class {
+        name: "class".into(),
+        revision: String::new(),
+        provider_spec: RawJson::from_text("{}").unwrap(),
+        secret: SecretData::default(),
+    };
     let world = World {
         machine: Arc::new(machine.build()),
         class: Ok(class),
@@ -432,6 +436,12 @@ fn whoever_deletes_a_node_deletes_its_machine() {
 // ---------------------------------------------------------------- death
 
 fn dying() -> MachineBuilder {
+    let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
+    unseen().with("/status/conditions", joined)
+}
+
+/// A linked Machine that is being deleted and whose Node has never been there.
+fn unseen() -> MachineBuilder {
     linked("Terminating").deleting().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:58Z"))
 }
 
@@ -481,7 +491,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
     let plan = held.plan();
     assert_eq!(held.steps(), ["status Terminating"]);
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
-    let drained = status_of(&plan)["conditions"][0].clone();
+    let drained = status_of(&plan)["conditions"][1].clone();
     assert_eq!((drained["type"].as_str(), drained["status"].as_str()), (Some("Drained"), Some("False")));
     assert!(drained["message"].as_str().unwrap().contains("needs 2"));
 }
@@ -588,6 +598,53 @@ fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
     let mut young = done(scene(unlinked().created("2026-06-01T11:59:30Z")));
     young.since = at("2026-06-01T11:58:00Z");
     assert_eq!(young.steps(), ["edit Machine default/m"]);
+}
+
+#[test]
+fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
+    let gone = |machine: MachineBuilder| {
+        scene(machine).answered(Verb::Delete, 1, Outcome::Done).answered(Verb::Status, 0, failed(Code::NotFound))
+    };
+    let made = |at: &str| {
+        let provisioned = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": at}]);
+        unseen().with("/status/conditions", provisioned)
+    };
+    let young = gone(made("2026-06-01T11:59:55Z"));
+    assert_eq!(young.plan().waits[0].reason, "Confirming");
+    assert_eq!(young.plan().wake, Some(at("2026-06-01T12:00:05Z")));
+    assert_eq!(gone(made("2026-06-01T11:59:45Z")).steps(), ["edit Machine default/m"], "it has had time to show");
+    assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it was seen as a node");
+}
+
+#[test]
+fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
+    let unlinked = || scene(machine("m").phase("Terminating").deleting());
+    assert_eq!(unlinked().steps(), ["call Status"]);
+    let steps = unlinked().answered(Verb::Status, 0, vm()).steps();
+    assert!(steps[0].starts_with("apply ") && steps[0].contains("p:///1"), "{steps:?}");
+    let made = unlinked().answered(Verb::Create, 1, vm());
+    assert!(made.steps()[0].starts_with("apply "));
+    // It shows only after a first deletion that had nothing to delete.
+    let late = unlinked().answered(Verb::Delete, 9, Outcome::Done).answered(Verb::Status, 0, vm());
+    assert!(late.steps()[0].starts_with("apply "));
+    let mut linked_later = scene(machine("m").phase("Terminating").deleting())
+        .answered(Verb::Delete, 9, Outcome::Done)
+        .answered(Verb::Status, 0, vm());
+    linked_later.world.machine = Arc::new(unseen().build());
+    assert_eq!(linked_later.steps(), ["call Delete"], "the deletion of a VM that was not known does not count");
+}
+
+#[test]
+fn a_corrected_class_is_tried_at_once() {
+    let mut refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::InvalidArgument));
+    assert_eq!(refused.steps(), ["status CrashLoopBackOff"]);
+    if let Ok(class) = &mut refused.world.class {
+        class.revision = "another".into();
+    }
+    assert_eq!(refused.steps(), ["call Status"]);
+    assert_eq!(refused.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Create"]);
 }
 
 #[test]

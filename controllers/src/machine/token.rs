@@ -5,12 +5,33 @@ use std::time::Duration;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
+use nodewright_api::operations;
 use nodewright_runtime::request::{Call, Connection, RequestError};
 use serde_json::json;
+
+use super::world::USER_DATA;
+use crate::driver::Class;
 
 /// The letters of tokens, as Kubernetes demands: `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
+
+/// The placeholders that a token takes the place of in user data.
+pub(super) fn placeholders() -> [String; 2] {
+    let plain = operations::BOOTSTRAP_TOKEN_PLACEHOLDER;
+    [plain.to_owned(), url_encoded(plain)]
+}
+
+/// A placeholder as it stands in the data URLs of Ignition.
+pub(super) fn url_encoded(placeholder: &str) -> String {
+    placeholder.replace('<', "%3C").replace('>', "%3E")
+}
+
+/// Whether Machines of a class get a token.
+pub(super) fn is_used(class: &Class) -> bool {
+    let Some(text) = class.secret.0.get(USER_DATA) else { return false };
+    placeholders().iter().any(|placeholder| text.windows(placeholder.len()).any(|part| part == placeholder.as_bytes()))
+}
 
 /// The id of a Machine's token, from its UID: the same after a restart, and of another Machine's only by one chance
 /// in two thousand million. (machine-controller-manager makes it from three letters of the name, so that two of 165

@@ -147,6 +147,7 @@ fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
         problem("ClassNotFound", format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
     let mut data: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
         let secret = reference.name.as_deref().unwrap_or_default();
         let place = reference.namespace.as_deref().unwrap_or(namespace(machine));
@@ -166,6 +167,8 @@ fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
                 ),
             )
         })?;
+        revision.push('/');
+        revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
         data.extend(found.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())));
     }
     if class.secret_refs().next().is_some() && !data.contains_key(USER_DATA) {
@@ -175,5 +178,5 @@ fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
         ));
     }
     let secret = SecretData(Arc::new(data));
-    Ok(Class { name: wanted.to_owned(), provider_spec: class.provider_spec.clone(), secret })
+    Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
 }

@@ -173,6 +173,16 @@ impl Election {
         term
     }
 
+    /// Watches the lease without asking for it, for as long as this is waited for. Whoever needs several leases asks
+    /// for one after the other; watching the later ones meanwhile, it need not wait for each to expire in turn.
+    pub async fn observe(&self) {
+        let config = self.config();
+        loop {
+            self.protocol.look(config.attempt_timeout()).await;
+            tokio::time::sleep(config.retry_period).await;
+        }
+    }
+
     async fn contend(&self) -> Term {
         let config = self.config();
         let mut report = Report::default();

@@ -76,6 +76,15 @@ impl Protocol {
         })
     }
 
+    /// Reads the lease and remembers since when it stands as it does, without asking for it.
+    pub(super) async fn look(&self, timeout: Duration) {
+        let mut seen = self.seen.lock().await;
+        // A failure is told by whoever asks for the lease.
+        if let Ok(Ok(Some(lease))) = tokio::time::timeout(timeout, self.get()).await {
+            self.observe(&mut seen, lease);
+        }
+    }
+
     async fn claim(&self, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
         // The common case first: a renewal is one request.
         if let Some(ours) = seen.as_ref().filter(|seen| self.is_ours(&seen.lease)) {

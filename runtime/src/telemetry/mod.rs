@@ -51,7 +51,8 @@ const BATCH_LENGTH: usize = 512;
 const SCOPE: &str = "nodewright";
 
 /// Libraries that say much at levels at which others say what matters. What the user says comes after, and wins.
-const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=warn";
+/// kube reports each failed request as an error, although whoever made it is told, and tells.
+const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=off";
 /// Libraries whose spans would be about the export of spans.
 const UNTRACED: [&str; 8] = ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client"];
 

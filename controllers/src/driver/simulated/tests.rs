@@ -99,7 +99,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
 
 fn class() -> Class {
     let provider_spec = RawJson::from(&json!({"cluster": "c", "size": "large", "labels": {"a": "b"}}));
-    Class { name: "class".to_owned(), provider_spec, secret: SecretData::default() }
+    Class { name: "class".to_owned(), revision: String::new(), provider_spec, secret: SecretData::default() }
 }
 
 fn request(provider_id: Option<&str>) -> MachineRequest {

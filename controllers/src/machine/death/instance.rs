@@ -1,0 +1,229 @@
+//! The stage of a death in which the VM goes, and is confirmed to be gone.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_runtime::{
+    events::EventKind,
+    plan::{Moment, Plan, Step},
+};
+
+use super::{
+    super::{
+        Context, World,
+        calls::{Call, Outcome, Verb},
+        life::{call, event, link},
+        status::{StatusDraft, since},
+    },
+    tell_stage,
+};
+use crate::driver::{Class, DriverError, Instance};
+
+/// Pause before the provider is asked again whether a VM is gone.
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// After this a VM that is still there is asked to go once more.
+const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// The calls of one Machine.
+struct Calls {
+    status: Call,
+    create: Call,
+    initialize: Call,
+    delete: Call,
+}
+
+impl Calls {
+    fn of(world: &World, class: &Class, context: Context<'_>) -> Self {
+        let of = |verb| call(verb, world, class, context);
+        let (status, create) = (of(Verb::Status), of(Verb::Create));
+        Self { status, create, initialize: of(Verb::Initialize), delete: of(Verb::Delete) }
+    }
+
+    fn any_running(&self, at: &Moment<'_, Call>) -> bool {
+        [&self.status, &self.create, &self.initialize, &self.delete]
+            .into_iter()
+            .any(|call| at.outcomes.is_running(call))
+    }
+}
+
+/// The provider has confirmed that there is no VM.
+pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
+    let class = match &world.class {
+        Ok(class) => class,
+        Err(problem) => {
+            plan.wait(problem.reason, problem.message.clone());
+            tell(plan, at, world, problem.reason, &problem.message);
+            return false;
+        }
+    };
+    let calls = Calls::of(world, class, context);
+    if calls.any_running(at) {
+        plan.wait("CallingProvider", "the provider has not answered yet");
+        tell(plan, at, world, "CallingProvider", "the VM is being removed");
+        return false;
+    }
+    let machine = world.machine.as_ref();
+    if machine.provider_id().is_none() {
+        // A VM of which only the provider knew is linked first: then its Node is found, and a restart knows of both.
+        if let Some(instance) = found(at, &calls) {
+            link(plan, machine, instance, context);
+            return false;
+        }
+        if answered_since(at, &calls.status, terminating_since(world)).is_none() {
+            plan.then("has the machine a VM?", Step::Call(calls.status));
+            return false;
+        }
+    }
+    // A deletion without the VM's id was one of a VM that was not known yet.
+    let asked = at.outcomes.asked(&calls.delete);
+    let asked = asked.filter(|asked| asked.request.machine.provider_id.as_deref() == machine.provider_id());
+    let known = asked.and_then(|asked| at.outcomes.get(asked));
+    let Some((known, (ended, outcome))) = known.and_then(|known| known.last.as_ref().map(|last| (known, last))) else {
+        plan.then("the VM has to go", Step::Call(calls.delete));
+        return false;
+    };
+    match outcome.error().filter(|error| error.code != Code::NotFound) {
+        Some(error) => {
+            retry(
+                plan,
+                at,
+                world,
+                &Failed { error, ended: *ended, times: known.failures, again: calls.delete },
+                context,
+            );
+            false
+        }
+        None => confirmed(plan, at, world, context, calls, *ended, known.begun),
+    }
+}
+
+/// The provider says, after the deletion, that there is no VM.
+fn confirmed(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    context: Context<'_>,
+    calls: Calls,
+    ended: Timestamp,
+    begun: Timestamp,
+) -> bool {
+    let Some((when, outcome)) = answered_since(at, &calls.status, Some(ended)) else {
+        plan.then("is the VM gone?", Step::Call(calls.status));
+        return false;
+    };
+    match outcome {
+        Outcome::Failed(error) if matches!(error.code, Code::NotFound | Code::Unimplemented) => {
+            match uncertain_until(at, world, &calls.create, context).filter(|until| until > when) {
+                None => return true,
+                // A VM that is still on its way would be nobody's once the machine is gone.
+                Some(until) if until > at.now => {
+                    plan.wait("Confirming", format!("a VM that was asked for may still appear until {until}"));
+                    plan.wake_at(until);
+                }
+                Some(_) => {
+                    plan.then("is there a late VM?", Step::Call(calls.status));
+                }
+            }
+        }
+        Outcome::Failed(error) => {
+            retry(plan, at, world, &Failed { error, ended: *when, times: 1, again: calls.status }, context);
+        }
+        _ => {
+            let again = at.now.duration_since(begun) >= DELETE_AGAIN;
+            let due = when.checked_add(POLL).unwrap_or(at.now);
+            match (due <= at.now, again) {
+                (false, _) => drop(plan.wake_at(due)),
+                (true, true) => drop(plan.then("the VM is still there", Step::Call(calls.delete))),
+                (true, false) => drop(plan.then("is the VM gone?", Step::Call(calls.status))),
+            }
+            let message = format!("VM {} is being removed", world.machine.spec.provider_id);
+            plan.wait("RemovingVM", message.clone());
+            tell(plan, at, world, "Removing", &message);
+        }
+    }
+    false
+}
+
+/// The VM that the newest answers speak of.
+fn found<'a>(at: &'a Moment<'_, Call>, calls: &Calls) -> Option<&'a Instance> {
+    [&calls.status, &calls.create].into_iter().find_map(|call| match at.outcomes.last(call) {
+        Some(Outcome::Instance(instance)) => Some(instance),
+        _ => None,
+    })
+}
+
+/// The newest answer to a call, if it came after a moment.
+fn answered_since<'a>(
+    at: &'a Moment<'_, Call>,
+    call: &Call,
+    since: Option<Timestamp>,
+) -> Option<&'a (Timestamp, Outcome)> {
+    let last = at.outcomes.get(call)?.last.as_ref()?;
+    since.is_none_or(|since| last.0 >= since).then_some(last)
+}
+
+fn terminating_since(world: &World) -> Option<Timestamp> {
+    world.machine.status.as_ref()?.current_status.last_update_time.as_ref().map(|time| time.0)
+}
+
+/// Until when a VM may exist although the provider does not show one.
+///
+/// A VM that has become a Node has been seen. One that was made just now may be hidden for as long as the provider is
+/// not consistent. Of one that is not linked this process knows whether it has asked for it; what an earlier process
+/// did it cannot know, and that one asked at the latest when this one began.
+fn uncertain_until(at: &Moment<'_, Call>, world: &World, create: &Call, context: Context<'_>) -> Option<Timestamp> {
+    let machine = world.machine.as_ref();
+    let hidden = SignedDuration::try_from(context.driver.consistency()).ok()?;
+    if machine.provider_id().is_some() {
+        if world.node.is_some() || since(machine, conditions::machine::NODE_JOINED).is_some() {
+            return None;
+        }
+        let made = since(machine, conditions::machine::INSTANCE_PROVISIONED).or(terminating_since(world))?;
+        return made.checked_add(hidden).ok();
+    }
+    let settle = hidden.checked_add(SignedDuration::try_from(context.driver.deadline()).ok()?)?;
+    if let Some(known) = at.outcomes.get(create) {
+        return known.begun.checked_add(settle).ok();
+    }
+    // Clocks differ: a machine counts as made under this process only when it is clearly younger.
+    let margin = SignedDuration::from_secs(30);
+    let created = machine.metadata.creation_timestamp.as_ref()?.0;
+    (created < at.since.checked_add(margin).ok()?).then(|| at.since.checked_add(settle).ok()).flatten()
+}
+
+/// A call that failed, and the one to make next.
+struct Failed<'a> {
+    error: &'a DriverError,
+    ended: Timestamp,
+    times: u32,
+    again: Call,
+}
+
+fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, failed: &Failed<'_>, context: Context<'_>) {
+    let Failed { error, ended, times, again } = failed;
+    let grown = context.settings.short_retry.saturating_mul(1 << times.saturating_sub(1).min(7));
+    let longest = if error.is_passing() { Duration::from_mins(1) } else { Duration::from_mins(10) };
+    let pause = SignedDuration::try_from(grown.min(longest).max(context.settings.short_retry)).unwrap_or_default();
+    let due = ended.checked_add(pause).unwrap_or(at.now);
+    if due <= at.now {
+        plan.then("the pause after a failed call is over", Step::Call(again.clone()));
+        return;
+    }
+    let machine = world.machine.as_ref();
+    let text = format!("{}: {error}", operations::INITIATE_VM_DELETION);
+    let draft = StatusDraft::of(machine, at.now)
+        .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
+        .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
+    if let Some(step) = draft.step(machine) {
+        plan.then("the provider refused", step);
+        plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED_TERMINATION, error.to_string()));
+    }
+    plan.wait("ProviderFailed", format!("{error}; next attempt at {due}"));
+    plan.wake_at(due);
+}
+
+fn tell(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, reason: &str, message: &str) {
+    let condition = conditions::machine::INSTANCE_TERMINATED;
+    tell_stage(plan, at, world, operations::INITIATE_VM_DELETION, condition, reason, message);
+}

@@ -1,0 +1,137 @@
+//! What a Machine that is being deleted decides, stage by stage: drain, volumes, VM, Node, name, end.
+//!
+//! Each stage is over when it can be seen to be over, so a restart goes on wherever things stand.
+
+mod drain;
+mod instance;
+
+use jiff::SignedDuration;
+use nodewright_api::{MachinePhase, OperationState, OperationType, finalizers, labels, operations, reasons};
+use nodewright_runtime::{
+    events::EventKind,
+    finalizers as finalizer,
+    object::{Cluster, has_finalizer, is_deleting, label},
+    plan::{Moment, Plan, Step},
+};
+
+use self::{
+    drain::{detached, drained},
+    instance::vm_gone,
+};
+use super::{
+    Context, Owner, World,
+    calls::{Call, Verb},
+    life::{call, event, is_retired},
+    status::{StatusDraft, own_condition},
+    trace,
+};
+
+/// How long a stage may last before it shows in the status.
+const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> Plan<Call> {
+    let mut plan = Plan::idle();
+    let machine = world.machine.as_ref();
+    plan.traceparent = Some(trace::current(machine).to_string());
+    if !has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
+        return plan;
+    }
+    if *machine.phase() != MachinePhase::Terminating {
+        let draft = StatusDraft::of(machine, at.now)
+            .phase(MachinePhase::Terminating)
+            .timeout_active(false)
+            .not_preserved()
+            .operation(OperationType::Delete, OperationState::Processing, operations::GET_VM_STATUS, None);
+        plan.then("the machine is being deleted", draft.step(machine));
+        let text = "the node is drained, then the VM is removed".to_owned();
+        plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATING, text));
+        return plan;
+    }
+    let stages = [drained, detached, vm_gone, node_gone, name_retired];
+    if stages.iter().all(|stage| stage(&mut plan, at, world, context)) {
+        let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then(
+            "nothing is left of the machine",
+            remove.and_then(|remove| Step::edit(Cluster::CONTROL, machine, remove)),
+        );
+        plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATED, "nothing is left".to_owned()));
+        tell_trace(&mut plan, at, world, context);
+    }
+    plan
+}
+
+/// There is no Node of the VM any more.
+fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
+    let Some(node) = world.node.as_deref() else { return true };
+    if !is_deleting(node) {
+        plan.then("its VM is gone", Step::delete(Cluster::TARGET, node));
+        return false;
+    }
+    match finalizer::remove(&node.metadata, finalizers::NODE) {
+        Some(remove) => {
+            plan.then("its VM is gone", Step::edit(Cluster::TARGET, node, remove));
+            false
+        }
+        // What else holds the Node back is not this Machine's affair.
+        None => true,
+    }
+}
+
+/// The Machine's name will not have a second life.
+fn name_retired(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
+    let Owner::Set(_) = &world.owner else { return true };
+    if is_retired(world) == Some(false) {
+        plan.wait("Retiring", "the machine set has yet to note that this machine's name has had its life");
+        return false;
+    }
+    true
+}
+
+/// Shows a stage in the status, once it has lasted for a while.
+fn tell_stage(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    description: &str,
+    condition: &str,
+    reason: &str,
+    message: &str,
+) {
+    let machine = world.machine.as_ref();
+    let begun = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
+    let due = begun.and_then(|begun| begun.0.checked_add(WORTH_TELLING).ok()).unwrap_or(at.now);
+    if due > at.now {
+        plan.wake_at(due);
+        return;
+    }
+    // A count that falls pod by pod is no news; that the stage goes on is.
+    let known = own_condition(machine, condition);
+    if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
+        return;
+    }
+    let draft = StatusDraft::of(machine, at.now)
+        .operation(OperationType::Delete, OperationState::Processing, description, None)
+        .condition(condition, false, reason, message);
+    if let Some(step) = draft.step(machine) {
+        plan.beside("the stage lasts", step);
+    }
+}
+
+/// The spans of the death, once it is over.
+fn tell_trace(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
+    let machine = world.machine.as_ref();
+    let begun = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
+    let begun = begun.map_or(at.now, |time| time.0);
+    if let Ok(class) = &world.class {
+        let delete = at.outcomes.get(&call(Verb::Delete, world, class, context));
+        let status = at.outcomes.get(&call(Verb::Status, world, class, context));
+        let asked = delete.map_or(at.now, |known| known.begun);
+        let gone = status.and_then(|known| known.last.as_ref()).map_or(at.now, |(when, _)| *when);
+        if label(machine, labels::NODE).is_some() {
+            plan.span(trace::stage(machine, "drain", begun, asked));
+            plan.span(trace::stage(machine, "node deletion", gone, at.now));
+        }
+        plan.span(trace::stage(machine, "VM deletion", asked, gone));
+    }
+    plan.span(trace::died(machine, at.now));
+}
