@@ -476,7 +476,12 @@ fn give_up_when_due(
     }
     if let Err(held) = health::permit(world, context.settings, at.now) {
         plan.wait("ReplacementHeld", held);
-        return draft.step(machine);
+        let text = format!(
+            "Machine {} is unhealthy for too long; it is replaced once fewer machines of its deployment are (annotation {})",
+            name(machine),
+            annotations::REMEDIATION_MAX_IN_FLIGHT
+        );
+        return draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine);
     }
     let text = format!("Machine {} health checks failing since {}. {why}", name(machine), due);
     plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED, text.clone()));

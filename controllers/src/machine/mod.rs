@@ -1,9 +1,9 @@
 //! Machine: one VM, and the Node that it becomes.
 //!
-//! Its life ([`life`]): class and secrets are there → VM created through the driver → VM initialised → Node joined and
+//! Its life (`life`): class and secrets are there → VM created through the driver → VM initialised → Node joined and
 //! healthy (`Running`) → watched; unhealthy for too long → `Failed`, within a budget; the MachineSet replaces it.
 //!
-//! Its death ([`death`]): Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → end.
+//! Its death (`death`): Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → end.
 //!
 //! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
 //! and nothing is remembered that cannot be asked again.

@@ -118,8 +118,10 @@ fn confirmed(
                 None => return true,
                 // A VM that is still on its way would be nobody's once the machine is gone.
                 Some(until) if until > at.now => {
-                    plan.wait("Confirming", format!("a VM that was asked for may still appear until {until}"));
+                    let message = format!("a VM that was asked for may still appear until {until}");
+                    plan.wait("Confirming", message.clone());
                     plan.wake_at(until);
+                    tell(plan, at, world, "Confirming", &message);
                 }
                 Some(_) => {
                     plan.then("is there a late VM?", Step::Call(calls.status));
