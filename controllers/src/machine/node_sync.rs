@@ -103,7 +103,9 @@ fn merge(operations: &mut Vec<PatchOperation>, field: &str, live: Option<&Map>, 
         .map(|(key, value)| PatchOperation::Add(AddOperation { path: path(key), value: value.as_str().into() }))
         .collect();
     if !additions.is_empty() && live.is_none() {
+        // Only where there is still no map at all: the new one would take the place of somebody else's.
         let path = PointerBuf::from_tokens(["metadata", field]);
+        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: Value::Null }));
         operations.push(PatchOperation::Add(AddOperation { path, value: json!({}) }));
     }
     operations.extend(additions);
@@ -244,6 +246,15 @@ mod tests {
         let patch = patch(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
         assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+    }
+
+    #[test]
+    fn a_map_that_somebody_makes_in_between_is_not_replaced() {
+        let mut live = bare();
+        let patch = patch(&machine("m").build(), &node(live.clone()));
+        live["metadata"]["labels"] = json!({"kubelets": "1"});
+        assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+        assert_eq!(live["metadata"]["labels"], json!({"kubelets": "1"}));
     }
 
     #[test]

@@ -619,7 +619,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
     assert_eq!(gone(made("2026-06-01T11:59:45Z")).steps(), ["edit Machine default/m"], "it has had time to show");
-    assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it was seen as a node");
+    assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
 }
 
 #[test]

@@ -171,17 +171,16 @@ fn terminating_since(world: &World) -> Option<Timestamp> {
 
 /// Until when a VM may exist although the provider does not show one.
 ///
-/// A VM that has become a Node has been seen. One that was made just now may be hidden for as long as the provider is
-/// not consistent. Of one that is not linked this process knows whether it has asked for it; what an earlier process
+/// One that was made just now may be hidden for as long as the provider is not consistent, even if it has become a Node
+/// meanwhile: the Node was seen by the cluster, not by the provider's own look. Of one that is not linked this process knows whether it has asked for it; what an earlier process
 /// did it cannot know, and that one asked at the latest when this one began.
 fn uncertain_until(at: &Moment<'_, Call>, world: &World, create: &Call, context: Context<'_>) -> Option<Timestamp> {
     let machine = world.machine.as_ref();
     let hidden = SignedDuration::try_from(context.driver.consistency()).ok()?;
     if machine.provider_id().is_some() {
-        if world.node.is_some() || since(machine, conditions::machine::NODE_JOINED).is_some() {
-            return None;
-        }
-        let made = since(machine, conditions::machine::INSTANCE_PROVISIONED).or(terminating_since(world))?;
+        let made = since(machine, conditions::machine::INSTANCE_PROVISIONED)
+            .or_else(|| since(machine, conditions::machine::NODE_JOINED))
+            .or_else(|| terminating_since(world))?;
         return made.checked_add(hidden).ok();
     }
     let settle = hidden.checked_add(SignedDuration::try_from(context.driver.deadline()).ok()?)?;
