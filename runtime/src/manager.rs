@@ -174,68 +174,99 @@ impl Manager {
 
     /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
-        let Self { options, stores, sources, connections, begins, queues } = self;
-        let elections = Arc::new(elections);
+        let Self { options, stores, sources, connections, begins, queues: _queues } = self;
         let tasks = TaskTracker::new();
-        let (watching, working) = (CancellationToken::new(), CancellationToken::new());
         let looks = Looks::new(stores.clone(), connections.clone(), options.metrics.clone(), tasks.clone());
-
-        let mut acquiring = acquire(elections.clone()).boxed();
-        // Whoever can lead at once lists once, after the lease; whoever has to wait keeps warm caches meanwhile.
-        let mut term = timeout(Duration::from_secs(1), &mut acquiring).await.ok();
-        let mut gained = Instant::now();
-        sources.start(&connections, &stores, &options.metrics, &tasks, &watching);
-        if term.is_none() {
-            tracing::info!("another process leads; standing by with warm caches");
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                acquired = &mut acquiring => {
-                    gained = Instant::now();
-                    term = Some(acquired);
-                }
-            }
-        }
-        drop(acquiring);
-        let Some(term) = term else {
-            return end(&tasks, &watching, &working, &looks, &elections).await;
+        let process = Process {
+            elections: Arc::new(elections),
+            tasks: tasks.clone(),
+            watching: CancellationToken::new(),
+            working: CancellationToken::new(),
+            looks: looks.clone(),
         };
-
-        let begun = tokio::select! {
-            biased;
-            () = stop.cancelled() => false,
-            () = term.ended() => return lost(&watching, &working, &looks),
-            () = until_listed_since(&stores, gained) => true,
-        };
-        if begun {
+        let watch = || sources.start(&connections, &stores, &options.metrics, &tasks, &process.watching);
+        let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
+        let lead = async {
+            until_listed_since(&stores, gained).await;
+            let manager = options.field_manager.as_str().into();
             let shared = Shared {
                 stores: stores.clone(),
-                executor: Executor {
-                    connections: Arc::new(connections),
-                    manager: options.field_manager.as_str().into(),
-                },
-                looks: looks.clone(),
+                executor: Executor { connections: Arc::new(connections.clone()), manager },
+                looks,
                 recorder: options.recorder,
                 spans: options.spans,
-                metrics: options.metrics,
+                metrics: options.metrics.clone(),
                 since: options.clock.wall(),
                 clock: options.clock,
                 tasks: tasks.clone(),
-                stop: working.clone(),
+                stop: process.working.clone(),
             };
             tracing::info!(controllers = begins.len(), "leading");
             for begin in begins {
                 tasks.spawn(begin(&shared, &term));
             }
-            tokio::select! {
-                biased;
-                () = term.ended() => return lost(&watching, &working, &looks),
-                () = stop.cancelled() => {}
-                () = refresh_stale(&stores) => {}
-            }
+            refresh_stale(&stores).await;
+        };
+        tokio::select! {
+            biased;
+            () = term.ended() => process.lose(),
+            () = stop.cancelled() => process.end().await,
+            () = lead => process.end().await,
         }
-        drop(queues);
-        end(&tasks, &watching, &working, &looks, &elections).await
+    }
+}
+
+/// What has to be ended, one way or the other.
+struct Process {
+    elections: Arc<Vec<Election>>,
+    tasks: TaskTracker,
+    watching: CancellationToken,
+    working: CancellationToken,
+    looks: Arc<Looks>,
+}
+
+impl Process {
+    /// Starts the watches and waits for the leases, in the better order: whoever can lead at once lists once, after
+    /// the lease; whoever has to wait keeps warm caches meanwhile. Tells when the leases were gained; `None` when told
+    /// to stop before.
+    async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Term, Instant)> {
+        let mut acquiring = acquire(self.elections.clone()).boxed();
+        let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;
+        let gained = Instant::now();
+        watch();
+        if let Ok(term) = at_once {
+            return Some((term, gained));
+        }
+        tracing::info!("another process leads; standing by with warm caches");
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            term = &mut acquiring => Some((term, Instant::now())),
+        }
+    }
+
+    fn stop_working(&self) {
+        self.working.cancel();
+        self.watching.cancel();
+        self.looks.stop();
+    }
+
+    /// Another process may lead: nothing more is begun, and nothing is waited for.
+    fn lose(&self) -> Result<(), Ended> {
+        self.stop_working();
+        Err(Ended::LostLease)
+    }
+
+    /// What is under way is finished, as far as the time goes, and the leases are given back.
+    async fn end(&self) -> Result<(), Ended> {
+        self.stop_working();
+        self.tasks.close();
+        if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
+            let tasks = self.tasks.len();
+            tracing::warn!(tasks, "stopped with work under way; it is taken up again by whoever leads next");
+        }
+        futures::future::join_all(self.elections.iter().map(Election::release)).await;
+        Ok(())
     }
 }
 
@@ -289,29 +320,4 @@ async fn refresh_stale(stores: &Stores) {
             }
         }
     }
-}
-
-fn lost(watching: &CancellationToken, working: &CancellationToken, looks: &Looks) -> Result<(), Ended> {
-    working.cancel();
-    watching.cancel();
-    looks.stop();
-    Err(Ended::LostLease)
-}
-
-async fn end(
-    tasks: &TaskTracker,
-    watching: &CancellationToken,
-    working: &CancellationToken,
-    looks: &Looks,
-    elections: &[Election],
-) -> Result<(), Ended> {
-    working.cancel();
-    watching.cancel();
-    looks.stop();
-    tasks.close();
-    if timeout(STOP_WITHIN, tasks.wait()).await.is_err() {
-        tracing::warn!(tasks = tasks.len(), "stopped with work under way; it is taken up again by whoever leads next");
-    }
-    futures::future::join_all(elections.iter().map(Election::release)).await;
-    Ok(())
 }

@@ -8,8 +8,10 @@
 //! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
 //! and nothing is remembered that cannot be asked again.
 
+mod birth;
 mod caller;
 mod calls;
+mod context;
 mod death;
 mod health;
 mod life;
@@ -34,6 +36,7 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
+use self::context::Context;
 pub(crate) use self::health::may_be_replaced;
 pub use self::{
     caller::Caller,
@@ -117,13 +120,6 @@ impl Controller for MachineController {
             life::plan(at, world, context)
         }
     }
-}
-
-/// What a plan knows besides the world.
-#[derive(Clone, Copy)]
-struct Context<'a> {
-    settings: &'a Settings,
-    driver: &'a dyn Driver,
 }
 
 fn machines_of_node(change: &nodewright_runtime::cache::Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {

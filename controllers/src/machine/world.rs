@@ -3,16 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Secret};
-use nodewright_api::{Machine, MachineClass, MachineSet, finalizers, labels};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, controller_uid, has_finalizer, label, name, namespace, uid},
+    object::{Cluster, Key, annotation, controller_uid, has_finalizer, label, name, namespace, uid},
 };
 
 use crate::{
     drain::PodView,
     driver::{Class, SecretData},
     indexes::{NODE_BY_INSTANCE, NODE_BY_MACHINE, SET_BY_UID, instance_id},
+    ledger::{Index, Ledger},
 };
 
 /// Key of the user data in a Secret.
@@ -72,6 +73,22 @@ impl World {
             .by_name(namespace(machine.as_ref()), machine.class_name())
             .is_some_and(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER));
         Some(Self { class: class(stores, &machine), class_held, node, stranger, peers, owner, pods, machine })
+    }
+}
+
+impl World {
+    /// The set's ledger and the Machine's index in it; `None` when there is no ledger or it does not know the Machine.
+    pub(super) fn entry(&self) -> Option<(Ledger, Index)> {
+        let Owner::Set(set) = &self.owner else { return None };
+        let ledger: Ledger = annotation(set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+        let machine = self.machine.as_ref();
+        let index = ledger.index(name(set.as_ref()), name(machine), annotation(machine, annotations::INDEX))?;
+        Some((ledger, index))
+    }
+
+    /// Whether the set's ledger has retired the Machine; `None` when it does not know the Machine.
+    pub(super) fn is_retired(&self) -> Option<bool> {
+        self.entry().map(|(ledger, index)| ledger.is_retired(index))
     }
 }
 

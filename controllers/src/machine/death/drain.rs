@@ -15,11 +15,10 @@ use nodewright_runtime::{
 
 use super::{
     super::{
-        Context, World,
+        World,
         calls::{Call, Verb},
-        health,
-        life::{call, event},
-        node_sync,
+        context::{Context, event},
+        health, node_sync,
         status::{StatusDraft, own_condition, since},
         world::pods_of,
     },
@@ -69,7 +68,7 @@ fn is_nobody_there(
     context: Context<'_>,
 ) -> Option<bool> {
     health::not_ready_since(node)?;
-    let status = call(Verb::Status, world, world.class.as_ref().ok()?, context);
+    let status = context.call(Verb::Status, world, world.class.as_ref().ok()?);
     // What was said before the VM was made says nothing.
     let begun = world.machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
     match at.outcomes.get(&status).filter(|known| known.begun >= begun) {
@@ -215,5 +214,5 @@ pub(super) fn detached(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Wor
 /// Whether this process has told the provider to remove the VM: then the stages before are over.
 fn deletion_begun(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let Ok(class) = &world.class else { return false };
-    at.outcomes.get(&call(Verb::Delete, world, class, context)).is_some()
+    at.outcomes.get(&context.call(Verb::Delete, world, class)).is_some()
 }

@@ -11,9 +11,10 @@ use nodewright_runtime::{
 
 use super::{
     super::{
-        Context, World,
+        World,
+        birth::link,
         calls::{Call, Outcome, Verb},
-        life::{call, event, link},
+        context::{Context, event},
         status::{StatusDraft, since},
     },
     tell_stage,
@@ -35,7 +36,7 @@ struct Calls {
 
 impl Calls {
     fn of(world: &World, class: &Class, context: Context<'_>) -> Self {
-        let of = |verb| call(verb, world, class, context);
+        let of = |verb| context.call(verb, world, class);
         let (status, create) = (of(Verb::Status), of(Verb::Create));
         Self { status, create, initialize: of(Verb::Initialize), delete: of(Verb::Delete) }
     }

@@ -19,9 +19,9 @@ use self::{
     instance::vm_gone,
 };
 use super::{
-    Context, Owner, World,
+    Owner, World,
     calls::{Call, Verb},
-    life::{call, event, is_retired},
+    context::{Context, event},
     status::{StatusDraft, own_condition},
     trace,
 };
@@ -80,7 +80,7 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Cont
 /// The Machine's name will not have a second life.
 fn name_retired(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
     let Owner::Set(_) = &world.owner else { return true };
-    if is_retired(world) == Some(false) {
+    if world.is_retired() == Some(false) {
         plan.wait("Retiring", "the machine set has yet to note that this machine's name has had its life");
         return false;
     }
@@ -123,8 +123,8 @@ fn tell_trace(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
     let begun = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
     let begun = begun.map_or(at.now, |time| time.0);
     if let Ok(class) = &world.class {
-        let delete = at.outcomes.get(&call(Verb::Delete, world, class, context));
-        let status = at.outcomes.get(&call(Verb::Status, world, class, context));
+        let delete = at.outcomes.get(&context.call(Verb::Delete, world, class));
+        let status = at.outcomes.get(&context.call(Verb::Status, world, class));
         let asked = delete.map_or(at.now, |known| known.begun);
         let gone = status.and_then(|known| known.last.as_ref()).map_or(at.now, |(when, _)| *when);
         if label(machine, labels::NODE).is_some() {

@@ -1,0 +1,234 @@
+//! How a Machine gets its VM: class and secrets are there → VM made → linked → set up.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Code, Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_runtime::{
+    events::EventKind,
+    object::{Cluster, is_deleting},
+    plan::{Moment, Plan, Step},
+};
+
+use super::{
+    Owner, World,
+    calls::{Call, Outcome, Verb},
+    context::{Context, event},
+    owned::Link,
+    status::StatusDraft,
+};
+use crate::driver::{DriverError, Instance};
+
+/// No VM is known: ask for it, make it, link it.
+pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
+    let machine = world.machine.as_ref();
+    let class = match &world.class {
+        Ok(class) => class,
+        Err(problem) => {
+            refuse(plan, at, machine, problem.reason, &problem.message);
+            return;
+        }
+    };
+    if !world.class_held {
+        plan.wait("ClassNotHeld", "the machine's class has yet to get its finalizer");
+        return;
+    }
+    if let Some(reason) = has_no_future(world) {
+        plan.wait("Retired", reason);
+        return;
+    }
+    let (status, create) = (context.call(Verb::Status, world, class), context.call(Verb::Create, world, class));
+    if at.outcomes.is_running(&status) || at.outcomes.is_running(&create) {
+        plan.wait("CallingProvider", "the provider has not answered yet");
+        return;
+    }
+    let asked = at.outcomes.get(&status).and_then(|known| known.last.as_ref());
+    let made = at.outcomes.get(&create).and_then(|known| known.last.as_ref().map(|last| (known.failures, last)));
+    match (made, asked) {
+        (Some((_, (_, Outcome::Instance(instance)))), _) => link(plan, machine, instance, context),
+        (Some((_, (_, Outcome::Retired))), _) => {
+            plan.wait("Retired", "the machine's name has had its life: its set deletes it");
+        }
+        // The status was asked for after the last attempt, or there was none: it decides.
+        (made, Some((when, outcome))) if made.is_none_or(|(_, (tried, _))| when > tried) => match outcome {
+            Outcome::Instance(instance) => link(plan, machine, instance, context),
+            Outcome::Failed(error) if matches!(error.code, Code::NotFound | Code::Unimplemented) => {
+                plan.then("the machine has no VM", Step::Call(create));
+            }
+            outcome => {
+                let failures = at.outcomes.get(&status).map_or(1, |known| known.failures);
+                let failed = status.clone();
+                retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended: *when, outcome });
+            }
+        },
+        (Some((failures, (tried, outcome))), _) => {
+            let attempt = Attempt { failed: create, call: status, failures, ended: *tried, outcome };
+            retry(plan, at, world, context, &attempt);
+        }
+        (None, _) => {
+            plan.then("nothing is known of the machine's VM", Step::Call(status));
+        }
+    }
+}
+
+/// A call that has failed, and the call to make next.
+struct Attempt<'a> {
+    failed: Call,
+    call: Call,
+    failures: u32,
+    ended: Timestamp,
+    outcome: &'a Outcome,
+}
+
+/// Says what went wrong, and tries again after a pause.
+fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>, attempt: &Attempt<'_>) {
+    let Some(error) = attempt.outcome.error() else { return };
+    let pause = pause(error, attempt.failures, context);
+    let due = attempt.ended.checked_add(pause).unwrap_or(at.now);
+    let revision = |call: &Call| call.request.machine.class.revision.clone();
+    let corrected = at.outcomes.asked(&attempt.failed).is_some_and(|asked| revision(asked) != revision(&attempt.call));
+    if due <= at.now || corrected {
+        plan.then("the pause after a failed call is over", Step::Call(attempt.call.clone()));
+        return;
+    }
+    let machine = world.machine.as_ref();
+    let late = context.deadline(machine).is_some_and(|deadline| deadline <= at.now);
+    let phase = if late { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
+    let description = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    let draft = StatusDraft::of(machine, at.now)
+        .phase(phase)
+        .operation(OperationType::Create, OperationState::Failed, description.clone(), Some(error.code.name()))
+        .condition(conditions::machine::INSTANCE_PROVISIONED, false, error.code.name(), error.message.clone());
+    if let Some(step) = draft.step(machine) {
+        plan.then("the provider refused", step);
+        plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED_PROVISION, description));
+    }
+    plan.wait("ProviderFailed", format!("{error}; next attempt at {due}"));
+    plan.wake_at(due);
+    context.wake_at_deadline(plan, at.now, machine);
+}
+
+/// How long to wait after a failure: as machine-controller-manager, but the short pauses grow.
+fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDuration {
+    let settings = context.settings;
+    let pause = match error.code {
+        Code::ResourceExhausted => settings.exhausted_retry,
+        _ if error.is_passing() => {
+            let grown = settings.short_retry.saturating_mul(1 << failures.saturating_sub(1).min(8));
+            grown.min(Duration::from_mins(1)).max(settings.short_retry)
+        }
+        _ => settings.medium_retry,
+    };
+    SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX)
+}
+
+/// Writes the durable link to the VM, in a write of its own, right after the answer.
+pub(super) fn link(plan: &mut Plan<Call>, machine: &Machine, instance: &Instance, context: Context<'_>) {
+    let link = Link::of(machine, instance, context.settings.has_target);
+    plan.then("the VM exists", Step::apply(Cluster::CONTROL, machine, &link));
+}
+
+/// The VM is linked: set it up, and say so.
+pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
+    let machine = world.machine.as_ref();
+    let class = match &world.class {
+        Ok(class) => class,
+        Err(problem) => {
+            refuse(plan, at, machine, problem.reason, &problem.message);
+            return;
+        }
+    };
+    let of = |verb| context.call(verb, world, class);
+    let (status, create, initialize) = (of(Verb::Status), of(Verb::Create), of(Verb::Initialize));
+    if at.outcomes.is_running(&status) || at.outcomes.is_running(&initialize) {
+        plan.wait("CallingProvider", "the provider has not answered yet");
+        return;
+    }
+    let known = at.outcomes.get(&initialize).and_then(|known| known.last.as_ref().map(|last| (known.failures, last)));
+    match known {
+        Some((_, (_, Outcome::Instance(instance)))) => provisioned(plan, at, machine, Some(instance), context),
+        Some((_, (_, Outcome::Failed(error)))) if matches!(error.code, Code::Unimplemented | Code::NotFound) => {
+            provisioned(plan, at, machine, None, context);
+        }
+        Some((failures, (ended, outcome))) => {
+            let failed = initialize.clone();
+            retry(plan, at, world, context, &Attempt { failed, call: initialize, failures, ended: *ended, outcome });
+        }
+        None => {
+            let made = at.outcomes.last(&create).or_else(|| at.outcomes.last(&status));
+            match made {
+                Some(Outcome::Instance(instance)) if !instance.uninitialized && at.outcomes.last(&create).is_none() => {
+                    provisioned(plan, at, machine, Some(instance), context);
+                }
+                Some(Outcome::Instance(_)) => drop(plan.then("the VM is not set up yet", Step::Call(initialize))),
+                Some(outcome @ Outcome::Failed(error))
+                    if !matches!(error.code, Code::NotFound | Code::Unimplemented) =>
+                {
+                    let (failures, ended) = at.outcomes.get(&status).map_or((1, at.now), |known| {
+                        (known.failures, known.last.as_ref().map_or(at.now, |(ended, _)| *ended))
+                    });
+                    let failed = status.clone();
+                    retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended, outcome });
+                }
+                // A provider without status, or a VM that is gone already: the creation timeout decides.
+                Some(_) => provisioned(plan, at, machine, None, context),
+                None => drop(plan.then("nothing is known of the VM since the last restart", Step::Call(status))),
+            }
+        }
+    }
+}
+
+fn provisioned(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    machine: &Machine,
+    instance: Option<&Instance>,
+    context: Context<'_>,
+) {
+    let state = instance.and_then(|instance| instance.last_known_state.as_ref());
+    let draft = StatusDraft::of(machine, at.now)
+        .condition(conditions::machine::INSTANCE_PROVISIONED, true, "Provisioned", machine.spec.provider_id.clone())
+        .without(conditions::machine::CONFIGURATION_VALID)
+        .last_known_state(state);
+    let draft = if context.settings.has_target {
+        let (kind, state) = (OperationType::Create, OperationState::Processing);
+        draft.phase(MachinePhase::Pending).timeout_active(true).operation(
+            kind,
+            state,
+            operations::CREATING_ON_PROVIDER,
+            None,
+        )
+    } else {
+        let (kind, state) = (OperationType::Create, OperationState::Successful);
+        draft.phase(MachinePhase::Available).operation(kind, state, operations::CREATING_ON_PROVIDER, None)
+    };
+    plan.then("the VM is made; its node has yet to join", draft.step(machine));
+    plan.event(event(
+        machine,
+        EventKind::Normal,
+        reasons::machine::PROVISIONED,
+        format!("VM {} exists", machine.spec.provider_id),
+    ));
+}
+
+/// What is declared cannot be acted on: say what to do, and wait for it.
+fn refuse(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, reason: &'static str, message: &str) {
+    let draft = StatusDraft::of(machine, at.now)
+        .operation(OperationType::Create, OperationState::Processing, message, None)
+        .condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
+    if let Some(step) = draft.step(machine) {
+        plan.then("the machine's class cannot be used", step);
+        plan.event(event(machine, EventKind::Warning, reason, message.to_owned()));
+    }
+    plan.wait(reason, message);
+}
+
+/// Why a Machine without a VM gets none: it will be deleted.
+fn has_no_future(world: &World) -> Option<&'static str> {
+    match &world.owner {
+        Owner::Gone => Some("its machine set is gone"),
+        Owner::Set(set) if is_deleting(set.as_ref()) => Some("its machine set is being deleted"),
+        _ if world.is_retired() == Some(true) => Some("its name has had its life: its machine set deletes it"),
+        _ => None,
+    }
+}

@@ -1,0 +1,98 @@
+//! Worlds in, plans out: the birth of a Machine.
+
+use super::*;
+
+#[test]
+fn the_provider_is_asked_before_a_vm_is_made() {
+    assert_eq!(scene(machine("m")).steps(), ["call Status"]);
+    let none = scene(machine("m")).answered(Verb::Status, 0, failed(Code::NotFound));
+    assert_eq!(none.steps(), ["call Create"]);
+    assert!(none.running(Verb::Create).steps().is_empty(), "one call at a time");
+}
+
+#[test]
+fn a_vm_that_is_there_is_adopted() {
+    let found = scene(machine("m")).answered(Verb::Status, 0, vm());
+    let steps = found.steps();
+    assert_eq!(steps.len(), 1);
+    assert!(steps[0].contains(r#""providerID":"p:///1""#) && steps[0].contains(r#""node":"n""#), "{steps:?}");
+}
+
+#[test]
+fn the_link_is_written_first_then_the_vm_is_set_up_then_the_phase_moves() {
+    let made = scene(machine("m")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
+    assert!(made.steps()[0].starts_with("apply "));
+    let stored = scene(linked("")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
+    assert_eq!(stored.steps(), ["call Initialize"]);
+    let ready = stored.answered(Verb::Initialize, 0, failed(Code::Unimplemented));
+    assert_eq!(ready.steps(), ["status Pending"]);
+}
+
+#[test]
+fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
+    let lost = scene(linked(""));
+    assert_eq!(lost.steps(), ["call Status"]);
+    assert_eq!(lost.answered(Verb::Status, 0, vm()).steps(), ["status Pending"]);
+    let bare = Outcome::Instance(Instance { uninitialized: true, provider_id: "p:///1".into(), ..Instance::default() });
+    assert_eq!(scene(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
+}
+
+#[test]
+fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
+    let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::ResourceExhausted));
+    let plan = refused.plan();
+    let status = status_of(&plan);
+    assert_eq!(status["currentStatus"]["phase"], "CrashLoopBackOff");
+    assert_eq!(status["lastOperation"]["errorCode"], "ResourceExhausted");
+    assert_eq!(status["lastOperation"]["state"], "Failed");
+    assert_eq!(status["lastOperation"]["type"], "Create");
+    assert_eq!(plan.wake, Some(refused.now + SignedDuration::from_secs(598)));
+    let later = scene(machine("m").created("2026-06-01T11:59:00Z"))
+        .answered(Verb::Status, 700, failed(Code::NotFound))
+        .answered(Verb::Create, 601, failed(Code::ResourceExhausted));
+    assert_eq!(later.steps(), ["call Status"], "the provider is asked again before the next attempt");
+    assert_eq!(later.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Create"]);
+}
+
+#[test]
+fn after_the_creation_timeout_a_refusal_is_final() {
+    let old = scene(machine("m").created("2026-06-01T11:30:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::Internal));
+    assert_eq!(old.steps(), ["status Failed"]);
+}
+
+#[test]
+fn a_class_that_is_missing_says_what_to_do() {
+    let mut missing = scene(machine("m"));
+    missing.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    let plan = missing.plan();
+    let condition = &status_of(&plan)["conditions"][0];
+    assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("ConfigurationValid"), Some("False")));
+    assert_eq!(condition["reason"], "ClassNotFound");
+    assert_eq!(plan.waits[0].reason, "ClassNotFound");
+}
+
+#[test]
+fn a_class_that_could_vanish_gets_no_vm() {
+    let mut loose = scene(machine("m"));
+    loose.world.class_held = false;
+    assert!(loose.steps().is_empty());
+    assert_eq!(loose.plan().waits[0].reason, "ClassNotHeld");
+}
+
+#[test]
+fn a_retired_name_gets_no_vm() {
+    let ledger: Ledger = "k7f;0".parse().unwrap();
+    let set = machine_set("set", 1, Some("k7f;0"));
+    let first = Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0];
+    let name = ledger.name("set", first);
+    let retired = scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    assert!(retired.steps().is_empty());
+    assert_eq!(retired.plan().waits[0].reason, "Retired");
+    let set = machine_set("set", 1, Some("k7f;"));
+    let live = scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    assert_eq!(live.steps(), ["call Status"]);
+}

@@ -1,0 +1,256 @@
+//! Worlds in, plans out: the death of a Machine.
+
+use super::*;
+
+fn dying() -> MachineBuilder {
+    let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
+    unseen().with("/status/conditions", joined)
+}
+
+/// A linked Machine that is being deleted and whose Node has never been there.
+fn unseen() -> MachineBuilder {
+    linked("Terminating").deleting().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:58Z"))
+}
+
+fn cordoned() -> Value {
+    let mut node = synced(READY);
+    node["spec"]["unschedulable"] = true.into();
+    node["status"]["conditions"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"}));
+    node
+}
+
+#[test]
+fn a_death_begins_with_the_phase_and_the_cordon() {
+    assert_eq!(scene(linked("Running").deleting()).steps(), ["status Terminating"]);
+    let begun = scene(dying()).node(synced(READY));
+    assert_eq!(begun.steps(), ["edit Node n", "edit Node n"]);
+    let listing = scene(dying()).node(cordoned());
+    assert!(listing.steps().is_empty());
+    assert_eq!(listing.plan().looks[0].selector(), "spec.nodeName=n");
+}
+
+#[test]
+fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let daemon = json!({"metadata": {"name": "d", "namespace": "default", "uid": "uid-d", "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x", "controller": true}]}});
+    let full = scene(dying()).node(cordoned()).pods(&[pod.clone(), daemon.clone()]);
+    assert_eq!(full.steps(), ["evict Pod default/p"]);
+    let mut leaving = pod;
+    leaving["metadata"]["deletionTimestamp"] = NOW.into();
+    let waiting = scene(dying()).node(cordoned()).pods(&[leaving, daemon.clone()]);
+    assert!(waiting.steps().is_empty());
+    assert_eq!(waiting.plan().waits[0].reason, "Draining");
+    assert_eq!(scene(dying()).node(cordoned()).pods(&[daemon]).steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))
+        .node(cordoned())
+        .pods(&[pod]);
+    held.refusals =
+        vec![Refusal { uid: "uid-p".into(), at: held.now, times: 1, message: "needs 2".into(), retry_after: None }];
+    let plan = held.plan();
+    assert_eq!(held.steps(), ["status Terminating"]);
+    assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
+    let drained = status_of(&plan)["conditions"][1].clone();
+    assert_eq!((drained["type"].as_str(), drained["status"].as_str()), (Some("Drained"), Some("False")));
+    assert!(drained["message"].as_str().unwrap().contains("needs 2"));
+}
+
+#[test]
+fn a_drain_that_is_forced_asks_nobody() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let forced = scene(dying().label("force-deletion", "true")).node(cordoned()).pods(std::slice::from_ref(&pod));
+    assert_eq!(forced.steps(), ["delete now Pod default/p"]);
+    let timeout = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&[pod]);
+    assert_eq!(timeout.steps(), ["delete now Pod default/p"]);
+}
+
+#[test]
+fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let mut dead = cordoned();
+    dead["status"]["conditions"][0]["status"] = "Unknown".into();
+    let asked = scene(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod));
+    assert_eq!(asked.steps(), ["call Status"]);
+    assert_eq!(asked.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Delete"]);
+    let stale = scene(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod)).answered(
+        Verb::Status,
+        60,
+        failed(Code::NotFound),
+    );
+    assert_eq!(stale.steps(), ["call Status"], "an answer from before the VM was made says nothing");
+    let there = scene(dying()).node(dead).pods(std::slice::from_ref(&pod)).answered(Verb::Status, 0, vm());
+    assert_eq!(there.steps(), ["evict Pod default/p"]);
+    let mut deleted = cordoned();
+    deleted["metadata"]["deletionTimestamp"] = NOW.into();
+    assert_eq!(scene(dying()).node(deleted).pods(&[pod]).steps(), ["evict Pod default/p"]);
+}
+
+#[test]
+fn volumes_are_waited_for_but_not_for_ever() {
+    let mut node = cordoned();
+    node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
+    let attached = scene(dying()).node(node.clone()).pods(&[]);
+    assert_eq!(attached.steps(), ["status Terminating"]);
+    let noted = dying().with(
+        "/status/conditions",
+        json!([{"type": "VolumesDetached", "status": "False", "lastTransitionTime": "2026-06-01T11:57:00Z"}]),
+    );
+    assert_eq!(scene(noted).node(node).pods(&[]).steps(), ["call Delete"]);
+}
+
+#[test]
+fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() {
+    let asked = || scene(dying()).answered(Verb::Delete, 2, Outcome::Done);
+    assert_eq!(asked().steps(), ["call Status"]);
+    let there = asked().answered(Verb::Status, 1, vm());
+    assert!(there.steps().is_empty());
+    assert_eq!(there.plan().waits[0].reason, "RemovingVM");
+    let gone = asked().answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(gone.steps(), ["edit Machine default/m"]);
+    assert_eq!(
+        asked().node(synced(READY)).answered(Verb::Status, 1, failed(Code::NotFound)).steps(),
+        ["delete Node n"]
+    );
+    let stale =
+        scene(dying()).answered(Verb::Status, 5, failed(Code::NotFound)).answered(Verb::Delete, 2, Outcome::Done);
+    assert_eq!(stale.steps(), ["call Status"], "an answer from before the deletion does not count");
+}
+
+#[test]
+fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
+    let mut node = synced(READY);
+    node["metadata"]["deletionTimestamp"] = NOW.into();
+    let scene = scene(dying()).node(node).pods(&[]).answered(Verb::Delete, 2, Outcome::Done).answered(
+        Verb::Status,
+        1,
+        failed(Code::NotFound),
+    );
+    assert_eq!(scene.steps(), ["edit Node n"]);
+}
+
+#[test]
+fn a_refused_deletion_is_tried_again_and_shows() {
+    let refused = scene(dying()).answered(Verb::Delete, 2, failed(Code::Internal));
+    let status = status_of(&refused.plan());
+    assert_eq!(
+        (status["lastOperation"]["state"].as_str(), status["lastOperation"]["errorCode"].as_str()),
+        (Some("Failed"), Some("Internal"))
+    );
+    assert_eq!(scene(dying()).answered(Verb::Delete, 6, failed(Code::Internal)).steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
+    let unlinked = || machine("m").phase("Terminating").deleting();
+    let done =
+        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    // An earlier process may have asked for a VM just before it died.
+    let mut fresh = done(scene(unlinked()));
+    fresh.since = fresh.now - SignedDuration::from_secs(20);
+    assert_eq!(fresh.plan().waits[0].reason, "Confirming");
+    assert_eq!(fresh.plan().wake, Some(fresh.now + SignedDuration::from_secs(20)));
+    assert_eq!(done(scene(unlinked())).steps(), ["edit Machine default/m"], "long ago");
+    // This process has asked for one, and never got an answer.
+    let asked = done(scene(unlinked()).answered(Verb::Create, 10, failed(Code::DeadlineExceeded)));
+    assert_eq!(asked.plan().waits[0].reason, "Confirming");
+    // A machine that this process has seen being made, and never asked for.
+    let mut young = done(scene(unlinked().created("2026-06-01T11:59:30Z")));
+    young.since = at("2026-06-01T11:58:00Z");
+    assert_eq!(young.steps(), ["edit Machine default/m"]);
+}
+
+#[test]
+fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
+    let gone = |machine: MachineBuilder| {
+        scene(machine).answered(Verb::Delete, 1, Outcome::Done).answered(Verb::Status, 0, failed(Code::NotFound))
+    };
+    let made = |at: &str| {
+        let provisioned = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": at}]);
+        unseen().with("/status/conditions", provisioned)
+    };
+    let young = gone(made("2026-06-01T11:59:55Z"));
+    assert_eq!(young.plan().waits[0].reason, "Confirming");
+    assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
+    assert_eq!(gone(made("2026-06-01T11:59:45Z")).steps(), ["edit Machine default/m"], "it has had time to show");
+    assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
+}
+
+#[test]
+fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
+    let unlinked = || scene(machine("m").phase("Terminating").deleting());
+    assert_eq!(unlinked().steps(), ["call Status"]);
+    let steps = unlinked().answered(Verb::Status, 0, vm()).steps();
+    assert!(steps[0].starts_with("apply ") && steps[0].contains("p:///1"), "{steps:?}");
+    let made = unlinked().answered(Verb::Create, 1, vm());
+    assert!(made.steps()[0].starts_with("apply "));
+    // It shows only after a first deletion that had nothing to delete.
+    let late = unlinked().answered(Verb::Delete, 9, Outcome::Done).answered(Verb::Status, 0, vm());
+    assert!(late.steps()[0].starts_with("apply "));
+    let mut linked_later = scene(machine("m").phase("Terminating").deleting())
+        .answered(Verb::Delete, 9, Outcome::Done)
+        .answered(Verb::Status, 0, vm());
+    linked_later.world.machine = Arc::new(unseen().build());
+    assert_eq!(linked_later.steps(), ["call Delete"], "the deletion of a VM that was not known does not count");
+}
+
+#[test]
+fn a_corrected_class_is_tried_at_once() {
+    let mut refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::InvalidArgument));
+    assert_eq!(refused.steps(), ["status CrashLoopBackOff"]);
+    if let Ok(class) = &mut refused.world.class {
+        class.revision = "another".into();
+    }
+    assert_eq!(refused.steps(), ["call Status"]);
+    assert_eq!(refused.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Create"]);
+}
+
+#[test]
+fn a_machine_ends_only_once_its_name_is_retired() {
+    let name = "k7f;"
+        .parse::<Ledger>()
+        .unwrap()
+        .name("set", Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0]);
+    let dead = |ledger: &str| {
+        let set = machine_set("set", 1, Some(ledger));
+        let machine =
+            machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0").phase("Terminating").deleting();
+        scene(machine).set(set).answered(Verb::Delete, 2, Outcome::Done).answered(
+            Verb::Status,
+            1,
+            failed(Code::NotFound),
+        )
+    };
+    assert!(dead("k7f;").steps().is_empty());
+    assert_eq!(dead("k7f;").plan().waits[0].reason, "Retiring");
+    assert_eq!(dead("k7f;0").steps(), [format!("edit Machine default/{name}")]);
+}
+
+#[test]
+fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
+    let gone =
+        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let spans = gone.plan().spans;
+    let names: Vec<_> = spans.iter().map(|span| span.name).collect();
+    assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine death"]);
+    assert!(spans.iter().all(|span| span.context.trace_id == spans[0].context.trace_id));
+    assert_eq!(spans[3].links.len(), 1);
+    assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
+    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the death");
+}
+
+#[test]
+fn names_the_cluster_of_its_nodes() {
+    let plan = scene(linked("Pending")).node(conditions(READY)).plan();
+    let Step::Edit(edit) = &plan.stages[0][0].step else { panic!() };
+    assert_eq!(edit.at().key().cluster, Cluster::TARGET);
+}

@@ -1,0 +1,124 @@
+//! Worlds in, plans out: the life of a Machine.
+
+use super::*;
+
+#[test]
+fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
+    let creating =
+        json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
+    let joined = scene(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
+    assert_eq!(joined.steps(), ["edit Node n", "status Running"]);
+    let plan = joined.plan();
+    assert_eq!(plan.stages.len(), 1, "side by side");
+    assert_eq!(plan.spans.iter().map(|span| span.name).collect::<Vec<_>>(), ["boot and join", "machine birth"]);
+}
+
+#[test]
+fn a_running_machine_with_a_healthy_node_needs_nothing() {
+    let mut running = scene(linked("Running")).node(synced(READY));
+    let status = status_of(&scene(linked("Pending")).node(synced(READY)).plan());
+    let mut machine: Value = serde_json::to_value(running.world.machine.as_ref()).unwrap();
+    machine["status"] = status;
+    running.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    assert!(running.plan().is_idle(), "{:?}", running.steps());
+}
+
+#[test]
+fn a_critical_component_that_is_missing_keeps_the_machine_pending() {
+    let mut node = synced(READY);
+    node["spec"]["taints"] =
+        json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
+    let waiting =
+        scene(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
+    assert_eq!(waiting.steps(), ["status Pending"], "only the conditions are copied");
+    assert_eq!(waiting.plan().waits[0].reason, "CriticalComponentsNotReady");
+}
+
+#[test]
+fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
+    assert_eq!(scene(linked("Running")).node(synced("Unknown")).steps(), ["status Unknown"]);
+    assert_eq!(scene(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
+    let since = |time: &str| linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(time));
+    let young = scene(since("2026-06-01T11:55:00Z"));
+    assert!(young.steps().is_empty());
+    assert_eq!(young.plan().wake, Some(at("2026-06-01T12:05:00Z")));
+    assert_eq!(scene(since("2026-06-01T11:50:00Z")).steps(), ["status Failed"]);
+    let off = scene(since("2026-06-01T01:00:00Z").with("/spec/disableHealthTimeout", json!(true)));
+    assert!(off.steps().is_empty());
+    assert_eq!(scene(since("2026-06-01T01:00:00Z")).node(synced(READY)).steps(), ["status Running"]);
+}
+
+#[test]
+fn a_listed_condition_that_is_not_false_is_a_sickness() {
+    let mut node = synced(READY);
+    node["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "DiskPressure", "status": "Unknown"}));
+    assert_eq!(scene(linked("Running")).node(node.clone()).steps(), ["status Unknown"]);
+    let own = linked("Pending").with("/spec/nodeConditions", json!("Other"));
+    assert_eq!(scene(own).node(node).steps(), ["status Running"]);
+}
+
+#[test]
+fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
+    let sick = |name: &str, since: &str| {
+        machine(name)
+            .phase("Unknown")
+            .with("/spec/providerID", json!(format!("p:///{name}")))
+            .with("/status/currentStatus/lastUpdateTime", json!(since))
+    };
+    let set = machine_set("set", 2, Some("k7f;"));
+    let scene_of = |own: MachineBuilder, peers: Vec<Machine>| {
+        let mut scene = scene(own).set(set.clone());
+        scene.world.peers = peers.into_iter().map(Arc::new).collect();
+        scene
+    };
+    let (a, b) = (|| sick("a", "2026-06-01T11:00:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
+    assert_eq!(scene_of(a(), vec![b().build()]).steps(), ["status Failed"]);
+    let held = scene_of(b(), vec![a().build()]);
+    assert_eq!(held.steps(), ["status Unknown"], "only the reason of the wait");
+    assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
+    let in_progress = [
+        a().phase("Failed"),
+        a().phase("Running").deleting(),
+        machine("new").phase("Pending"),
+        machine("new").phase(""),
+    ];
+    for peer in in_progress {
+        assert_eq!(scene_of(b(), vec![peer.build()]).plan().waits[0].reason, "ReplacementHeld");
+    }
+    assert_eq!(scene_of(b(), vec![machine("new").phase("Running").build()]).steps(), ["status Failed"]);
+    let mut wide = scene_of(b(), vec![a().build()]);
+    let mut set = set.clone();
+    set.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert("nodewright.dev/remediation-max-in-flight".into(), "100%".into());
+    wide.world.owner = Owner::Set(Arc::new(set));
+    assert_eq!(wide.steps(), ["status Failed"]);
+}
+
+#[test]
+fn a_machine_that_does_not_join_in_time_is_failed() {
+    let late = scene(linked("Pending").created("2026-06-01T11:30:00Z"));
+    assert_eq!(late.steps(), ["status Failed"]);
+    let waiting = scene(linked("Pending").created("2026-06-01T11:50:00Z"));
+    assert!(waiting.steps().is_empty());
+    assert_eq!(waiting.plan().wake, Some(at("2026-06-01T12:10:00Z")));
+}
+
+#[test]
+fn a_node_of_another_vm_is_not_taken_for_the_machines() {
+    let mut stale = scene(linked("Pending").created("2026-06-01T11:59:00Z"));
+    let stranger: Node =
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///old"}, "status": {}}))
+            .unwrap();
+    stale.world.stranger = Some(Arc::new(stranger));
+    assert!(stale.steps().is_empty());
+    assert!(stale.plan().waits[0].message.contains("belongs to another VM"));
+}
+
+#[test]
+fn whoever_deletes_a_node_deletes_its_machine() {
+    let mut node = synced(READY);
+    node["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:59Z".into();
+    assert_eq!(scene(linked("Running")).node(node).steps(), ["delete Machine default/m"]);
+}

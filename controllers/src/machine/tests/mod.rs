@@ -1,0 +1,220 @@
+//! Worlds in, plans out: a Machine's birth, life and death, step by step.
+
+mod birth;
+mod death;
+mod life;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeSpec};
+use nodewright_api::{Code, Machine, MachineSet, RawJson};
+use nodewright_runtime::{
+    controller::Controller,
+    effect::Outcomes,
+    object::Cluster,
+    plan::{Moment, Plan, Refusal, Step},
+};
+use serde_json::{Value, json};
+
+use super::{Call, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, World, context::Context};
+use crate::{
+    drain::PodView,
+    driver::{Class, Driver, DriverError, Instance, MachineRequest, Result as DriverResult, SecretData},
+    ledger::Ledger,
+    testing::{MachineBuilder, NOW, machine, machine_set},
+};
+
+/// A provider that is never called: plans only name calls.
+struct Uncalled;
+
+impl Driver for Uncalled {
+    fn name(&self) -> &'static str {
+        "uncalled"
+    }
+    fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
+        vec![]
+    }
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+    fn consistency(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+    fn create(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
+        unreachable!()
+    }
+    fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
+        unreachable!()
+    }
+    fn volume_ids(&self, _: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, DriverResult<Vec<String>>> {
+        unreachable!()
+    }
+}
+
+/// A world, what is known of calls, and the time.
+struct Scene {
+    world: World,
+    outcomes: Outcomes<Call>,
+    refusals: Vec<Refusal>,
+    now: Timestamp,
+    since: Timestamp,
+    status_written: Option<Timestamp>,
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn scene(machine: MachineBuilder) -> Scene {
+    let class = Class {
+        name: "class".into(),
+        revision: String::new(),
+        provider_spec: RawJson::from_text("{}").unwrap(),
+        secret: SecretData::default(),
+    };
+    let world = World {
+        machine: Arc::new(machine.build()),
+        class: Ok(class),
+        class_held: true,
+        node: None,
+        stranger: None,
+        owner: Owner::None,
+        peers: vec![],
+        pods: None,
+    };
+    Scene {
+        world,
+        outcomes: Outcomes::default(),
+        refusals: vec![],
+        now: at(NOW),
+        since: at("2026-06-01T09:00:00Z"),
+        status_written: None,
+    }
+}
+
+impl Scene {
+    #[allow(clippy::needless_pass_by_value)] // a test's world is given away
+    fn node(mut self, node: Value) -> Self {
+        let mut base = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
+        json_patch::merge(&mut base, &node);
+        self.world.node = Some(Arc::new(serde_json::from_value(base).unwrap()));
+        self
+    }
+
+    fn pods(mut self, pods: &[Value]) -> Self {
+        let parse = |pod: &Value| Arc::new(serde_json::from_value::<PodView>(pod.clone()).unwrap());
+        self.world.pods = Some(pods.iter().map(parse).collect());
+        self
+    }
+
+    fn set(mut self, set: MachineSet) -> Self {
+        self.world.owner = Owner::Set(Arc::new(set));
+        self
+    }
+
+    fn call(&self, verb: Verb) -> Call {
+        let settings = Settings::default();
+        let context = Context { settings: &settings, driver: &Uncalled };
+        context.call(verb, &self.world, self.world.class.as_ref().unwrap())
+    }
+
+    /// A call has ended so many seconds ago.
+    fn answered(mut self, verb: Verb, seconds_ago: i64, outcome: Outcome) -> Self {
+        let (call, when) = (self.call(verb), self.now - SignedDuration::from_secs(seconds_ago));
+        self.outcomes.begin(&call, when);
+        self.outcomes.finish(&call, when, outcome);
+        self
+    }
+
+    fn running(mut self, verb: Verb) -> Self {
+        let call = self.call(verb);
+        self.outcomes.begin(&call, self.now);
+        self
+    }
+
+    fn plan(&self) -> Plan<Call> {
+        let moment = Moment {
+            now: self.now,
+            since: self.since,
+            attempt: 0,
+            failure: None,
+            outcomes: &self.outcomes,
+            refusals: &self.refusals,
+            status_written: self.status_written,
+        };
+        let controller = MachineController {
+            namespace: "default".into(),
+            settings: Settings::default(),
+            driver: Arc::new(Uncalled),
+        };
+        controller.plan(&moment, &self.world)
+    }
+
+    fn steps(&self) -> Vec<String> {
+        self.plan().steps().map(|planned| tell(&planned.step)).collect()
+    }
+}
+
+fn tell(step: &Step<Call>) -> String {
+    match step {
+        Step::Apply(apply) => match apply.fragment().pointer("/status/currentStatus/phase") {
+            Some(phase) => format!("status {}", phase.as_str().unwrap_or_default()),
+            None if apply.fragment().get("status").is_some() => format!("status of {}", apply.at()),
+            None => format!("apply {}", apply.fragment()),
+        },
+        Step::Edit(edit) => format!("edit {}", edit.at()),
+        Step::Delete(at) => format!("delete {at}"),
+        Step::DeleteNow(at) => format!("delete now {at}"),
+        Step::Evict(at) => format!("evict {at}"),
+        Step::Call(call) => format!("call {:?}", call.verb),
+        Step::Create(create) => format!("create {}", create.key()),
+    }
+}
+
+fn status_of(plan: &Plan<Call>) -> Value {
+    let mut found = plan.steps().filter_map(|planned| match &planned.step {
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
+        _ => None,
+    });
+    found.next().expect("a status is written")
+}
+
+fn failed(code: Code) -> Outcome {
+    Outcome::Failed(DriverError::new(code, "no"))
+}
+
+fn vm() -> Outcome {
+    Outcome::Instance(Instance { provider_id: "p:///1".into(), node_name: "n".into(), ..Instance::default() })
+}
+
+fn linked(phase: &str) -> MachineBuilder {
+    machine("m").phase(phase).label("node", "n").with("/spec/providerID", json!("p:///1"))
+}
+
+const READY: &str = "True";
+
+fn conditions(ready: &str) -> Value {
+    json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Kubelet",
+        "lastTransitionTime": "2026-06-01T11:59:00Z"}]}})
+}
+
+fn synced(ready: &str) -> Value {
+    let mut node = conditions(ready);
+    json_patch::merge(
+        &mut node,
+        &json!({"metadata": {"finalizers": ["node.machine.sapcloud.io/machine-controller"],
+        "labels": {"node.gardener.cloud/machine-name": "m"}}}),
+    );
+    node
+}
