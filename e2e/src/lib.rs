@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod cloud;
+pub mod harness;
 pub mod kubelet;
 pub mod plane;
 pub mod running_set;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use nodewright_e2e::running_set::{commands, steady, writes};
 use tracing_subscriber::EnvFilter;
 
 /// What every command answers: nothing, or why it failed.
@@ -24,6 +25,14 @@ struct Arguments {
 enum Command {
     Cloud(nodewright_e2e::cloud::command::Arguments),
     Plane(nodewright_e2e::plane::command::Arguments),
+    Run(commands::RunArguments),
+    Up(commands::UpArguments),
+    Down(commands::DownArguments),
+    Manager(commands::ManagerArguments),
+    Writes(writes::WritesArguments),
+    Steady(steady::SteadyArguments),
+    #[command(hide = true)]
+    Keep(commands::KeepArguments),
 }
 
 #[tokio::main]
@@ -44,6 +53,13 @@ async fn run(command: Command) -> CommandResult {
     match command {
         Command::Cloud(arguments) => Ok(nodewright_e2e::cloud::command::run(arguments).await?),
         Command::Plane(arguments) => Ok(nodewright_e2e::plane::command::run(arguments).await?),
+        Command::Run(arguments) => Ok(commands::run(arguments).await?),
+        Command::Up(arguments) => Ok(commands::up(arguments).await?),
+        Command::Down(arguments) => Ok(commands::down(arguments).await?),
+        Command::Manager(arguments) => Ok(commands::manager(arguments).await?),
+        Command::Writes(arguments) => Ok(writes::run(arguments).await?),
+        Command::Steady(arguments) => Ok(steady::run(arguments).await?),
+        Command::Keep(arguments) => Ok(commands::keep_up(arguments).await?),
     }
 }
 

@@ -44,7 +44,7 @@ impl World {
 
 fn class(cluster: &str) -> Class {
     let provider_spec = RawJson::from(&json!({ "cluster": cluster }));
-    Class { name: "class".to_owned(), provider_spec, secret: SecretData::default() }
+    Class { name: "class".to_owned(), revision: String::new(), provider_spec, secret: SecretData::default() }
 }
 
 fn machine(name: &str) -> MachineRequest {

@@ -23,7 +23,7 @@ const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Applies all objects of a YAML text, in its order, taking over fields that others own. Namespaced objects without a
 /// namespace go to `default`. After a `CustomResourceDefinition` it waits until the new kind is served, so what follows
-/// may use it.
+/// may use it; and in the end, until all new kinds have their schemas published.
 ///
 /// Returns the objects as the server has stored them.
 pub async fn apply_yaml(client: &Client, yaml: &str) -> Result<Vec<DynamicObject>, PlaneError> {
@@ -66,13 +66,17 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>, PlaneError> {
 
 async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, PlaneError> {
     let mut applied = Vec::with_capacity(objects.len());
+    let mut definitions = Vec::new();
     for object in objects {
         let kind = kind_of(&object)?;
         let stored = apply_one(client, &kind, &object).await?;
         if kind.kind == "CustomResourceDefinition" {
-            wait_until_served(client, &stored).await?;
+            definitions.push(wait_until_served(client, &stored).await?);
         }
         applied.push(stored);
+    }
+    for definition in &definitions {
+        wait_until_documented(client, definition).await?;
     }
     Ok(applied)
 }
@@ -102,7 +106,10 @@ async fn apply_one(
 }
 
 /// A definition is established a moment before discovery tells of its kind, and only then can the kind be used.
-async fn wait_until_served(client: &Client, definition: &DynamicObject) -> Result<(), PlaneError> {
+async fn wait_until_served(
+    client: &Client,
+    definition: &DynamicObject,
+) -> Result<CustomResourceDefinition, PlaneError> {
     let name = definition.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let served = async {
@@ -110,7 +117,7 @@ async fn wait_until_served(client: &Client, definition: &DynamicObject) -> Resul
             let definition =
                 api.get(&name).await.map_err(|error| PlaneError::request(format!("read {name}"))(error))?;
             if is_established(&definition) && is_discovered(client, &definition).await {
-                return Ok(());
+                return Ok(definition);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -129,6 +136,36 @@ async fn is_discovered(client: &Client, definition: &CustomResourceDefinition) -
     for version in spec.versions.iter().filter(|version| version.served) {
         let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
         if discovery::pinned_kind(client, &kind).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// The schemas follow a second later. Whoever asks what a kind looks like (the manager, at its start) has to find it.
+async fn wait_until_documented(client: &Client, definition: &CustomResourceDefinition) -> Result<(), PlaneError> {
+    let documented = async {
+        while !is_documented(client, definition).await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let what = || format!("publication of the schema of {}", definition.spec.names.kind);
+    let timeout = |_| PlaneError::Timeout { what: what(), waited: ESTABLISH_TIMEOUT };
+    tokio::time::timeout(ESTABLISH_TIMEOUT, documented).await.map_err(timeout)
+}
+
+async fn is_documented(client: &Client, definition: &CustomResourceDefinition) -> bool {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let path = format!("/openapi/v3/apis/{}/{}", spec.group, version.name);
+        let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
+        let Ok(document) = client.request::<Value>(request).await else { return false };
+        let schemas = document["components"]["schemas"].as_object();
+        let is_of_kind = |schema: &Value| {
+            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+            kinds.into_iter().flatten().any(|kind| kind["kind"] == spec.names.kind.as_str())
+        };
+        if !schemas.is_some_and(|schemas| schemas.values().any(is_of_kind)) {
             return false;
         }
     }

@@ -147,6 +147,6 @@ impl PlaneError {
 
     /// Was a port that we had found free taken by somebody else before the process could listen on it?
     pub(crate) fn is_port_clash(&self) -> bool {
-        matches!(self, Self::Exited { tail, .. } if tail.contains("address already in use"))
+        matches!(self, Self::Exited { tail, .. } if tail.to_ascii_lowercase().contains("address already in use"))
     }
 }

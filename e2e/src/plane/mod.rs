@@ -49,8 +49,8 @@ pub use self::{
     options::PlaneOptions,
     process::Process,
 };
-pub(crate) use self::ports::free_ports;
 use self::{certificates::Certificates, components::Ports, files::Layout, supervisor::Supervisor};
+pub(crate) use self::{files::write_private, ports::free_ports};
 
 /// How the requests of end-to-end tests name themselves: unlike Nodewright's, which are counted.
 pub const USER_AGENT: &str = concat!("end-to-end/", env!("CARGO_PKG_VERSION"));

@@ -27,9 +27,13 @@ pub(super) fn manager(options: &ManagerOptions, port: u16, webhook_port: Option<
     [vec![options.command.clone()], ours, options.flags.clone()].concat()
 }
 
-/// The value of a flag among some, if it is given as `--name=value`.
+/// The value of a flag among some: `--name=value`, or `--name` and the value behind it.
 pub(super) fn flag_value<'a>(flags: &'a [String], name: &str) -> Option<&'a str> {
-    flags.iter().find(|flag| name_of(flag) == name)?.split_once('=').map(|(_, value)| value)
+    let mut rest = flags.iter().skip_while(|flag| name_of(flag) != name);
+    match rest.next()?.split_once('=') {
+        Some((_, value)) => Some(value),
+        None => rest.next().map(String::as_str),
+    }
 }
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
@@ -54,6 +58,8 @@ mod tests {
         assert!(line.contains(&"--webhook-port=2".to_owned()), "{line:?}");
         assert!(line.contains(&"--machine-health-timeout=30s".to_owned()), "{line:?}");
         assert_eq!(flag_value(&options.flags, "port"), Some("7"));
+        assert_eq!(flag_value(&["--v".to_owned(), "2".to_owned()], "v"), Some("2"));
+        assert_eq!(flag_value(&options.flags, "webhook-port"), None);
     }
 
     #[test]

@@ -211,9 +211,9 @@ impl ManagerProcess {
         };
         let ports: [u16; 2] = free_ports()?;
         let port = flag_value(&options.flags, "port").and_then(|port| port.parse().ok()).unwrap_or(ports[0]);
-        let webhook_port = options.webhooks.then(|| {
-            flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1])
-        });
+        let webhook_port = options
+            .webhooks
+            .then(|| flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1]));
         let arguments = command_line::manager(&options, port, webhook_port);
         let mut process = describe(program, arguments, &options);
         for (name, value) in &options.environment {

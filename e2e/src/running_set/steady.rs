@@ -1,0 +1,65 @@
+//! `nodewright-e2e steady`: a fleet at rest costs nothing.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    SetError,
+    interruptions::Ends,
+    measure::{Measured, is_work, print},
+};
+use crate::audit::Entry;
+
+/// How long the first machines may take.
+const START_TIMEOUT: Duration = Duration::from_mins(5);
+/// Between two looks at the audit log.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Watches a fleet at rest on a control plane of its own, and prints each write of Nodewright other than its leases.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SteadyArguments {
+    /// How many machines there are
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=500))]
+    machines: u32,
+    /// How long to watch; kubelets post the status of their nodes each five minutes
+    #[arg(long, default_value_t = 11)]
+    minutes: u64,
+    /// More flags for the manager
+    #[arg(last = true)]
+    manager_flags: Vec<String>,
+}
+
+/// Runs the command. An error if anything was written.
+pub async fn run(arguments: SteadyArguments) -> Result<(), SetError> {
+    let ends = Ends::listen().map_err(SetError::file("listen to signals of", "this process"))?;
+    ends.gracefully.run_until_cancelled(Box::pin(watch(arguments))).await.unwrap_or(Ok(()))
+}
+
+async fn watch(arguments: SteadyArguments) -> Result<(), SetError> {
+    let mut measured = Measured::start(arguments.manager_flags).await?;
+    measured.scale(arguments.machines as usize, START_TIMEOUT).await?;
+    let (machines, minutes) = (arguments.machines, arguments.minutes);
+    print(&format!("{machines} machines are Running; watching for {minutes} minutes"))?;
+    let (since, mut writes, mut renewals) = (Instant::now(), 0_usize, 0_usize);
+    for minute in 1..=minutes {
+        while since.elapsed() < Duration::from_secs(60 * minute) {
+            tokio::time::sleep(LOOK).await;
+            let entries = measured.read()?;
+            renewals += entries.iter().filter(|entry| entry.resource == "leases").count();
+            for entry in entries.iter().filter(|entry| is_work(entry)) {
+                writes += 1;
+                print(&line(entry))?;
+            }
+        }
+        eprintln!("{minute} of {minutes} minutes: {writes} writes, and {renewals} renewals of leases by everybody");
+    }
+    measured.stop().await?;
+    if writes > 0 {
+        return Err(SetError::Exceeded(format!("{writes} writes in steady state; there should be none")));
+    }
+    print(&format!("no write in {minutes} minutes, but the renewal of leases"))
+}
+
+fn line(entry: &Entry) -> String {
+    let Entry { received, user_agent, verb, uri, code, .. } = entry;
+    format!("{received}  {user_agent}  {verb} {uri}  {code}")
+}

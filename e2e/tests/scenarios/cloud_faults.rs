@@ -1,0 +1,101 @@
+//! A cloud as clouds are: late, silent, full.
+
+use kube::ResourceExt;
+use nodewright_api::MachinePhase;
+use nodewright_e2e::{
+    cloud::{Effect, FaultOperation, FaultOrder},
+    harness::{TestResult, World, waits},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creations_that_are_answered_late_or_never_make_one_vm_each() -> TestResult {
+    let world = World::start("answers").await?;
+    for effect in [
+        Effect::AnswerLate { seconds: 3.0 },
+        Effect::Cut { applied: true },
+        Effect::Cut { applied: false },
+        Effect::Garbage,
+        Effect::Hang { applied: true },
+        Effect::Hang { applied: false },
+    ] {
+        world.cloud().fault(&FaultOrder::always(FaultOperation::Create, effect).times(1)).await?;
+    }
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 8)).await?;
+    world.wait_for_running(8).await?;
+    assert_eq!(world.cloud().stats().await?.created, 8);
+    assert!(world.cloud().faults().await?.is_empty(), "all have struck");
+
+    for effect in [Effect::Cut { applied: true }, Effect::Cut { applied: false }, Effect::Garbage] {
+        world.cloud().fault(&FaultOrder::always(FaultOperation::Delete, effect).times(1)).await?;
+    }
+    world.scale("a", 0).await?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vms_that_show_late_are_neither_doubled_nor_lost() -> TestResult {
+    let world = World::builder("late").cloud_flags(["--visible-after-seconds=3"]).start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 3)).await?;
+    world.wait_for_running(3).await?;
+    assert_eq!(world.cloud().stats().await?.created, 3);
+    world.scale("a", 0).await?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}
+
+/// The machine is deleted while nobody knows of its VM, which exists and does not show yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_that_nobody_was_told_of_goes_with_its_machine() -> TestResult {
+    let world = World::builder("unheard").cloud_flags(["--visible-after-seconds=2"]).start().await?;
+    let lost = Effect::Cut { applied: true };
+    world.cloud().fault(&FaultOrder::always(FaultOperation::Create, lost)).await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world.wait_for("the VM to be made", async || Ok(world.cloud().stats().await?.created == 1)).await?;
+    world.scale("a", 0).await?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exhausted_quota_is_told_and_others_go_on() -> TestResult {
+    let world = World::builder("quota").manager_flags(["--resource-exhausted-retry=2s"]).start().await?;
+    world.cloud().set_quota(Some(2)).await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 3)).await?;
+    world
+        .wait_for_machines("two to run and one to say that the quota is used up", |machines| {
+            let exhausted = |machine: &nodewright_api::Machine| {
+                let operation = machine.status.as_ref().map(|status| status.last_operation.error_code.as_str());
+                *machine.phase() == MachinePhase::CrashLoopBackOff && operation == Some("ResourceExhausted")
+            };
+            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+                && machines.values().filter(|machine| exhausted(machine)).count() == 1
+        })
+        .await?;
+    let names: Vec<_> = world.machines().current().values().map(|machine| machine.name_any()).collect();
+    assert_eq!(names.len(), 3);
+    world.cloud().set_quota(None).await?;
+    world.wait_for_running(3).await?;
+    assert_eq!(world.machines().current().into_keys().collect::<Vec<_>>(), names, "nothing was replaced");
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_is_away_for_a_moment_does_no_harm() -> TestResult {
+    let world = World::builder("away").cloud_flags(["--create-latency-ms=100"]).start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 6)).await?;
+    world.wait_for("the first VM", async || Ok(world.cloud().stats().await?.created >= 1)).await?;
+    world.cloud_process().await.crash_and_restart()?;
+    world.wait_for_running(6).await?;
+    assert_eq!(world.cloud().stats().await?.created, 6);
+    world.scale("a", 0).await?;
+    world.wait_for_machines("a machine to go", |all| all.len() < 6).await?;
+    world.cloud_process().await.crash_and_restart()?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}

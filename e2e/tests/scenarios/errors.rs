@@ -1,0 +1,143 @@
+//! Mistakes: each is told in one line or condition that says what to do, and what is right goes on.
+
+use std::{net::TcpListener, time::Duration};
+
+use kube::{Api, ResourceExt};
+use nodewright_api::{Machine, MachineClass, conditions};
+use nodewright_e2e::{
+    harness::{Cluster, Failure, TestResult, World, cluster::has_foreign_crds, ensure, history::State, waits},
+    running_set::{ManagerOptions, ManagerProcess},
+};
+
+const SOON: Duration = Duration::from_mins(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
+    let world = World::builder("start").without_manager().start().await?;
+    let options = || world.manager_options("failing", false, &[]);
+
+    let missing = world.directory().join("no-such-kubeconfig");
+    let wrong = ManagerOptions { target_kubeconfig: Some(missing), ..options() };
+    fails_with(wrong, &["--target-kubeconfig", "no-such-kubeconfig"]).await?;
+
+    let garbled = world.directory().join("garbled");
+    std::fs::write(&garbled, "clusters: [{name: a")?;
+    let wrong = ManagerOptions { control_kubeconfig: garbled, ..options() };
+    fails_with(wrong, &["--control-kubeconfig", "garbled"]).await?;
+
+    let silent = world.directory().join("silent");
+    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    std::fs::write(&silent, kubeconfig_of(&format!("http://{nobody}")))?;
+    let wrong = ManagerOptions { control_kubeconfig: silent, ..options() };
+    fails_with(wrong, &["control cluster", "check the server address in its kubeconfig"]).await?;
+
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port();
+    fails_with(options().with_flags([format!("--port={port}")]), &["--port", &port.to_string(), "in use"]).await?;
+
+    let serving = world.manager_options("failing", true, &[]).with_flags([format!("--webhook-port={port}")]);
+    fails_with(serving, &["--webhook-port", &port.to_string(), "in use"]).await?;
+
+    fails_with(options().with_flags(["--controllers=machine,nodes"]), &["--controllers", "\"nodes\""]).await?;
+    if world.cluster().plane().is_some() {
+        let bare = Cluster::bare().await?;
+        let wrong = ManagerOptions { control_kubeconfig: bare.kubeconfig().to_owned(), ..options() };
+        fails_with(wrong, &["MachineDeployment", "kubectl apply --server-side -k config/crd"]).await?;
+    }
+    world.end().await
+}
+
+fn kubeconfig_of(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"{server}\"}}}}]\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+    )
+}
+
+/// The process ends with an error, and the last line it says is the only one about it.
+async fn fails_with(options: ManagerOptions, words: &[&str]) -> TestResult {
+    let log = options.log.clone().ok_or_else(|| Failure::new("no log"))?;
+    let _ = std::fs::remove_file(&log);
+    let status = ManagerProcess::spawn(options)?.wait_for_end(SOON).await?;
+    let said = std::fs::read_to_string(&log)?;
+    let (errors, others): (Vec<_>, Vec<_>) = said.lines().partition(|line| line.starts_with("error: "));
+    ensure(!status.success() && status.code().is_some(), || format!("it ended with {status}: {said}"))?;
+    ensure(errors.len() == 1 && said.lines().last() == errors.last().copied(), || format!("not one line: {said}"))?;
+    ensure(others.iter().all(|line| line.contains(" INFO ")), || format!("more than one line: {said}"))?;
+    for word in words {
+        ensure(errors[0].contains(word), || format!("{word:?} is missing in: {}", errors[0]))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+    let world = World::start("class").await?;
+    world.apply_class("small").await?;
+    let wrong = world.pool("wrong", 1).class("nowhere");
+    world.apply(&wrong).await?;
+    let name = wrong.name().to_owned();
+    world
+        .wait_for_machines("the machine to say that its class is missing", |machines| {
+            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
+                == Some(("False".to_owned(), "ClassNotFound".to_owned()))
+        })
+        .await?;
+    world.apply(&world.pool("right", 2)).await?;
+    world
+        .wait_for_machines("the other machines to run", |machines| {
+            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+        })
+        .await?;
+    world.apply_class("nowhere").await?;
+    world.wait_for_running(3).await?;
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+    let world = World::start("spec").await?;
+    world.apply_class("small").await?;
+    world.apply(&world.class("wrong").provider("size", "gigantic")).await?;
+    let wrong = world.pool("wrong", 1).class("wrong");
+    world.apply(&wrong).await?;
+    world
+        .wait_for_machines("the machine to say what is wrong with its class", |machines| {
+            let machine = machines.values().find(|machine| machine.name_any().starts_with(wrong.name()));
+            machine.is_some_and(|machine| tells(machine, "size"))
+        })
+        .await?;
+    if !has_foreign_crds() {
+        let classes: Api<MachineClass> = Api::namespaced(world.client(), world.namespace());
+        world
+            .wait_for("the class to say what is wrong", async || {
+                let class = classes.get("wrong").await?;
+                let condition = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
+                Ok(condition.is_some_and(|it| it.message.contains("providerSpec.size")))
+            })
+            .await?;
+    }
+    world.apply(&world.pool("right", 2)).await?;
+    world
+        .wait_for_machines("the other machines to run", |machines| {
+            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+        })
+        .await?;
+    world.apply(&world.class("wrong").provider("size", "large")).await?;
+    world.wait_for_running(3).await?;
+    world.end().await
+}
+
+/// Status and reason of a condition of the machine of a pool.
+fn condition(machines: &State<Machine>, pool: &str, kind: &str) -> Option<(String, String)> {
+    let machine = machines.values().find(|machine| machine.name_any().starts_with(pool))?;
+    let condition = machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((condition.status.clone(), condition.reason.clone().unwrap_or_default()))
+}
+
+/// Whether a machine that has no VM names a field in its last operation or in a condition.
+fn tells(machine: &Machine, field: &str) -> bool {
+    let Some(status) = &machine.status else { return false };
+    let mut messages = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
+    status.last_operation.description.contains(field) || messages.any(|message| message.contains(field))
+}

@@ -1,0 +1,18 @@
+//! The end-to-end scenarios: Nodewright as users see it, on a real control plane. See `nodewright_e2e::harness`.
+
+mod birth;
+mod cloud_faults;
+mod crashes;
+mod drain;
+mod errors;
+mod health;
+mod kwok;
+mod leaders;
+mod outages;
+mod planes;
+mod removal;
+mod rollout;
+mod scale;
+mod traces;
+mod webhooks;
+mod writes;
