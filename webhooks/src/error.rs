@@ -9,7 +9,9 @@ use nodewright_runtime::request::RequestError;
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The address is taken, or not one of this machine.
-    #[error("failed to listen on {address} for webhooks: {source}; choose another one by --webhook-address or --webhook-port")]
+    #[error(
+        "failed to listen on {address} for webhooks: {source}; choose another one by --webhook-address or --webhook-port"
+    )]
     Listen {
         /// The address that was asked for.
         address: SocketAddr,

@@ -1,0 +1,132 @@
+# Everything that a newcomer needs: `make help` says what each target does and how long it takes.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Where cargo puts what it builds.
+target := $(or $(CARGO_TARGET_DIR),target)/debug
+e2e := $(target)/nodewright-e2e
+cargo_deny_version := 0.20.2
+
+# The end-to-end tests wait more than they compute: more of them at once than there are cores.
+export RUST_TEST_THREADS ?= 4
+
+# More flags for the manager that run, up, manager, writes and steady start: make up MANAGER_FLAGS=--log-level=debug
+MANAGER_FLAGS ?=
+# What writes and steady measure.
+MACHINES ?=
+MINUTES ?= 11
+
+.PHONY: help
+help: ## Print this help
+	@echo "Usage: make TARGET"
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  %-15s%s\n", $$1, $$2} \
+		/^#  +/ && described {sub(/^#  +/, ""); printf "  %-15s%s\n", "", $$0; next} \
+		{described = /## /}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Times are for two cores. The first of run, up, test, e2e, writes, steady and control-plane builds a Kubernetes"
+	@echo "control plane from source (4 minutes, kept in ~/.cache/nodewright) and compiles everything (4 minutes)."
+	@echo "Needed: Rust (rustup fetches the pinned release), Go 1.26 (fetched from PyPI if missing), a C compiler, make, bash."
+
+##@ Try it
+
+.PHONY: run
+run: build control-plane ## Start control plane, cloud and manager, and show three machines come up; Ctrl-C ends it (10 s)
+	@$(e2e) run -- $(MANAGER_FLAGS)
+
+.PHONY: up
+up: build control-plane ## The same in the background; `. .run/env` gives you kubectl and all else (10 s)
+	@$(e2e) up -- $(MANAGER_FLAGS)
+
+.PHONY: down
+down: ## End what run or up has started (1 s)
+	@[ -x $(e2e) ] || cargo build --quiet --package nodewright-e2e
+	@$(e2e) down
+
+.PHONY: manager
+manager: build ## Start the manager of a running set again, after it was killed (2 s)
+#  kill -9 $(cat .run/pids/manager); make manager MANAGER_FLAGS=--machine-health-timeout=30s
+	@$(e2e) manager -- $(MANAGER_FLAGS)
+
+##@ Measure it
+
+.PHONY: writes
+writes: build control-plane ## Count the API requests that a machine costs, with MACHINES=20 (30 s)
+	@$(e2e) writes --machines=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
+
+.PHONY: steady
+steady: build control-plane ## Watch that a fleet at rest causes no write, with MACHINES=10 for MINUTES=11 (12 minutes)
+	@$(e2e) steady --machines=$(or $(MACHINES),10) --minutes=$(MINUTES) -- $(MANAGER_FLAGS)
+
+##@ Change it
+
+.PHONY: build
+build: ## Compile the executables (4 minutes at first, then seconds)
+	@cargo build --package nodewright --package nodewright-e2e
+
+.PHONY: test
+test: ## Everything: format, lints, unit and end-to-end tests (25 minutes at first, then 8)
+test: fmt-check control-plane clippy unit-test scenario-test deny
+
+.PHONY: unit-test
+unit-test: control-plane ## All tests but the end-to-end scenarios with machine-controller-manager's CRDs
+	cargo build --workspace --all-targets
+	cargo test --workspace
+
+.PHONY: scenario-test
+scenario-test: control-plane ## The end-to-end scenarios once more, with machine-controller-manager's CRDs (5 minutes)
+	cargo build --workspace --all-targets
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --package nodewright-e2e --test scenarios
+
+.PHONY: lint
+lint: fmt-check clippy deny ## Check format, lints (none may warn) and dependencies (2 minutes at first, then seconds)
+
+.PHONY: fmt
+fmt: ## Format all code (1 s)
+	cargo fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	cargo fmt --all --check
+
+.PHONY: clippy
+clippy:
+	cargo clippy --workspace --all-targets -- --deny warnings
+
+.PHONY: deny
+deny:
+	@if command -v cargo-deny >/dev/null; then cargo deny --workspace check bans licenses sources; \
+	else echo "skipped: cargo-deny is missing; cargo install --locked cargo-deny@$(cargo_deny_version)"; fi
+
+.PHONY: crds
+crds: ## Write config/crd and config/webhook anew, from the code (1 minute)
+	UPDATE_CRDS=1 cargo test --package nodewright-api --test crds
+	UPDATE_MANIFESTS=1 cargo test --package nodewright-webhooks
+
+.PHONY: control-plane
+control-plane: ## Build kube-apiserver, etcd and the rest, if not there yet (4 minutes at first, then 0 s)
+	@hack/control-plane.sh >/dev/null
+
+.PHONY: e2e
+e2e: control-plane ## The end-to-end scenarios on the cluster of KUBECONFIG, which gets our CRDs (15 minutes)
+#  Those that need more than an API server, such as its restart, are left out and say so.
+	@[ -n "$${KUBECONFIG:-}" ] || { echo "make e2e needs KUBECONFIG; the scenarios on a local control plane are part of make test"; exit 1; }
+	cargo build --workspace --all-targets
+	NODEWRIGHT_E2E=external cargo test --package nodewright-e2e --test scenarios
+
+.PHONY: e2e-kind
+e2e-kind: ## The same on a kind cluster, made for it and deleted again; needs docker and kind (20 minutes)
+	@command -v kind >/dev/null || { echo "kind is missing: https://kind.sigs.k8s.io/docs/user/quick-start"; exit 1; }
+	@docker info >/dev/null 2>&1 || { echo "docker does not answer: start it, or see whether you may use it"; exit 1; }
+	kubeconfig=$$(mktemp); trap 'kind delete cluster --name nodewright-e2e; rm -f "$$kubeconfig"' EXIT; \
+	kind create cluster --name nodewright-e2e --kubeconfig "$$kubeconfig" --wait 3m; \
+	KUBECONFIG=$$kubeconfig $(MAKE) e2e
+
+.PHONY: clean
+clean: down ## End what runs and remove what was built here; the control plane stays in ~/.cache/nodewright (5 s)
+	cargo clean
+	rm -rf .run
