@@ -47,6 +47,11 @@ impl PodView {
         !mirror && !daemon
     }
 
+    /// Whether it has been told to go without grace: nothing more can be asked of it.
+    pub fn is_gone_but_for_finalizers(&self) -> bool {
+        self.is_leaving() && self.metadata.deletion_grace_period_seconds == Some(0)
+    }
+
     /// Whether it has been told to go.
     pub fn is_leaving(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -80,8 +85,7 @@ pub struct Rules {
 /// Decides what happens to one Pod.
 pub fn next(pod: &PodView, refusal: Option<&Refusal>, rules: Rules, now: Timestamp) -> Next {
     if rules.forced {
-        let without_grace = pod.metadata.deletion_grace_period_seconds == Some(0);
-        return if pod.is_leaving() && without_grace { Next::Wait } else { Next::Delete };
+        return if pod.is_gone_but_for_finalizers() { Next::Wait } else { Next::Delete };
     }
     if pod.is_leaving() {
         return Next::Wait;

@@ -24,6 +24,12 @@ pub(crate) const ORPHAN_SETS: Index<MachineSet> =
 pub(crate) const MACHINES_BY_SET_NAME: Index<Machine> =
     Index { name: "set-name", key_of: |machine| set_of(name(machine)).map(str::to_owned) };
 
+/// Machines without an owner, by namespace.
+pub(crate) const ORPHAN_MACHINES: Index<Machine> = Index {
+    name: "orphans",
+    key_of: |machine| controller_uid(machine).is_none().then(|| namespace(machine).to_owned()),
+};
+
 /// Machines by their class, as [`place`].
 pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
     Index { name: "class", key_of: |machine| Some(place(namespace(machine), machine.class_name())) };

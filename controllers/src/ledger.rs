@@ -5,7 +5,11 @@
 //! *retired* before anything is done to its Machine that cannot be undone; a retired index is never used again.
 //! So no name has a second life, and a stale view can make nothing twice.
 //!
-//! The ledger stands in one annotation of the set: a seed and the retired indices, such as `k7f;0-41,43`. An
+//! Machines that the set did not make (it adopted them) have no index. Before one of these is deleted its name is noted
+//! in the ledger, so that for them too the set's version is compared before the harm is done.
+//!
+//! The ledger stands in one annotation of the set: a seed, the retired indices, and the names that are noted, such as
+//! `k7f;0-41,43` or `k7f;0-41;pool-old-x7k2p`. An
 //! annotation, because restores keep annotations and machine-controller-manager's CRD prunes what it does not know.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
@@ -52,6 +56,8 @@ pub struct Ledger {
     seed: u32,
     /// First and last of each run; sorted, with a gap between any two.
     retired: Vec<(u32, u32)>,
+    /// Machines without an index that have to go.
+    noted: BTreeSet<String>,
 }
 
 impl Ledger {
@@ -61,7 +67,7 @@ impl Ledger {
         // FNV-1a: any spread will do, but it must be the same in every version.
         let hash =
             entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        Self { seed: hash % WORDS, retired: vec![] }
+        Self { seed: hash % WORDS, retired: vec![], noted: BTreeSet::new() }
     }
 
     /// The name of the Machine with an index.
@@ -129,7 +135,21 @@ impl Ledger {
                 _ => retired.push((first, last)),
             }
         }
-        Self { seed: self.seed, retired }
+        Self { seed: self.seed, retired, noted: self.noted.clone() }
+    }
+
+    /// Whether a Machine without an index has to go.
+    pub fn is_noted(&self, machine: &str) -> bool {
+        self.noted.contains(machine)
+    }
+
+    /// The ledger after these Machines without an index have been noted too, and those have been dropped that
+    /// `present` does not hold any more: there is nothing left to compare for them.
+    #[must_use]
+    pub fn note(mut self, machines: impl IntoIterator<Item = String>, present: impl Fn(&str) -> bool) -> Self {
+        self.noted.retain(|machine| present(machine));
+        self.noted.extend(machines);
+        self
     }
 
     /// How many indices have had their life.
@@ -153,6 +173,9 @@ impl fmt::Display for Ledger {
             let comma = if place == 0 { "" } else { "," };
             if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
         }
+        for (place, machine) in self.noted.iter().enumerate() {
+            write!(f, "{}{machine}", if place == 0 { ";" } else { "," })?;
+        }
         Ok(())
     }
 }
@@ -162,12 +185,18 @@ impl FromStr for Ledger {
 
     fn from_str(text: &str) -> Result<Self, InvalidLedger> {
         let invalid = || InvalidLedger(text.chars().take(64).collect());
-        let (seed, ranges) = text.split_once(';').ok_or_else(invalid)?;
+        let (seed, rest) = text.split_once(';').ok_or_else(invalid)?;
+        let (ranges, noted) = rest.split_once(';').unwrap_or((rest, ""));
         let letter = |byte: u8| ALPHABET.iter().position(|letter| *letter == byte);
         let digits = seed.bytes().map(letter).collect::<Option<Vec<_>>>().filter(|digits| digits.len() == 3);
         let digits = digits.ok_or_else(invalid)?;
         let seed = digits.iter().fold(0, |seed, digit| seed * LETTERS + u32::try_from(*digit).unwrap_or_default());
-        let mut ledger = Self { seed, retired: vec![] };
+        let noted: BTreeSet<String> = noted.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        if !noted.iter().all(is_name) {
+            return Err(invalid());
+        }
+        let mut ledger = Self { seed, retired: vec![], noted };
         for range in ranges.split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let first: u32 = first.parse().map_err(|_| invalid())?;
@@ -193,11 +222,24 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for text in ["k7f;", "bbb;0", "k7f;0-41,43", "999;5,7-9,14348906"] {
+        for text in ["k7f;", "bbb;0", "k7f;0-41,43", "999;5,7-9,14348906", "k7f;;pool-1", "k7f;0-2;a.b,pool-1"] {
             assert_eq!(text.parse::<Ledger>().unwrap().to_string(), text);
         }
         assert_eq!("k7f;0-3,4,5".parse::<Ledger>().unwrap().to_string(), "k7f;0-5", "neighbours are joined");
-        for text in ["", "k7f", "k7a;", "k7ff;", "k7f;3-1", "k7f;x", "k7f;5,3", "k7f;14348907", "k7f;-1", "k7f;1-4,3"] {
+        for text in [
+            "",
+            "k7f",
+            "k7a;",
+            "k7ff;",
+            "k7f;3-1",
+            "k7f;x",
+            "k7f;5,3",
+            "k7f;14348907",
+            "k7f;-1",
+            "k7f;1-4,3",
+            "k7f;;A b",
+            "k7f;0;x;y",
+        ] {
             assert!(text.parse::<Ledger>().is_err(), "{text}");
         }
     }
@@ -247,6 +289,15 @@ mod tests {
         assert_eq!(ledger.lowest_free(&indices([3, 8]), 3), [Index(5), Index(6), Index(9)]);
         assert_eq!(ledger.retire(indices([3])).to_string().split_once(';').unwrap().1, "0-4,7");
         assert_eq!(ledger.retired_count(), 5);
+    }
+
+    #[test]
+    fn machines_without_an_index_are_noted_until_they_are_gone() {
+        let ledger = Ledger::seeded("g").note(["old-1".to_owned(), "old-2".to_owned()], |_| true);
+        assert!(ledger.is_noted("old-1") && !ledger.is_noted("old-3"));
+        let later = ledger.retire(indices([4])).note(["old-3".to_owned()], |name| name == "old-2");
+        assert_eq!(later.to_string().split_once(';').unwrap().1, "4;old-2,old-3");
+        assert_eq!(later.to_string().parse::<Ledger>().unwrap(), later);
     }
 
     #[test]

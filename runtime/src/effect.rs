@@ -80,42 +80,47 @@ pub struct Known<O> {
     pub failures: u32,
     /// The newest outcome and when it came.
     pub last: Option<(Timestamp, O)>,
+    /// The place of the newest outcome among all outcomes of the object. Clocks may step back; this does not.
+    pub order: u64,
 }
 
 /// What this process knows of the effects of one object. Lost on restart, learnt again by trying.
 #[derive(Clone, Debug)]
-pub struct Outcomes<E: Effect>(HashMap<E, Known<E::Outcome>>);
+pub struct Outcomes<E: Effect> {
+    known: HashMap<E, Known<E::Outcome>>,
+    finished: u64,
+}
 
 impl<E: Effect> Default for Outcomes<E> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self { known: HashMap::new(), finished: 0 }
     }
 }
 
 impl<E: Effect> Outcomes<E> {
     /// What is known of an effect.
     pub fn get(&self, effect: &E) -> Option<&Known<E::Outcome>> {
-        self.0.get(effect)
+        self.known.get(effect)
     }
 
     /// An effect as it was asked for last: equal to `effect`, and yet what it carries may have changed since.
     pub fn asked(&self, effect: &E) -> Option<&E> {
-        self.0.get_key_value(effect).map(|(asked, _)| asked)
+        self.known.get_key_value(effect).map(|(asked, _)| asked)
     }
 
     /// The newest outcome of an effect, whether or not another call is under way.
     pub fn last(&self, effect: &E) -> Option<&E::Outcome> {
-        self.0.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
+        self.known.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
     }
 
     /// Whether a call is under way.
     pub fn is_running(&self, effect: &E) -> bool {
-        self.0.get(effect).is_some_and(|known| known.running)
+        self.known.get(effect).is_some_and(|known| known.running)
     }
 
     /// Whether any call is under way.
     pub fn any_running(&self) -> bool {
-        self.0.values().any(|known| known.running)
+        self.known.values().any(|known| known.running)
     }
 
     /// Notes that a call begins. Returns false, and changes nothing, while one is under way.
@@ -124,15 +129,17 @@ impl<E: Effect> Outcomes<E> {
             return false;
         }
         // Taken out and put back, because a map keeps the first of equal keys.
-        let before = self.0.remove(effect);
-        let (failures, last) = before.map_or((0, None), |known| (known.failures, known.last));
-        self.0.insert(effect.clone(), Known { begun: now, running: true, failures, last });
+        let before = self.known.remove(effect);
+        let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
+        self.known.insert(effect.clone(), Known { begun: now, running: true, failures, last, order });
         true
     }
 
     /// Notes how a call ended.
     pub fn finish(&mut self, effect: &E, now: Timestamp, outcome: E::Outcome) {
-        if let Some(known) = self.0.get_mut(effect) {
+        self.finished += 1;
+        if let Some(known) = self.known.get_mut(effect) {
+            known.order = self.finished;
             known.running = false;
             known.failures = if E::succeeded(&outcome) { 0 } else { known.failures.saturating_add(1) };
             known.last = Some((now, outcome));

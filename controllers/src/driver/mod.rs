@@ -18,7 +18,7 @@ pub mod simulated;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
+use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec, Secret};
 use nodewright_api::{Code, RawJson};
 
 /// What a call says when it fails.
@@ -69,13 +69,26 @@ pub struct Class {
     pub secret: SecretData,
 }
 
-/// Secret data: never printed.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData(pub Arc<BTreeMap<String, Vec<u8>>>);
+/// The data of Secrets, not copied and never printed.
+#[derive(Clone, Default)]
+pub struct SecretData(Vec<Arc<Secret>>);
+
+impl SecretData {
+    /// The data of several Secrets. Where they have a key in common the later one counts.
+    pub fn of(secrets: Vec<Arc<Secret>>) -> Self {
+        Self(secrets)
+    }
+
+    /// A value.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        let value = self.0.iter().rev().find_map(|secret| secret.data.as_ref()?.get(key));
+        value.map(|value| value.0.as_slice())
+    }
+}
 
 impl fmt::Debug for SecretData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretData({} keys)", self.0.len())
+        write!(f, "SecretData({} secrets)", self.0.len())
     }
 }
 

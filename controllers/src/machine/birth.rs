@@ -19,6 +19,9 @@ use super::{
 };
 use crate::driver::{DriverError, Instance};
 
+/// Pause before a name is asked for again that the ledger said had had its life.
+const RETIRED_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+
 /// No VM is known: ask for it, make it, link it.
 pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let machine = world.machine.as_ref();
@@ -42,53 +45,62 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         plan.wait("CallingProvider", "the provider has not answered yet");
         return;
     }
-    let asked = at.outcomes.get(&status).and_then(|known| known.last.as_ref());
-    let made = at.outcomes.get(&create).and_then(|known| known.last.as_ref().map(|last| (known.failures, last)));
-    match (made, asked) {
-        (Some((_, (_, Outcome::Instance(instance)))), _) => link(plan, machine, instance, context),
-        (Some((_, (_, Outcome::Retired))), _) => {
-            plan.wait("Retired", "the machine's name has had its life: its set deletes it");
-        }
-        // The status was asked for after the last attempt, or there was none: it decides.
-        (made, Some((when, outcome))) if made.is_none_or(|(_, (tried, _))| when > tried) => match outcome {
-            Outcome::Instance(instance) => link(plan, machine, instance, context),
-            Outcome::Failed(error) if matches!(error.code, Code::NotFound | Code::Unimplemented) => {
-                plan.then("the machine has no VM", Step::Call(create));
-            }
-            outcome => {
-                let failures = at.outcomes.get(&status).map_or(1, |known| known.failures);
-                let failed = status.clone();
-                retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended: *when, outcome });
-            }
-        },
-        (Some((failures, (tried, outcome))), _) => {
-            let attempt = Attempt { failed: create, call: status, failures, ended: *tried, outcome };
-            retry(plan, at, world, context, &attempt);
-        }
-        (None, _) => {
+    match newest(at, [&status, &create]) {
+        None => {
             plan.then("nothing is known of the machine's VM", Step::Call(status));
         }
+        Some(Answer { outcome: Outcome::Instance(instance), .. }) => link(plan, machine, instance, context),
+        Some(Answer { call, ended, outcome: Outcome::Retired, .. }) => {
+            // The ledger said so once; it may have been read in a moment in which it was not there.
+            plan.wait("Retired", "the machine's name has had its life: its set deletes it");
+            match ended.checked_add(RETIRED_PAUSE) {
+                Ok(again) if again > at.now => plan.wake_at(again),
+                _ => plan.then("is the name retired?", Step::Call(call.clone())),
+            };
+        }
+        Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {
+            plan.then("the machine has no VM", Step::Call(create));
+        }
+        Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
     }
 }
 
-/// A call that has failed, and the call to make next.
-struct Attempt<'a> {
-    failed: Call,
-    call: Call,
-    failures: u32,
-    ended: Timestamp,
-    outcome: &'a Outcome,
+/// The newest answer to one of several calls.
+pub(super) struct Answer<'a> {
+    pub(super) call: &'a Call,
+    pub(super) ended: Timestamp,
+    pub(super) outcome: &'a Outcome,
+    pub(super) failures: u32,
 }
 
-/// Says what went wrong, and tries again after a pause.
-fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>, attempt: &Attempt<'_>) {
-    let Some(error) = attempt.outcome.error() else { return };
-    let pause = pause(error, attempt.failures, context);
-    let due = attempt.ended.checked_add(pause).unwrap_or(at.now);
-    let revision = |call: &Call| call.request.machine.class.revision.clone();
-    let corrected = at.outcomes.asked(&attempt.failed).is_some_and(|asked| revision(asked) != revision(&attempt.call));
+impl Answer<'_> {
+    /// Whether the provider says that there is no VM, or that it does not answer such questions.
+    pub(super) fn says_none(&self) -> bool {
+        self.outcome.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
+    }
+}
+
+pub(super) fn newest<'a, const N: usize>(at: &'a Moment<'_, Call>, calls: [&Call; N]) -> Option<Answer<'a>> {
+    let known = calls.into_iter().filter_map(|call| Some((at.outcomes.asked(call)?, at.outcomes.get(call)?)));
+    let (call, known) = known.filter(|(_, known)| known.last.is_some()).max_by_key(|(_, known)| known.order)?;
+    let (ended, outcome) = known.last.as_ref()?;
+    Some(Answer { call, ended: *ended, outcome, failures: known.failures })
+}
+
+/// Says what went wrong, and makes the next call after a pause; at once when what was refused has been corrected.
+fn retry(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    context: Context<'_>,
+    answer: &Answer<'_>,
+    next: Call,
+) {
+    let Some(error) = answer.outcome.error() else { return };
+    let due = answer.ended.checked_add(pause(error, answer.failures, context)).unwrap_or(at.now);
+    let corrected = answer.call.request.machine.class.revision != next.request.machine.class.revision;
     if due <= at.now || corrected {
-        plan.then("the pause after a failed call is over", Step::Call(attempt.call.clone()));
+        plan.then("the pause after a failed call is over", Step::Call(next));
         return;
     }
     let machine = world.machine.as_ref();
@@ -125,7 +137,7 @@ fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDura
 /// Writes the durable link to the VM, in a write of its own, right after the answer.
 pub(super) fn link(plan: &mut Plan<Call>, machine: &Machine, instance: &Instance, context: Context<'_>) {
     let link = Link::of(machine, instance, context.settings.has_target);
-    plan.then("the VM exists", Step::apply(Cluster::CONTROL, machine, &link));
+    plan.then("the VM exists", Step::apply_pinned(Cluster::CONTROL, machine, &link));
 }
 
 /// The VM is linked: set it up, and say so.
@@ -144,37 +156,31 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         plan.wait("CallingProvider", "the provider has not answered yet");
         return;
     }
-    let known = at.outcomes.get(&initialize).and_then(|known| known.last.as_ref().map(|last| (known.failures, last)));
-    match known {
-        Some((_, (_, Outcome::Instance(instance)))) => provisioned(plan, at, machine, Some(instance), context),
-        Some((_, (_, Outcome::Failed(error)))) if matches!(error.code, Code::Unimplemented | Code::NotFound) => {
+    if let Some(answer) = newest(at, [&initialize]) {
+        match answer.outcome {
+            Outcome::Instance(instance) => provisioned(plan, at, machine, Some(instance), context),
+            _ if answer.says_none() => provisioned(plan, at, machine, None, context),
+            _ => retry(plan, at, world, context, &answer, initialize.clone()),
+        }
+        return;
+    }
+    // A VM that this process has made is new, whatever became of the answer.
+    let is_new = at.outcomes.get(&create).is_some();
+    match newest(at, [&status, &create]) {
+        None => {
+            plan.then("nothing is known of the VM since the last restart", Step::Call(status));
+        }
+        Some(Answer { outcome: Outcome::Instance(instance), .. }) if !is_new && !instance.uninitialized => {
+            provisioned(plan, at, machine, Some(instance), context);
+        }
+        Some(Answer { outcome: Outcome::Instance(_), .. }) => {
+            plan.then("the VM is not set up yet", Step::Call(initialize));
+        }
+        // A provider without status, or a VM that is gone already: the creation timeout decides.
+        Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {
             provisioned(plan, at, machine, None, context);
         }
-        Some((failures, (ended, outcome))) => {
-            let failed = initialize.clone();
-            retry(plan, at, world, context, &Attempt { failed, call: initialize, failures, ended: *ended, outcome });
-        }
-        None => {
-            let made = at.outcomes.last(&create).or_else(|| at.outcomes.last(&status));
-            match made {
-                Some(Outcome::Instance(instance)) if !instance.uninitialized && at.outcomes.last(&create).is_none() => {
-                    provisioned(plan, at, machine, Some(instance), context);
-                }
-                Some(Outcome::Instance(_)) => drop(plan.then("the VM is not set up yet", Step::Call(initialize))),
-                Some(outcome @ Outcome::Failed(error))
-                    if !matches!(error.code, Code::NotFound | Code::Unimplemented) =>
-                {
-                    let (failures, ended) = at.outcomes.get(&status).map_or((1, at.now), |known| {
-                        (known.failures, known.last.as_ref().map_or(at.now, |(ended, _)| *ended))
-                    });
-                    let failed = status.clone();
-                    retry(plan, at, world, context, &Attempt { failed, call: status, failures, ended, outcome });
-                }
-                // A provider without status, or a VM that is gone already: the creation timeout decides.
-                Some(_) => provisioned(plan, at, machine, None, context),
-                None => drop(plan.then("nothing is known of the VM since the last restart", Step::Call(status))),
-            }
-        }
+        Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
     }
 }
 

@@ -119,7 +119,7 @@ impl Shared {
 
     async fn user_data(&self, request: &Request) -> Result<MachineRequest, Outcome> {
         let machine = request.machine.clone();
-        let Some(text) = machine.class.secret.0.get(USER_DATA) else { return Ok(machine) };
+        let Some(text) = machine.class.secret.get(USER_DATA) else { return Ok(machine) };
         let invalid = || {
             Outcome::Failed(DriverError::new(
                 Code::InvalidArgument,
@@ -129,7 +129,7 @@ impl Shared {
                 ),
             ))
         };
-        let mut text = String::from_utf8(text.clone()).map_err(|_| invalid())?;
+        let mut text = String::from_utf8(text.to_vec()).map_err(|_| invalid())?;
         for placeholder in token::placeholders() {
             if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
                 let (lifetime, groups, now) = (request.token_lifetime, &self.bootstrap_groups, self.clock.wall());

@@ -46,6 +46,8 @@ pub struct Origin {
 pub struct Request {
     /// What the driver gets, but for the user data.
     pub machine: MachineRequest,
+    /// Whether the Machine was being deleted when the call was made.
+    pub deleting: bool,
     /// Read once more before a VM is made: a retired index never gets one.
     pub origin: Option<Origin>,
     /// How long a bootstrap token is good.

@@ -39,6 +39,7 @@ impl Context<'_> {
         };
         let request = Request {
             machine: request,
+            deleting: machine.is_deleting(),
             origin: origin(world),
             token_lifetime: self.creation_timeout(machine),
             deadline: self.driver.deadline(),

@@ -66,15 +66,15 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
         plan.then("its node is being deleted", Step::delete(Cluster::CONTROL, machine));
         return;
     }
-    let sync = Step::edit(Cluster::TARGET, node, node_sync::patch(machine, node));
-    let mut steps: Vec<Planned<Call>> =
-        sync.map(|step| Planned { why: "the node lacks what its machine gives it".into(), step }).into_iter().collect();
+    // The health first: it must not depend on whether the Node can be written.
     let status = match health::judge(machine, node, context.settings) {
         Health::Healthy => well(plan, at, world, node, context),
         Health::Unhealthy(why) => unwell(plan, at, world, Some(node), &why, context),
     };
-    steps.extend(status.map(|step| Planned { why: "the node's health shows in the machine".into(), step }));
-    plan.stage(steps);
+    let status = status.map(|step| Planned { why: "the node's health shows in the machine".into(), step });
+    let sync = Step::edit(Cluster::TARGET, node, node_sync::patch(machine, node));
+    let sync = sync.map(|step| Planned { why: "the node lacks what its machine gives it".into(), step });
+    plan.stage(status.into_iter().chain(sync));
 }
 
 fn well(

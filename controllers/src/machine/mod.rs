@@ -28,9 +28,9 @@ mod world;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Secret};
-use nodewright_api::{Machine, MachineClass, MachineSet};
+use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet};
 use nodewright_runtime::{
-    cache::Stores,
+    cache::{Change, Stores},
     controller::{Controller, Watches},
     object::{Cluster, Key, controller_uid, is_deleting, name, namespace, uid},
     plan::{Moment, Plan},
@@ -87,9 +87,7 @@ impl Controller for MachineController {
             .index(LEAVING_BY_SET)
             // A budget that one Machine has used up is free again once that Machine is well or gone.
             .wakes(|change, stores, wake| waiting_peers(change.sides().last(), stores, wake));
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
-            .index(SET_BY_UID)
-            .wakes(|change, stores, wake| leaving_machines(change.sides().last(), stores, wake));
+        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).wakes(machines_of_set);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             for class in change.sides() {
                 unborn_of_class(stores, class, wake);
@@ -122,7 +120,7 @@ impl Controller for MachineController {
     }
 }
 
-fn machines_of_node(change: &nodewright_runtime::cache::Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     let machines = stores.of::<Machine>(Cluster::CONTROL);
     for node in change.sides() {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).map(instance_id);
@@ -134,18 +132,27 @@ fn machines_of_node(change: &nodewright_runtime::cache::Change<Node>, stores: &S
     }
 }
 
-/// A Machine waits for its set only to see its index retired.
-fn leaving_machines(set: Option<&Arc<MachineSet>>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    let Some(set) = set else { return };
-    for machine in stores.of::<Machine>(Cluster::CONTROL).by(LEAVING_BY_SET, uid(set.as_ref())) {
-        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+/// A Machine waits for its set to see its index retired, for the budget that the set says, and, where the set comes
+/// after the Machine, to see that there is one.
+fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    let machines = stores.of::<Machine>(Cluster::CONTROL);
+    if let Some(set) = change.sides().last() {
+        let mut waiting = machines.by(LEAVING_BY_SET, uid(set.as_ref()));
+        waiting.extend(machines.by(WAITING_BY_SET, uid(set.as_ref())));
+        if change.old.is_none() {
+            waiting.extend(machines.owned_by(uid(set.as_ref())));
+        }
+        for machine in &waiting {
+            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        }
     }
 }
 
 fn unborn_of_class(stores: &Stores, class: &MachineClass, wake: &mut dyn FnMut(Key)) {
     let place = place(namespace(class), name(class));
     for machine in stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place) {
-        if machine.provider_id().is_none() || is_deleting(machine.as_ref()) {
+        let unborn = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
+        if unborn || machine.provider_id().is_none() || is_deleting(machine.as_ref()) {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
         }
     }

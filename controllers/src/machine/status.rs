@@ -133,6 +133,11 @@ pub(super) fn since(machine: &Machine, kind: &str) -> Option<Timestamp> {
     own_condition(machine, kind)?.last_transition_time.as_ref().map(|time| time.0)
 }
 
+/// Since when one of the Machine's own conditions is True.
+pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
+    since(machine, kind).filter(|_| own_condition(machine, kind).is_some_and(|condition| condition.status == "True"))
+}
+
 fn is_own(condition: &NodeCondition) -> bool {
     conditions::machine::ALL.contains(&condition.type_.as_str())
 }

@@ -29,7 +29,7 @@ pub(super) fn url_encoded(placeholder: &str) -> String {
 
 /// Whether Machines of a class get a token.
 pub(super) fn is_used(class: &Class) -> bool {
-    let Some(text) = class.secret.0.get(USER_DATA) else { return false };
+    let Some(text) = class.secret.get(USER_DATA) else { return false };
     placeholders().iter().any(|placeholder| text.windows(placeholder.len()).any(|part| part == placeholder.as_bytes()))
 }
 

@@ -1,6 +1,6 @@
 //! What a Machine may see.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Secret};
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations, finalizers, labels};
@@ -163,37 +163,27 @@ fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
     let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
         problem("ClassNotFound", format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
-    let mut data: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut secrets = Vec::new();
     let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
         let secret = reference.name.as_deref().unwrap_or_default();
         let place = reference.namespace.as_deref().unwrap_or(namespace(machine));
+        let of = format!("Secret {secret:?} of MachineClass {wanted:?}");
         if place != namespace(machine) {
-            return Err(problem(
-                "SecretForbidden",
-                format!(
-                    "MachineClass {wanted:?} refers to Secret {secret:?} in namespace {place:?}: only Secrets of its own namespace are read"
-                ),
-            ));
+            let text = format!("{of} is in namespace {place:?}: only Secrets of the class's own namespace are read");
+            return Err(problem("SecretForbidden", text));
         }
-        let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(|| {
-            problem(
-                "SecretNotFound",
-                format!(
-                    "Secret {secret:?} of MachineClass {wanted:?} does not exist in namespace {place:?}: create it"
-                ),
-            )
-        })?;
+        let missing = || problem("SecretNotFound", format!("{of} does not exist in namespace {place:?}: create it"));
+        let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(missing)?;
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
-        data.extend(found.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())));
+        secrets.push(found);
     }
-    if class.secret_refs().next().is_some() && !data.contains_key(USER_DATA) {
-        return Err(problem(
-            "UserDataMissing",
-            format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it"),
-        ));
+    let has_secrets = !secrets.is_empty();
+    let secret = SecretData::of(secrets);
+    if has_secrets && secret.get(USER_DATA).is_none() {
+        let text = format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it");
+        return Err(problem("UserDataMissing", text));
     }
-    let secret = SecretData(Arc::new(data));
     Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
 }

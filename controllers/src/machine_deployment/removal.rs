@@ -15,7 +15,8 @@ use nodewright_runtime::{
 
 use super::{patch, world::World};
 
-/// Adds what the list asks for. Returns whether the deployment itself is written.
+/// Adds what the list asks for. Returns whether anything is written: then the sizes wait for the next plan, so that the
+/// marks are seen before the smaller number of replicas is.
 pub(super) fn mark(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World) -> bool {
     let deployment = world.deployment.as_ref();
     let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return false };
@@ -31,9 +32,8 @@ pub(super) fn mark(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
         patch::annotate(&deployment.metadata, &BTreeMap::from([(annotations::TRIGGER_DELETION, kept.join(","))]))
     };
     let step = Step::edit(Cluster::CONTROL, deployment, patch);
-    let writes = step.is_some();
     plan.then("names of machines that are gone or leaving are dropped from the list", step);
-    writes
+    !plan.is_idle()
 }
 
 /// An entry `machine~time`, or the name alone, if the machine is there and not yet leaving.

@@ -2,6 +2,8 @@
 //!
 //! * Machines are created under names from the set's ledger ([`crate::ledger`]), so that none is made twice.
 //! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
+//! * A Machine without an owner that the selector matches is adopted before any is created: a restored fleet is taken
+//!   over as it is.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
 //! * Fewer replicas: [`crate::deletion_order`] decides who goes.
 //! * Node template, timeouts and class kind of the template reach the Machines without a new Machine.
@@ -23,9 +25,10 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
+pub(crate) use self::owned::LedgerPart;
 pub use self::world::World;
 use crate::{
-    indexes::{MACHINES_BY_SET_NAME, SET_BY_UID},
+    indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
 };
 
@@ -46,7 +49,7 @@ impl Controller for MachineSetController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID);
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_SET_NAME).wakes(
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_SET_NAME).index(ORPHAN_MACHINES).wakes(
             |change, stores, wake| {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
                 for machine in change.sides() {
@@ -57,6 +60,11 @@ impl Controller for MachineSetController {
                     }
                     if let (true, Some(set)) = (owner.is_empty(), set_of(name(machine.as_ref()))) {
                         wake(Key::of(Cluster::CONTROL, machine.as_ref()).sibling(set));
+                    }
+                    if controller_uid(machine.as_ref()).is_none() {
+                        let all = sets.all();
+                        let takers = all.iter().filter(|set| world::selects(set, machine));
+                        takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
                     }
                 }
             },

@@ -15,7 +15,7 @@ use crate::ledger::{Index, Ledger};
 
 /// The ledger, in its annotation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct LedgerPart {
+pub(crate) struct LedgerPart {
     metadata: Annotations,
 }
 
@@ -25,7 +25,7 @@ struct Annotations {
 }
 
 impl LedgerPart {
-    pub(super) fn of(ledger: &Ledger) -> Self {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
         let annotations = BTreeMap::from([(annotations::LEDGER.to_owned(), ledger.to_string())]);
         Self { metadata: Annotations { annotations } }
     }
@@ -102,6 +102,15 @@ impl MachinePart {
         self.metadata = metadata;
         self.spec.class = ClassRef { kind: self.spec.class.kind, ..live.spec.class.clone() };
         self
+    }
+
+    /// What a Machine without an owner becomes when the set takes it: the same, with an owner and the finalizer.
+    pub(super) fn adopting(self, live: &Machine) -> Self {
+        let (owners, finalizers) = (self.metadata.owner_references.clone(), self.metadata.finalizers.clone());
+        let mut part = self.for_live(live);
+        part.metadata.owner_references = owners;
+        part.metadata.finalizers = finalizers;
+        part
     }
 
     /// The Machine to be created under a name.

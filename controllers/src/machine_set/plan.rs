@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, finalizers, labels, reasons};
+use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, finalizers, labels, reasons, selector};
 use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
     finalizers as finalizer,
     object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
-    plan::{Moment, Plan, Planned, Step, reference},
+    plan::{FailureClass, Moment, Plan, Planned, Step, reference},
 };
 
 use super::{
@@ -77,7 +77,10 @@ impl<'a> Members<'a> {
         for machine in &world.machines {
             let index = index(world, ledger, machine);
             members.seen.extend(index);
-            let retired = index.is_some_and(|index| ledger.is_retired(index));
+            let retired = match index {
+                Some(index) => ledger.is_retired(index),
+                None => ledger.is_noted(name(machine.as_ref())),
+            };
             match (is_deleting(machine.as_ref()), retired) {
                 (true, true) => {}
                 (true, false) => members.leaving.extend(index),
@@ -109,21 +112,26 @@ fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Le
 /// A set that stays: as many Machines as it says.
 fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
     let set = world.set.as_ref();
-    if set.spec.selector.as_ref().is_none_or(|selector| nodewright_api::selector::is_empty(Some(selector))) {
-        plan.wait(
-            reasons::machine_set::INVALID_SPEC,
-            "spec.selector is missing: without one the set would own every machine",
-        );
-        plan.event(warning(set, reasons::machine_set::INVALID_SPEC, "spec.selector: Required value".to_owned()));
-        return;
+    let invalid = fault(set);
+    if let Some(fault) = &invalid {
+        plan.wait(reasons::machine_set::INVALID_SPEC, fault.clone());
+        plan.event(warning(set, reasons::machine_set::INVALID_SPEC, fault.clone()));
     }
     let replicas = usize::try_from(set.spec.replicas).unwrap_or(0);
-    let victims = victims(at, set, members, replicas);
-    let taken = taken_names(world, ledger, members, replicas.saturating_sub(members.staying.len()));
+    let victims = if invalid.is_none() { victims(at, set, members, replicas) } else { vec![] };
     if !victims.is_empty() || !members.doomed.is_empty() || !members.leaving.is_empty() {
         remove(plan, world, members, ledger, &victims, "there are more machines than wanted, or it has failed");
         return;
     }
+    if invalid.is_some() {
+        return;
+    }
+    if !world.orphans.is_empty() {
+        adopt(plan, world, ledger);
+        return;
+    }
+    wake_for_preserved(plan, at, members);
+    let taken = taken_names(at, world, ledger, members, replicas.saturating_sub(members.staying.len()));
     if !taken.is_empty() {
         let ledger = LedgerPart::of(&ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
@@ -131,6 +139,35 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     }
     propagate(plan, world, members, ledger);
     fill(plan, set, members, ledger, replicas);
+}
+
+/// What keeps a set from being acted on.
+fn fault(set: &MachineSet) -> Option<String> {
+    if selector::is_empty(set.spec.selector.as_ref()) {
+        return Some("spec.selector: Required value: without one the set would own every machine".to_owned());
+    }
+    let replicas = set.spec.replicas;
+    (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
+}
+
+/// Takes the Machines that nobody owns, before any is created: after a restore they are the fleet.
+fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger) {
+    let set = world.set.as_ref();
+    plan.stage(world.orphans.iter().take(BATCH).filter_map(|machine| {
+        let part = MachinePart::of(set, index(world, ledger, machine)).adopting(machine);
+        let step = Step::apply_pinned(Cluster::CONTROL, machine.as_ref(), &part)?;
+        Some(Planned { why: "nobody owns the machine, and the set selects it".into(), step })
+    }));
+}
+
+/// A failed Machine that is preserved is replaced when its time is over.
+fn wake_for_preserved(plan: &mut Plan<Never>, at: &Moment<'_, Never>, members: &Members<'_>) {
+    let expiry =
+        |machine: &Machine| machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref().map(|at| at.0);
+    let failed = members.staying.iter().filter(|machine| is_failed(machine));
+    for expiry in failed.filter_map(|machine| expiry(machine)).filter(|expiry| *expiry > at.now) {
+        plan.wake_at(expiry);
+    }
 }
 
 /// Who has to go: the surplus in deletion order, those that the autoscaler chose, and those that failed.
@@ -180,7 +217,11 @@ fn remove(
 ) {
     let set = world.set.as_ref();
     let indices = victims.iter().filter_map(|machine| index(world, ledger, machine));
-    let after = ledger.retire(indices.chain(members.leaving.iter().copied()));
+    let unnamed = victims.iter().filter(|machine| index(world, ledger, machine).is_none());
+    let present = |wanted: &str| world.machines.iter().any(|machine| name(machine.as_ref()) == wanted);
+    let after = ledger
+        .retire(indices.chain(members.leaving.iter().copied()))
+        .note(unnamed.map(|machine| name(machine.as_ref()).to_owned()), present);
     let retire = Step::apply_pinned(Cluster::CONTROL, set, &LedgerPart::of(&after));
     plan.then("a name is retired before its machine goes", retire);
     let doomed = members.doomed.iter().take(BATCH).chain(victims.iter());
@@ -201,15 +242,31 @@ fn remove(
     plan.stage(deletions);
 }
 
-/// Names that the set would ask for next and that a Machine of somebody else holds.
-fn taken_names(world: &World, ledger: &Ledger, members: &Members<'_>, missing: usize) -> Vec<Index> {
-    if world.namesakes.is_empty() || missing == 0 {
+/// Names that the set would ask for next and cannot have: a Machine of somebody else holds them, or one of the set's
+/// own under which they do not count, or one that nobody can read.
+fn taken_names(
+    at: &Moment<'_, Never>,
+    world: &World,
+    ledger: &Ledger,
+    members: &Members<'_>,
+    missing: usize,
+) -> Vec<Index> {
+    if missing == 0 {
         return vec![];
     }
     let set = name(world.set.as_ref());
-    let held: BTreeSet<&str> = world.namesakes.iter().map(|machine| name(machine.as_ref())).collect();
+    let uncounted = world.machines.iter().filter(|machine| index(world, ledger, machine).is_none());
+    let held: BTreeSet<&str> = world.namesakes.iter().chain(uncounted).map(|machine| name(machine.as_ref())).collect();
+    // By the time of this plan the cache has reached what the server has: what it does not show it cannot decode.
+    let refused =
+        at.failure.filter(|failure| failure.class == FailureClass::Taken).map(|failure| failure.step.as_str());
+    let refused = refused.and_then(|step| step.rsplit('/').next());
     let wanted = ledger.lowest_free(&members.seen, missing.min(BATCH));
-    wanted.into_iter().filter(|index| held.contains(ledger.name(set, *index).as_str())).collect()
+    let is_taken = |index: &Index| {
+        let name = ledger.name(set, *index);
+        held.contains(name.as_str()) || refused == Some(name.as_str())
+    };
+    wanted.into_iter().filter(is_taken).collect()
 }
 
 /// Creates what is missing, under the lowest names that are free.
@@ -279,6 +336,8 @@ fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_sche
     let Some(step) = Step::apply(Cluster::CONTROL, set, &wanted) else { return };
     match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
         Some(later) => drop(plan.wake_at(later)),
+        // What is refused again would keep the status, which tells of it, from being written.
+        None if at.failure.is_some() => plan.stages.insert(0, vec![Planned { why: "the status changed".into(), step }]),
         None => drop(plan.beside("the status changed", step)),
     }
 }

@@ -6,7 +6,7 @@ use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
-    plan::{Moment, Plan, Step},
+    plan::{Failure, FailureClass, Moment, Plan, Step},
 };
 use serde_json::json;
 
@@ -35,7 +35,12 @@ fn member(set: &MachineSet, index: usize) -> crate::testing::MachineBuilder {
 }
 
 fn world(set: MachineSet, machines: Vec<Machine>) -> World {
-    World { set: Arc::new(set), machines: machines.into_iter().map(Arc::new).collect(), namesakes: vec![] }
+    World {
+        set: Arc::new(set),
+        machines: machines.into_iter().map(Arc::new).collect(),
+        orphans: vec![],
+        namesakes: vec![],
+    }
 }
 
 fn planned(world: &World) -> Plan<Never> {
@@ -171,7 +176,17 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
     let set = machine_set("set", 1, Some(LEDGER));
     let adopted = machine("set-abcde").owned_by(&set).phase("Pending").build();
     let own = member(&set, 0).build();
-    assert_eq!(steps(&planned(&world(set, vec![adopted, own]))), [["delete set-abcde"]]);
+    let first = planned(&world(set, vec![adopted.clone(), own.clone()]));
+    assert_eq!(
+        steps(&first),
+        [[ledger_apply("k7f;;set-abcde")], ["delete set-abcde".to_owned()]],
+        "noted first, as the others are retired"
+    );
+    let Step::Apply(note) = &first.stages[0][0].step else { panic!() };
+    assert!(note.at().version().is_some());
+    // A crash in between: it is still the one that goes, and no other.
+    let noted = machine_set("set", 1, Some("k7f;;set-abcde"));
+    assert_eq!(steps(&planned(&world(noted, vec![adopted, own]))), [["delete set-abcde"]]);
 }
 
 #[test]
@@ -195,6 +210,76 @@ fn the_autoscalers_choice_goes_once_its_replica_count_has_come() {
 }
 
 #[test]
+fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
+    let set = machine_set("set", 3, Some(LEDGER));
+    let mut world = world(set.clone(), vec![]);
+    let restored = machine("set-old")
+        .label("name", "set")
+        .with("/spec/providerID", json!("p:///1"))
+        .with("/metadata/finalizers", json!(null));
+    world.orphans = vec![Arc::new(restored.build())];
+    let plan = planned(&world);
+    assert_eq!(steps(&plan).len(), 1);
+    let Step::Apply(adopt) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
+    assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
+    // Taken over, it counts.
+    let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
+    world.orphans.clear();
+    world.machines = vec![Arc::new(adopted)];
+    assert_eq!(steps(&planned(&world))[0].len(), 2);
+}
+
+#[test]
+fn negative_replicas_delete_nothing() {
+    let mut set = machine_set("set", -1, Some(LEDGER));
+    set.spec.replicas = -1;
+    let plan = planned(&world(set.clone(), vec![member(&set, 0).build()]));
+    assert!(steps(&plan).is_empty());
+    assert_eq!(plan.waits[0].reason, "InvalidSpec");
+}
+
+#[test]
+fn an_own_machine_that_does_not_count_costs_its_name() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let unindexed = machine(&index_name(LEDGER, 0)).owned_by(&set).phase("Running").build();
+    assert_eq!(steps(&planned(&world(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
+}
+
+fn with_failure(world: &World, class: FailureClass, step: &str) -> Plan<Never> {
+    let outcomes = Outcomes::default();
+    let now: jiff::Timestamp = NOW.parse().unwrap();
+    let failure = Failure { at: now, step: step.to_owned(), class, message: "no".into(), retry_after: None };
+    let at = Moment {
+        now,
+        since: now,
+        attempt: 1,
+        failure: Some(&failure),
+        outcomes: &outcomes,
+        refusals: &[],
+        status_written: None,
+    };
+    plan(&at, world, true)
+}
+
+#[test]
+fn a_name_that_is_taken_by_what_cannot_be_read_is_given_up() {
+    let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
+    let step = format!("create Machine default/{}", index_name(LEDGER, 0));
+    assert_eq!(steps(&with_failure(&world, FailureClass::Taken, &step)), [[ledger_apply("k7f;0")]]);
+}
+
+#[test]
+fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
+    let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
+    let plan = with_failure(&world, FailureClass::Forbidden, "create Machine default/x");
+    let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
+    assert!(matches!(plan.stages[1][0].step, Step::Create(_)));
+}
+
+#[test]
 fn a_frozen_set_creates_nothing() {
     let mut set = machine_set("set", 1, Some(LEDGER));
     set.metadata.labels.get_or_insert_default().insert("freeze".into(), "True".into());
@@ -207,6 +292,12 @@ fn a_frozen_set_creates_nothing() {
 fn a_set_without_selector_does_nothing() {
     let mut set = machine_set("set", 3, Some(LEDGER));
     set.spec.selector = None;
+    let gone = member(&set, 0).deleting().build();
+    assert_eq!(
+        steps(&planned(&world(set.clone(), vec![gone]))),
+        [[ledger_apply("k7f;0")]],
+        "but what was deleted is retired"
+    );
     let plan = planned(&world(set, vec![]));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "InvalidSpec");

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineSet};
+use nodewright_api::{Machine, MachineSet, selector};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, controller_uid, name, uid},
+    object::{Cluster, Key, controller_uid, is_deleting, name, uid},
 };
 
-use crate::indexes::MACHINES_BY_SET_NAME;
+use crate::indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES};
 
 /// A MachineSet and its Machines.
 #[derive(Clone, Debug)]
@@ -17,8 +17,16 @@ pub struct World {
     pub set: Arc<MachineSet>,
     /// The Machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
+    /// Machines without an owner that it could take, by name.
+    pub orphans: Vec<Arc<Machine>>,
     /// Machines that it does not control and whose names it could ask for.
     pub namesakes: Vec<Arc<Machine>>,
+}
+
+/// Whether a set's selector matches a Machine. An empty one matches nothing: it would take everything.
+pub(super) fn selects(set: &MachineSet, machine: &Machine) -> bool {
+    let selector = set.spec.selector.as_ref();
+    !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
 }
 
 impl World {
@@ -30,6 +38,9 @@ impl World {
         let mut namesakes = store.by(MACHINES_BY_SET_NAME, &key.name);
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        Some(Self { set, machines, namesakes })
+        let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
+        orphans.retain(|machine| selects(&set, machine) && !is_deleting(machine.as_ref()));
+        orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        Some(Self { set, machines, orphans, namesakes })
     }
 }

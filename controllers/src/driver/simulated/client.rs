@@ -58,8 +58,8 @@ pub(super) struct NodeTemplate {
     pub taints: Vec<Taint>,
 }
 
-/// The body of `POST /vms`.
-#[derive(Clone, Debug, Serialize)]
+/// The body of `POST /vms`. Not to be printed: the user data may hold a token.
+#[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateVm {
     pub name: String,

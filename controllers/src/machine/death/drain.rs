@@ -50,7 +50,10 @@ pub(super) fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         plan.wait("ListingPods", "the pods of the node are being listed");
         return false;
     };
-    let left: Vec<&PodView> = pods.iter().map(AsRef::as_ref).filter(|pod| pod.leaves()).collect();
+    // What is forced is not waited for: a Pod that has been deleted without grace may still have a finalizer.
+    let forced = forced(at, world, node, context).is_some();
+    let counts = |pod: &&PodView| pod.leaves() && !(forced && pod.is_gone_but_for_finalizers());
+    let left: Vec<&PodView> = pods.iter().map(AsRef::as_ref).filter(counts).collect();
     if left.is_empty() {
         return true;
     }
@@ -70,8 +73,8 @@ fn is_nobody_there(
     health::not_ready_since(node)?;
     let status = context.call(Verb::Status, world, world.class.as_ref().ok()?);
     // What was said before the VM was made says nothing.
-    let begun = world.machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
-    match at.outcomes.get(&status).filter(|known| known.begun >= begun) {
+    let asked = at.outcomes.asked(&status).filter(|asked| asked.request.deleting);
+    match asked.and_then(|asked| at.outcomes.get(asked)) {
         None => {
             plan.then("the node is not ready: is there a VM at all?", Step::Call(status));
             Some(false)

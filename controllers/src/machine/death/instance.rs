@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
+    effect::Known,
     events::EventKind,
     plan::{Moment, Plan, Step},
 };
@@ -15,7 +16,7 @@ use super::{
         birth::link,
         calls::{Call, Outcome, Verb},
         context::{Context, event},
-        status::{StatusDraft, since},
+        status::{StatusDraft, true_since},
     },
     tell_stage,
 };
@@ -71,7 +72,8 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
             link(plan, machine, instance, context);
             return false;
         }
-        if answered_since(at, &calls.status, terminating_since(world)).is_none() {
+        let asked = at.outcomes.asked(&calls.status).filter(|asked| asked.request.deleting);
+        if asked.is_none() {
             plan.then("has the machine a VM?", Step::Call(calls.status));
             return false;
         }
@@ -95,7 +97,7 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
             );
             false
         }
-        None => confirmed(plan, at, world, context, calls, *ended, known.begun),
+        None => confirmed(plan, at, world, context, calls, known),
     }
 }
 
@@ -106,10 +108,10 @@ fn confirmed(
     world: &World,
     context: Context<'_>,
     calls: Calls,
-    ended: Timestamp,
-    begun: Timestamp,
+    deleted: &Known<Outcome>,
 ) -> bool {
-    let Some((when, outcome)) = answered_since(at, &calls.status, Some(ended)) else {
+    let answer = at.outcomes.get(&calls.status).filter(|known| known.order > deleted.order);
+    let Some((when, outcome)) = answer.and_then(|known| known.last.as_ref()) else {
         plan.then("is the VM gone?", Step::Call(calls.status));
         return false;
     };
@@ -133,7 +135,7 @@ fn confirmed(
             retry(plan, at, world, &Failed { error, ended: *when, times: 1, again: calls.status }, context);
         }
         _ => {
-            let again = at.now.duration_since(begun) >= DELETE_AGAIN;
+            let again = at.now.duration_since(deleted.begun) >= DELETE_AGAIN;
             let due = when.checked_add(POLL).unwrap_or(at.now);
             match (due <= at.now, again) {
                 (false, _) => drop(plan.wake_at(due)),
@@ -156,16 +158,6 @@ fn found<'a>(at: &'a Moment<'_, Call>, calls: &Calls) -> Option<&'a Instance> {
     })
 }
 
-/// The newest answer to a call, if it came after a moment.
-fn answered_since<'a>(
-    at: &'a Moment<'_, Call>,
-    call: &Call,
-    since: Option<Timestamp>,
-) -> Option<&'a (Timestamp, Outcome)> {
-    let last = at.outcomes.get(call)?.last.as_ref()?;
-    since.is_none_or(|since| last.0 >= since).then_some(last)
-}
-
 fn terminating_since(world: &World) -> Option<Timestamp> {
     world.machine.status.as_ref()?.current_status.last_update_time.as_ref().map(|time| time.0)
 }
@@ -173,14 +165,14 @@ fn terminating_since(world: &World) -> Option<Timestamp> {
 /// Until when a VM may exist although the provider does not show one.
 ///
 /// One that was made just now may be hidden for as long as the provider is not consistent, even if it has become a Node
-/// meanwhile: the Node was seen by the cluster, not by the provider's own look. Of one that is not linked this process knows whether it has asked for it; what an earlier process
-/// did it cannot know, and that one asked at the latest when this one began.
+/// meanwhile: the cluster has seen the Node, and not the provider. Of one that is not linked this process knows whether
+/// it has asked for it; what an earlier process did it cannot know, and that one asked at the latest when this one began.
 fn uncertain_until(at: &Moment<'_, Call>, world: &World, create: &Call, context: Context<'_>) -> Option<Timestamp> {
     let machine = world.machine.as_ref();
     let hidden = SignedDuration::try_from(context.driver.consistency()).ok()?;
     if machine.provider_id().is_some() {
-        let made = since(machine, conditions::machine::INSTANCE_PROVISIONED)
-            .or_else(|| since(machine, conditions::machine::NODE_JOINED))
+        let made = true_since(machine, conditions::machine::INSTANCE_PROVISIONED)
+            .or_else(|| true_since(machine, conditions::machine::NODE_JOINED))
             .or_else(|| terminating_since(world))?;
         return made.checked_add(hidden).ok();
     }

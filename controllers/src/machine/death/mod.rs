@@ -14,6 +14,8 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
 };
 
+use crate::machine_set::LedgerPart;
+
 use self::{
     drain::{detached, drained},
     instance::vm_gone,
@@ -26,6 +28,8 @@ use super::{
     trace,
 };
 
+/// How long after its deletion a Machine waits for its set to retire its name.
+const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 /// How long a stage may last before it shows in the status.
 const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(5);
 
@@ -78,13 +82,25 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Cont
 }
 
 /// The Machine's name will not have a second life.
-fn name_retired(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
-    let Owner::Set(_) = &world.owner else { return true };
-    if world.is_retired() == Some(false) {
-        plan.wait("Retiring", "the machine set has yet to note that this machine's name has had its life");
-        return false;
+///
+/// The set's controller notes it, for many machines at once. Where that one does not come to it (another controller
+/// manager keeps the sets, or the set's spec is not valid) it is noted here: whoever writes the ledger does so under the
+/// version that was seen.
+fn name_retired(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
+    let (Owner::Set(set), Some((ledger, index))) = (&world.owner, world.entry()) else { return true };
+    if ledger.is_retired(index) {
+        return true;
     }
-    true
+    plan.wait("Retiring", "the machine set has yet to note that this machine's name has had its life");
+    let deleted = world.machine.metadata.deletion_timestamp.as_ref().map_or(at.now, |time| time.0);
+    let due = deleted.checked_add(RETIRE_OURSELVES).unwrap_or(at.now);
+    if due > at.now {
+        plan.wake_at(due);
+    } else {
+        let ledger = LedgerPart::of(&ledger.retire([index]));
+        plan.then("nobody else has retired the name", Step::apply_pinned(Cluster::CONTROL, set.as_ref(), &ledger));
+    }
+    false
 }
 
 /// Shows a stage in the status, once it has lasted for a while.

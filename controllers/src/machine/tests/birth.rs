@@ -96,3 +96,43 @@ fn a_retired_name_gets_no_vm() {
     let live = scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
     assert_eq!(live.steps(), ["call Status"]);
 }
+
+#[test]
+fn a_corrected_class_is_tried_at_once() {
+    let mut refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::InvalidArgument));
+    assert_eq!(refused.steps(), ["status CrashLoopBackOff"]);
+    if let Ok(class) = &mut refused.world.class {
+        class.revision = "another".into();
+    }
+    assert_eq!(refused.steps(), ["call Status"]);
+    assert_eq!(refused.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Create"]);
+}
+
+#[test]
+fn a_vm_whose_create_answer_was_lost_is_set_up_all_the_same() {
+    let found = || {
+        scene(linked("CrashLoopBackOff")).answered(Verb::Create, 9, failed(Code::DeadlineExceeded)).answered(
+            Verb::Status,
+            2,
+            vm(),
+        )
+    };
+    assert_eq!(found().steps(), ["call Initialize"], "the newest answer counts, and this process has made the VM");
+    assert_eq!(found().answered(Verb::Initialize, 0, failed(Code::Unimplemented)).steps(), ["status Pending"]);
+}
+
+#[test]
+fn a_name_that_was_retired_once_is_asked_for_again_later() {
+    let refused = |seconds| {
+        scene(machine("m")).answered(Verb::Status, 99, failed(Code::NotFound)).answered(
+            Verb::Create,
+            seconds,
+            Outcome::Retired,
+        )
+    };
+    assert!(refused(5).steps().is_empty());
+    assert_eq!(refused(5).plan().wake, Some(refused(5).now + SignedDuration::from_secs(25)));
+    assert_eq!(refused(31).steps(), ["call Create"]);
+}

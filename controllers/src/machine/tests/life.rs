@@ -7,7 +7,7 @@ fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
     let creating =
         json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
     let joined = scene(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
-    assert_eq!(joined.steps(), ["edit Node n", "status Running"]);
+    assert_eq!(joined.steps(), ["status Running", "edit Node n"]);
     let plan = joined.plan();
     assert_eq!(plan.stages.len(), 1, "side by side");
     assert_eq!(plan.spans.iter().map(|span| span.name).collect::<Vec<_>>(), ["boot and join", "machine birth"]);
@@ -121,4 +121,11 @@ fn whoever_deletes_a_node_deletes_its_machine() {
     let mut node = synced(READY);
     node["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:59Z".into();
     assert_eq!(scene(linked("Running")).node(node).steps(), ["delete Machine default/m"]);
+}
+
+#[test]
+fn names_the_cluster_of_its_nodes() {
+    let plan = scene(linked("Pending")).node(conditions(READY)).plan();
+    let Step::Edit(edit) = &plan.stages[0][1].step else { panic!() };
+    assert_eq!(edit.at().key().cluster, Cluster::TARGET);
 }
