@@ -18,8 +18,8 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 ///
 /// # Guarantees
 /// * Effects of one lane never overlap; a hung call delays its own lane and nobody else.
-/// * A call is begun only while the term lasts; it is dropped at its deadline, and then its outcome is
-///   [`Effect::late`]; a panic counts as one.
+/// * A call is begun only while the term lasts, and dropped when the term ends. It is dropped at its deadline too, and
+///   then its outcome is [`Effect::late`]; a panic counts as one.
 ///
 /// # Caveats
 /// A dropped call may still take effect outside. That is why effects are idempotent and their outcomes are asked for.
@@ -64,10 +64,11 @@ impl<E: Effect> EffectRunner<E> {
 
     async fn run(&self, effect: E) -> Option<E::Outcome> {
         let _permit = self.limit.acquire().await.ok()?;
-        let limit = effect.deadline().min(self.term.remaining());
-        if limit.is_zero() {
+        if self.term.is_over() {
             return None;
         }
+        // Not what remains of the term: that is a few seconds at any time, and grows while the term is extended.
+        let limit = effect.deadline();
         let measured = self.metrics.effect_started(effect.name());
         // A task of its own, so that a panic in a driver ends the call and not the runner.
         let mut call = tokio::spawn(self.performer.perform(effect.clone()));

@@ -7,6 +7,7 @@ use http::{HeaderValue, Method};
 use json_patch::{PatchOperation, TestOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::{
     cache::Until,
@@ -146,7 +147,14 @@ impl Executor {
         let call = Call { traceparent, ..Call::with(Method::PATCH, url, MERGE, &body) };
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
-            Err(error) => failed("correct", at, error),
+            Err(error) => {
+                let mut end = failed("correct", at, error);
+                // The apply was done, whatever became of the correction: the next plan has to see it.
+                if let StepEnd::Failed { unsure, .. } = &mut end {
+                    unsure.get_or_insert_with(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
+                }
+                end
+            }
         }
     }
 
@@ -162,7 +170,7 @@ impl Executor {
             Ok(answer) => StepEnd::Done(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
                 key: key.clone(),
-                until: Until::Version(version),
+                until: Until::Version(version, Instant::now()),
             })),
             Err(mut error) => {
                 if error.class == FailureClass::Conflict {
@@ -185,8 +193,7 @@ impl Executor {
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(mut error) => {
-                // A test that fails is answered 422: somebody else was faster.
-                if error.status.is_some_and(|status| status.as_u16() == 422) {
+                if does_not_fit(&error) {
                     error.class = FailureClass::Conflict;
                 }
                 failed("patch", at, error)
@@ -208,7 +215,7 @@ impl Executor {
         match self.send(at.key().cluster, call).await {
             // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
             Ok(answer) => match version_of(&answer) {
-                Some(version) => done_at(at, Until::Version(version)),
+                Some(version) => done_at(at, Until::Version(version, Instant::now())),
                 None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
             },
             Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
@@ -242,7 +249,7 @@ impl Executor {
             Ok(answer) => Ok(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
                 key: key.clone(),
-                until: Until::Version(version),
+                until: Until::Version(version, Instant::now()),
             })),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -280,7 +287,7 @@ pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
 
 fn done(at: &Target, answer: &Answer) -> StepEnd {
     match version_of(answer) {
-        Some(version) => done_at(at, Until::Version(version)),
+        Some(version) => done_at(at, Until::Version(version, Instant::now())),
         None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
     }
 }
@@ -298,6 +305,15 @@ fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
     }
     let unsure = is_unsure(error.class).then(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
     StepEnd::Failed { step: format!("{verb} {at}"), error, unsure }
+}
+
+/// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.
+///
+/// An object that the patch would have made invalid is answered 422 as well, and there trying again is no help. The API
+/// server words the one like this, whatever it is that does not fit, and names the object and the field in the other.
+fn does_not_fit(error: &RequestError) -> bool {
+    let unprocessable = error.status.is_some_and(|status| status.as_u16() == 422);
+    unprocessable && error.message.starts_with("the server rejected our request due to an error in our request")
 }
 
 /// After these the cache may show less than the truth.
@@ -326,4 +342,50 @@ fn version_of(answer: &Answer) -> Option<Version> {
     let Versioned { metadata } = serde_json::from_slice(&answer.body).ok()?;
     let gone = metadata.deletion_timestamp.is_some() && metadata.finalizers.is_empty();
     metadata.resource_version.filter(|_| !gone).as_deref().and_then(Version::parse)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::Status;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::{
+        metrics::Metrics,
+        term::Term,
+        testing::api_server::{ApiServer, Fault, Match},
+    };
+
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    async fn edit(server: &ApiServer, live: &ConfigMap) -> Execution {
+        let permits = Arc::new(Semaphore::new(1));
+        let metrics = Arc::new(Metrics::new());
+        let connection = Connection::new(server.client(), agent("test/1", "test"), Term::unlimited(), permits, metrics);
+        let executor =
+            Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
+        let patch = serde_json::from_value(json!([{"op": "add", "path": "/data", "value": {"a": "b"}}])).unwrap();
+        let step = Step::<()>::edit(Cluster::CONTROL, live, patch).unwrap();
+        executor.run(&[vec![Planned { why: "as told".into(), step }]], None, |()| {}).await
+    }
+
+    #[tokio::test]
+    async fn only_an_edit_that_does_not_fit_is_a_conflict() {
+        let server = ApiServer::new();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let live: ConfigMap = serde_json::from_value(server.seed(MAPS, map.clone())).unwrap();
+        let invalid = Status::failure("ConfigMap \"a\" is invalid: data: Too long", "Invalid").with_code(422);
+        server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(invalid)));
+        let execution = edit(&server, &live).await;
+        assert_eq!(execution.failure.unwrap().1.class, FailureClass::Invalid);
+        assert_eq!(execution.unsure, []);
+        assert!(edit(&server, &live).await.failure.is_none());
+        // Another one under the same name.
+        server.remove(&format!("{MAPS}/a"));
+        server.seed(MAPS, map);
+        let execution = edit(&server, &live).await;
+        assert_eq!(execution.failure.unwrap().1.class, FailureClass::Conflict);
+        assert_eq!(execution.unsure.len(), 1);
+    }
 }

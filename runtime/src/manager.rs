@@ -287,14 +287,19 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Term {
 /// Waits until every store has completed a list that was begun after `gained`.
 async fn until_listed_since(stores: &Stores, gained: Instant) {
     let fresh = |store: &Arc<dyn crate::cache::AnyStore>| store.listed().is_some_and(|listed| listed >= gained);
-    for store in stores.lasting().iter().filter(|store| store.is_synced() && !fresh(store)) {
-        store.relist();
-    }
-    let mut told = Instant::now();
+    let (mut missing, mut told) = (stores.lasting(), Instant::now());
+    let mut asked = vec![];
     loop {
-        let missing: Vec<_> = stores.lasting().into_iter().filter(|store| !fresh(store)).collect();
+        missing.retain(|store| !fresh(store));
         if missing.is_empty() {
             return;
+        }
+        // A first list that was under way when the lease was gained ends too old: its store is asked once it has ended.
+        for store in missing.iter().filter(|store| store.is_synced()) {
+            if !asked.iter().any(|other| Arc::ptr_eq(other, store)) {
+                store.relist();
+                asked.push(store.clone());
+            }
         }
         if told.elapsed() > Duration::from_secs(10) {
             let names: Vec<String> =
@@ -312,7 +317,7 @@ async fn until_listed_since(stores: &Stores, gained: Instant) {
 async fn refresh_stale(stores: &Stores) {
     loop {
         sleep(Duration::from_secs(5)).await;
-        for store in stores.lasting() {
+        for store in stores.all() {
             if store.oldest_wait().is_some_and(|since| since.elapsed() > STALE_AFTER) {
                 tracing::warn!(resource = %store.resource(), cluster = %store.cluster(),
                     "a write has not come back through the watch for 30 s; listing again");

@@ -58,7 +58,8 @@ pub enum Step<E> {
     Delete(Target),
     /// Deletion of exactly the object that was seen, without grace.
     DeleteNow(Target),
-    /// Eviction of exactly the Pod that was seen.
+    /// Eviction of exactly the Pod that was seen. A refusal is no failure: the object is planned for again at once, and
+    /// that plan sees the [`Refusal`] and has to say when to try again.
     Evict(Target),
     /// A call outside Kubernetes.
     Call(E),

@@ -165,7 +165,7 @@ impl Queue {
             Verdict::Done { wake, pause } => {
                 entry.failures = 0;
                 entry.not_before = (!pause.is_zero()).then(|| now + pause);
-                wake
+                wake.map(|at| at.max(now + pause))
             }
             Verdict::Failed(pause) => {
                 let pause = backoff(entry.failures).mul_f64(jitter).max(pause.unwrap_or_default());
@@ -180,8 +180,8 @@ impl Queue {
             state.wake_at(key.clone(), at);
         } else if soonest.is_some() {
             state.enqueue(key.clone(), Class::Live, now);
-        } else if state.entries.get(key).is_some_and(Entry::is_idle) {
-            state.entries.remove(key);
+        } else {
+            state.forget(key, now);
         }
         let depth = state.depth();
         drop(state);
@@ -206,6 +206,10 @@ fn backoff(failures: u32) -> Duration {
 impl Entry {
     fn is_idle(&self) -> bool {
         self.queued.is_none() && self.running.is_none() && self.wake.is_none() && self.failures == 0
+    }
+
+    fn is_paused(&self, now: Instant) -> bool {
+        self.not_before.is_some_and(|at| at > now)
     }
 }
 
@@ -236,12 +240,25 @@ impl State {
         }
     }
 
-    /// Moves the keys whose time has come to the ready list. A timer that was overtaken no longer matches its entry.
+    /// Drops an idle entry; one with a pause when that is over, for a change that comes meanwhile has to wait too.
+    fn forget(&mut self, key: &Key, now: Instant) {
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.is_idle()) else { return };
+        match entry.not_before.filter(|_| entry.is_paused(now)) {
+            Some(at) => self.timers.push(Reverse((at, key.clone()))),
+            None => drop(self.entries.remove(key)),
+        }
+    }
+
+    /// Moves the keys whose time has come to the ready list. A timer that was overtaken, or only ends a pause, does not
+    /// match its entry.
     fn ring(&mut self, now: Instant) {
         while self.timers.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((at, key))) = self.timers.pop() else { return };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             if entry.wake != Some(at) {
+                if entry.is_idle() && !entry.is_paused(now) {
+                    self.entries.remove(&key);
+                }
                 continue;
             }
             entry.wake = None;
@@ -362,6 +379,22 @@ mod tests {
         queue.done(&key("a"), Verdict::Done { wake: None, pause: Duration::from_millis(100) });
         queue.next().await;
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_holds_for_a_change_after_the_run_as_well() {
+        let queue = queue();
+        let pausing = Verdict::Done { wake: None, pause: Duration::from_millis(100) };
+        queue.add(key("a"), Class::Live);
+        queue.next().await;
+        queue.done(&key("a"), pausing);
+        let begun = Instant::now();
+        queue.add(key("a"), Class::Live);
+        queue.next().await;
+        assert_eq!(begun.elapsed(), Duration::from_millis(100));
+        queue.done(&key("a"), pausing);
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "nothing has changed");
+        assert!(queue.state.lock().entries.is_empty(), "a key whose pause is over costs nothing");
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,6 +30,11 @@ use crate::{
 
 /// How many objects of one controller are worked on at once.
 const RUNNING: usize = 512;
+/// An object is looked at again no sooner than after this, whenever its plan wants to be made again: a plan that names a
+/// moment in the past each time costs little.
+const SOONEST: Duration = Duration::from_millis(100);
+/// Conflicts are ordinary, but for so many in a row.
+const CONFLICTS: u32 = 5;
 
 /// What this process knows of one object besides what the caches show. Lost on restart, learnt again by trying.
 struct Memory<E: Effect> {
@@ -79,6 +84,7 @@ pub(crate) struct Shared {
 /// # Guarantees
 /// * A run sees everything that earlier runs for the object wrote: until the caches show it, the object waits.
 /// * What became of an unanswered write is read before the next plan.
+/// * After a refusal there is a plan that knows of it, and can say when to try again.
 /// * A panic in one plan is caught, counted and backed off; other objects go on.
 pub(crate) struct Reconciler<C: Controller> {
     pub(crate) controller: C,
@@ -175,7 +181,7 @@ impl<C: Controller> Reconciler<C> {
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || queue.add(woken.clone(), Class::Live));
         while let Some(barrier) = memory.barriers.last() {
             let mut stores = self.shared.stores.showing(&barrier.resource, &barrier.key);
-            if stores.is_empty() && !matches!(barrier.until, crate::cache::Until::Version(_)) {
+            if stores.is_empty() && !matches!(barrier.until, crate::cache::Until::Version(..)) {
                 stores = self.shared.stores.looking_at(&barrier.resource, barrier.key.cluster);
             }
             if !stores.iter().all(|store| store.wait(&barrier.until, &wake)) {
@@ -229,16 +235,19 @@ impl<C: Controller> Reconciler<C> {
         let call = |effect: &C::Effect| self.call(key, effect);
         let execution = self.shared.executor.run(&plan.stages, plan.traceparent.as_deref(), call).await;
         let now = self.shared.clock.wall();
+        let refused = !execution.refused.is_empty();
         let failed = self.remember(key, execution, now);
         if let Some(failure) = failed {
-            Self::report(key, &failure);
+            self.report(key, &failure);
             return Verdict::Failed(failure.retry_after);
         }
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
-        let wake = plan.wake.map(|at| {
+        // A plan that is made before a refusal does not know when to try again; the one after it does.
+        let due = if refused { Some(now) } else { plan.wake };
+        let wake = due.map(|at| {
             let after = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-            Instant::now() + after
+            Instant::now() + after.max(SOONEST)
         });
         Verdict::Done { wake, pause }
     }
@@ -254,7 +263,9 @@ impl<C: Controller> Reconciler<C> {
         }
         let (this, key, same) = (self.clone(), key.clone(), effect.clone());
         self.effects.start(effect.clone(), move |outcome| {
-            tracing::debug!(controller = C::NAME, object = %key, effect = same.name(), ?outcome, "a call ended");
+            // Not the outcome itself: it may carry what a driver keeps to itself.
+            let succeeded = C::Effect::succeeded(&outcome);
+            tracing::debug!(controller = C::NAME, object = %key, effect = same.name(), succeeded, "a call ended");
             let now = this.shared.clock.wall();
             if let Some(memory) = this.memories.lock().get_mut(&key) {
                 memory.outcomes.finish(&same, now, outcome);
@@ -289,10 +300,10 @@ impl<C: Controller> Reconciler<C> {
         memory.failure.clone()
     }
 
-    fn report(key: &Key, failure: &Failure) {
+    fn report(&self, key: &Key, failure: &Failure) {
         match failure.class {
             // Ordinary among several writers: the next run sees what the other one wrote.
-            FailureClass::Conflict | FailureClass::Taken => {
+            FailureClass::Conflict | FailureClass::Taken if self.queue.failures(key) < CONFLICTS => {
                 tracing::debug!(controller = C::NAME, object = %key, %failure, "somebody else was faster");
             }
             _ => tracing::warn!(controller = C::NAME, object = %key, %failure, "a step failed"),

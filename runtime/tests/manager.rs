@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use nodewright_runtime::{
@@ -14,7 +15,7 @@ use nodewright_runtime::{
     lease::{Election, LeaseConfig},
     manager::{Ended, Manager, Options},
     metrics::Metrics,
-    object::{Cluster, Key, annotation, controller_uid, is_deleting, label, name, uid},
+    object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
     term::TokioClock,
@@ -28,7 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are.
+/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks and evicts
+/// when annotations say so.
 struct Copies;
 
 struct World {
@@ -67,6 +69,10 @@ impl Perform<Ask> for Answers {
             match effect.0.as_str() {
                 "hangs" => std::future::pending().await,
                 "panics" => panic!("as told"),
+                "slow" => {
+                    tokio::time::sleep(Duration::from_secs(20)).await;
+                    Ok(())
+                }
                 _ => Ok(()),
             }
         })
@@ -144,6 +150,13 @@ impl Controller for Copies {
                 None => {
                     plan.then("nobody has been asked", Step::Call(ask));
                 }
+            }
+        }
+        if annotation(source, "evict").is_some() {
+            let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
+            match due.filter(|due| *due > at.now) {
+                Some(due) => drop(plan.wake_at(due)),
+                None => drop(plan.then("as told", Step::Evict(Target::of(Cluster::CONTROL, source)))),
             }
         }
         let note = Note { metadata: NoteMeta { annotations } };
@@ -324,6 +337,118 @@ async fn what_vanishes_while_the_watch_is_broken_wakes_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_is_made_again_from_its_beginning() {
+    let server = ApiServer::new();
+    for n in 0..520 {
+        server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("a-{n:03}")}}));
+    }
+    source(&server, "s", 1);
+    let running = Running::start(server, vec![]);
+    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    running.passes(5).await;
+    running.server.break_watches();
+    // The first page shows the newer change; the older one stands on the second page, which fails.
+    set_copies(&running.server, "s", 3);
+    annotate(&running.server, "a-000", &json!({"x": "y"}));
+    running.server.compact();
+    let lists = || Match::verb("list").path("configmaps");
+    // The look at the version, then both pages.
+    running.server.fail_times(2, lists(), Fault::Delay(Duration::ZERO));
+    running.server.fail_next(lists(), Fault::Status(500));
+    running.until("three copies", |it| it.copies() == 3).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
+    for broken in [true, false] {
+        let server = ApiServer::new();
+        source(&server, "s", 1);
+        let running = Running::start(server, vec![]);
+        running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+        let backup = running.server.back_up();
+        set_copies(&running.server, "s", 4);
+        running.until("four copies", |it| annotated(&it.server, "s", "copies").as_deref() == Some("4")).await;
+        running.passes(5).await;
+        running.server.restore(&backup);
+        if broken {
+            running.server.break_watches();
+        }
+        // It goes on writing before it is asked, with versions that were given before.
+        set_copies(&running.server, "s", 2);
+        running.until("two copies", |it| annotated(&it.server, "s", "copies").as_deref() == Some("2")).await;
+        assert_eq!(running.copies(), 2);
+        set_copies(&running.server, "s", 3);
+        running.until("work goes on", |it| annotated(&it.server, "s", "copies").as_deref() == Some("3")).await;
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_asked_less_and_less() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let running = Running::start(server, vec![]);
+    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    running.passes(5).await;
+    running.server.take_requests();
+    running.server.fail_always(Match::any(), Fault::Unreachable);
+    running.server.break_watches();
+    running.passes(300).await;
+    let asked = running.server.take_requests().len();
+    assert!((5..20).contains(&asked), "asked {asked} times in five minutes");
+    running.server.heal();
+    set_copies(&running.server, "s", 2);
+    running.until("work goes on", |it| it.copies() == 2).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_at_once_each_time_is_opened_less_and_less() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let running = Running::start(server, vec![]);
+    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    running.passes(5).await;
+    running.server.take_requests();
+    for _ in 0..3_000 {
+        running.server.break_watches();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let watches = running.server.take_requests().iter().filter(|request| request.verb == "watch").count();
+    assert!((5..20).contains(&watches), "opened {watches} times in five minutes");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_correction_that_is_refused_is_made_on_the_state_that_the_apply_has_left() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    annotate(&server, "s", &json!({"asked": "old", "copies": "7"}));
+    server.fail_next(Match::verb("patch"), Fault::Delay(Duration::ZERO));
+    server.fail_next(Match::verb("patch"), Fault::Status(403));
+    let running = Running::start(server, vec![]);
+    running.until("the rest is gone", |it| annotated(&it.server, "s", "asked").is_none()).await;
+    let all = running.server.requests();
+    let reads = all.iter().filter(|request| request.verb == "get" && request.path.ends_with("/s")).count();
+    assert_eq!(reads, 1);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_is_refused_is_tried_again_when_its_time_has_come() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    annotate(&server, "s", &json!({"evict": "yes"}));
+    server.fail_times(50, Match::verb("create").path("eviction"), Fault::too_many_requests("budget", 1));
+    let running = Running::start(server, vec![]);
+    running.passes(299).await;
+    let asked = running.writes().iter().filter(|request| request.path.ends_with("eviction")).count();
+    assert_eq!(asked, 15, "once in 20 s, for five minutes");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_name_that_is_taken_is_left_alone() {
     let server = ApiServer::new();
     source(&server, "s", 1);
@@ -435,6 +560,34 @@ async fn a_second_process_stands_by_with_warm_caches_and_takes_over() {
     set_copies(&server, "s", 3);
     second.until("the second works", |it| it.copies() == 3).await;
     second.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_list_that_is_under_way_when_the_lease_is_gained_is_made_again() {
+    let server = ApiServer::new();
+    source(&server, "s", 2);
+    let other = election(&server);
+    let _term = other.acquire().await;
+    // The first list takes 20 s; the lease comes free 3 s after the start.
+    server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(20)));
+    let mine = election(&server);
+    let running = Running::start(server, vec![mine]);
+    running.passes(3).await;
+    other.release().await;
+    running.until("two copies", |it| it.copies() == 2).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_last_longer_than_the_lease_is_sure() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    annotate(&server, "s", &json!({"ask": "slow"}));
+    let mine = election(&server);
+    let running = Running::start(server, vec![mine]);
+    running.until("an answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
+    assert_eq!(annotated(&running.server, "s", "asked").as_deref(), Some("Ok(())"));
+    running.end().await;
 }
 
 #[tokio::test(start_paused = true)]

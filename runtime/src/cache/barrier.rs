@@ -9,8 +9,9 @@ use crate::object::{Key, Version};
 /// What a cache has to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// It has reached this version.
-    Version(Version),
+    /// It has reached this version. Or it has shown a list that was begun after this moment, at which the version was
+    /// there: a server that was restored from a backup may never reach it.
+    Version(Version, Instant),
     /// The object with this UID is gone, or its deletion has begun.
     Leaving(Key, Arc<str>),
     /// The object with this UID is gone.
@@ -22,6 +23,7 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 struct Waiter {
     version: Version,
+    written: Instant,
     since: Instant,
     wake: Wake,
 }
@@ -60,7 +62,7 @@ impl Waiters {
     pub(super) fn push(&mut self, until: Until, wake: Wake) {
         let since = Instant::now();
         match until {
-            Until::Version(version) => self.versions.push(Reverse(Waiter { version, since, wake })),
+            Until::Version(version, written) => self.versions.push(Reverse(Waiter { version, written, since, wake })),
             until => self.objects.push((until, since, wake)),
         }
     }
@@ -77,6 +79,19 @@ impl Waiters {
                 free.push(wake.clone());
             }
             !done
+        });
+        free
+    }
+
+    /// Takes out those who wait for a version that was there before a list was begun.
+    pub(super) fn release_listed(&mut self, started: Instant) -> Vec<Wake> {
+        let mut free = Vec::new();
+        self.versions.retain(|Reverse(waiter)| {
+            let shown = waiter.written < started;
+            if shown {
+                free.push(waiter.wake.clone());
+            }
+            !shown
         });
         free
     }

@@ -36,7 +36,10 @@ impl<K> Change<K> {
 /// The objects of one kind in one cluster, as far as they are watched.
 ///
 /// # Guarantees
-/// * Never goes back in time: an object older than the one known is not taken.
+/// * Never goes back in time: an object older than the one known is not taken, nor is an end that is older; but for a
+///   list of a server that was itself set back.
+/// * Its version is reached: all up to there is known. The objects of a list come in the order of their names, so a list
+///   moves the version only by its end.
 /// * What vanished while the watch was broken is reported as gone, with its last value.
 /// * An unchanged object keeps its allocation on a re-list, and nobody is told.
 /// * Every look-up costs what it returns: by name, by owner, by index.
@@ -62,6 +65,10 @@ struct Objects<K> {
     epoch: u32,
     version: Version,
     listed: Option<Instant>,
+    /// A list is being taken in.
+    listing: bool,
+    /// The next list that ends replaces what is known, newer or not.
+    rewinding: bool,
 }
 
 struct Slot<K> {
@@ -107,6 +114,8 @@ impl<K: Kind> Store<K> {
                 epoch: 0,
                 version: Version::default(),
                 listed: None,
+                listing: false,
+                rewinding: false,
             }),
             waiters: Mutex::default(),
             relist: Notify::new(),
@@ -188,10 +197,19 @@ impl<K: Kind> Store<K> {
         self.objects.read().listed.is_some()
     }
 
-    /// Begins a list: what is not seen until [`Store::end_list`] is gone.
+    /// Begins a list: what is not seen until [`Store::end_list`] is gone. Until then the version stands still.
+    ///
+    /// A list that breaks off leaves the store with objects of two times. Only another list mends that.
     pub fn begin_list(&self) {
         let mut objects = self.objects.write();
         objects.epoch = objects.epoch.wrapping_add(1);
+        objects.listing = true;
+    }
+
+    /// Lets the list that was begun, or the one after it if it breaks off, replace what is known, and set the version
+    /// back: for a server that was set back itself.
+    pub(crate) fn rewind(&self) {
+        self.objects.write().rewinding = true;
     }
 
     /// Takes an object from a list or an event; tells what changed, if anything did.
@@ -217,8 +235,11 @@ impl<K: Kind> Store<K> {
     pub fn remove(&self, namespace: &str, name: &str, version: Version) -> Option<Change<K>> {
         let old = {
             let mut objects = self.objects.write();
-            objects.version = objects.version.max(version);
-            objects.find(namespace, name).and_then(|slot| objects.take(slot))
+            objects.reach(version);
+            let slot = objects.find(namespace, name);
+            let slot =
+                slot.filter(|&slot| objects.at(slot).is_some_and(|known| version >= Version::of(known.as_ref())));
+            slot.and_then(|slot| objects.take(slot))
         };
         self.release();
         old.map(|old| Change { old: Some(old), new: None })
@@ -233,21 +254,24 @@ impl<K: Kind> Store<K> {
                 entry.as_ref().filter(|entry| entry.epoch != epoch).and_then(|_| u32::try_from(slot).ok())
             };
             let stale: Vec<u32> = objects.slots.iter().enumerate().filter_map(stale).collect();
-            objects.version = objects.version.max(version);
+            objects.version = if objects.rewinding { version } else { objects.version.max(version) };
             objects.listed = Some(started);
+            objects.listing = false;
+            objects.rewinding = false;
             stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
         };
         self.lists.notify_waiters();
+        let shown = self.waiters.lock().release_listed(started);
+        for wake in shown {
+            wake();
+        }
         self.release();
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
     /// Takes note that the watch has reached a version without an event.
     pub fn advance(&self, version: Version) {
-        {
-            let mut objects = self.objects.write();
-            objects.version = objects.version.max(version);
-        }
+        self.objects.write().reach(version);
         self.release();
     }
 
@@ -258,7 +282,9 @@ impl<K: Kind> Store<K> {
             object.filter(|object| uid(object.as_ref()) == wanted)
         };
         match until {
-            Until::Version(version) => objects.version >= *version,
+            Until::Version(version, written) => {
+                objects.version >= *version || objects.listed.is_some_and(|started| *written < started)
+            }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
         }
@@ -294,8 +320,15 @@ impl<K: Kind> Objects<K> {
         slots.iter().filter_map(|&slot| self.at(slot).cloned()).collect()
     }
 
+    /// Notes a version that an event or a bookmark has shown.
+    fn reach(&mut self, version: Version) {
+        if !self.listing {
+            self.version = self.version.max(version);
+        }
+    }
+
     fn apply(&mut self, object: K, version: Version) -> Option<Change<K>> {
-        self.version = self.version.max(version);
+        self.reach(version);
         let epoch = self.epoch;
         let known = self.find(namespace(&object), name(&object));
         if let Some(slot) = known
@@ -303,7 +336,8 @@ impl<K: Kind> Objects<K> {
         {
             entry.epoch = epoch;
             let seen = Version::of(entry.object.as_ref());
-            if version <= seen {
+            // In a history that was set back, an equal version may stand for something else.
+            if version <= seen && !self.rewinding {
                 return None;
             }
         }
@@ -418,91 +452,4 @@ impl<K> Store<K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::Resource;
-
-    use super::*;
-
-    fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
-        let owners = owner.map(
-            |uid| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]),
-        );
-        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "default",
-            "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "ownerReferences": owners}}))
-        .unwrap()
-    }
-
-    fn names(objects: &[Arc<ConfigMap>]) -> Vec<&str> {
-        let mut names: Vec<_> = objects.iter().map(|object| name(object.as_ref())).collect();
-        names.sort_unstable();
-        names
-    }
-
-    #[test]
-    fn owner_index_follows_adoption_and_release() {
-        let store = Store::new(Cluster::CONTROL, "default");
-        store.apply(map("a", 1, Some("one")));
-        store.apply(map("b", 2, Some("one")));
-        assert_eq!(names(&store.owned_by("one")), ["a", "b"]);
-        let change = store.apply(map("a", 3, Some("two"))).unwrap();
-        assert_eq!(controller_uid(change.old.unwrap().as_ref()), Some("one"));
-        assert_eq!((names(&store.owned_by("one")), names(&store.owned_by("two"))), (vec!["b"], vec!["a"]));
-    }
-
-    #[test]
-    fn never_back_in_time() {
-        let store = Store::new(Cluster::CONTROL, "");
-        store.apply(map("a", 5, None));
-        assert!(store.apply(map("a", 4, None)).is_none());
-        assert_eq!(Version::of(store.by_name("default", "a").unwrap().as_ref()), Version(5));
-    }
-
-    #[test]
-    fn what_a_list_does_not_show_is_gone_with_its_last_value() {
-        let store = Store::new(Cluster::CONTROL, "");
-        store.apply(map("a", 1, None));
-        store.apply(map("b", 2, None));
-        let kept = store.by_name("default", "a").unwrap();
-        store.begin_list();
-        assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: nobody is told");
-        let gone = store.end_list(Version(9), Instant::now());
-        assert_eq!(gone.len(), 1);
-        assert_eq!(gone[0].old.as_ref().unwrap().meta().name.as_deref(), Some("b"));
-        assert!(Arc::ptr_eq(&kept, &store.by_name("default", "a").unwrap()), "unchanged: no new allocation");
-        assert_eq!((store.len(), store.version()), (1, Version(9)));
-    }
-
-    #[test]
-    fn waiters_are_woken_once_their_version_is_reached() {
-        let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
-        let woken = Arc::new(AtomicUsize::new(0));
-        let count = woken.clone();
-        let wake: Wake = Arc::new(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        });
-        assert!(!store.wait(&Until::Version(Version(7)), &wake));
-        store.advance(Version(6));
-        assert_eq!(woken.load(Ordering::SeqCst), 0);
-        store.apply(map("a", 7, None));
-        assert_eq!(woken.load(Ordering::SeqCst), 1);
-        assert!(store.wait(&Until::Version(Version(7)), &wake), "already reached");
-        let key = Key::new(Cluster::CONTROL, "default", "a");
-        assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &wake));
-        store.remove("default", "a", Version(8));
-        assert_eq!(woken.load(Ordering::SeqCst), 2);
-        assert!(store.wait(&Until::Gone(key, "uid-a".into()), &wake));
-    }
-
-    #[test]
-    fn slots_are_used_again() {
-        let store = Store::new(Cluster::CONTROL, "");
-        for round in 0..10 {
-            store.apply(map("a", 10 + 2 * round, None));
-            store.remove("default", "a", Version(11 + 2 * round));
-        }
-        assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
-    }
-}
+mod tests;

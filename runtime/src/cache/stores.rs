@@ -70,6 +70,11 @@ impl Stores {
         self.shared.read().iter().filter(|(place, _)| place.2.is_none()).map(|(_, store)| store.clone()).collect()
     }
 
+    /// All stores there are at present.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn AnyStore>> {
+        self.shared.read().values().cloned().collect()
+    }
+
     fn lookup<K: Kind>(&self, place: &Place) -> Option<Arc<Store<K>>> {
         let store = self.shared.read().get(place)?.clone();
         store.as_any().downcast().ok()

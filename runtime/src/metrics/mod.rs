@@ -115,6 +115,7 @@ pub struct Metrics {
     stale_skips: Family<ControllerLabels, Counter>,
     requests: RestClient,
     watch_restarts: Family<WatchLabels, Counter>,
+    watch_rewinds: Family<WatchLabels, Counter>,
     watch_healthy: Family<WatchLabels, Gauge>,
     undecodable: Family<WatchLabels, Gauge>,
     cached: Family<WatchLabels, Gauge>,
@@ -144,6 +145,7 @@ impl Metrics {
             stale_skips: Family::default(),
             requests: RestClient::default(),
             watch_restarts: Family::default(),
+            watch_rewinds: Family::default(),
             watch_healthy: Family::default(),
             undecodable: Family::default(),
             cached: Family::default(),
@@ -174,6 +176,8 @@ impl Metrics {
 
     fn register_watches(&self, registry: &mut Registry) {
         add(registry, "watch_restarts", "Watches that were opened again after a break", &self.watch_restarts);
+        let help = "Lists that were older than what was known, as after the restore of a backup";
+        add(registry, "watch_rewinds", help, &self.watch_rewinds);
         add(registry, "watch_healthy", "1 while the watch follows the server", &self.watch_healthy);
         let help = "Objects that the server holds and this process cannot decode";
         add(registry, "watch_undecodable_objects", help, &self.undecodable);
@@ -272,6 +276,11 @@ impl Metrics {
     /// A watch broke and was opened again.
     pub fn watch_restarted(&self, cluster: impl Display, resource: impl Display) {
         self.watch_restarts.get_or_create(&watch_labels(cluster, resource)).inc();
+    }
+
+    /// A list was older than what was known and has replaced it: the server was set back.
+    pub fn watch_rewound(&self, cluster: impl Display, resource: impl Display) {
+        self.watch_rewinds.get_or_create(&watch_labels(cluster, resource)).inc();
     }
 
     /// Whether a watch follows its server.

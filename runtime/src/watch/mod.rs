@@ -3,7 +3,9 @@
 //! # Guarantees
 //! * Its own back-off and health: a failing watch slows nobody else.
 //! * An idle or black-holed connection is noticed within five minutes.
-//! * After a gap it lists again, at a version not older than the highest it has seen; what vanished is reported as gone.
+//! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
+//! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
+//!   breaks; what it lists replaces what was known.
 //! * An object that cannot be decoded is named in a log line and counted; the others go on.
 //!
 //! # Assumptions
@@ -23,7 +25,7 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
-use self::decode::{Item, Line, Undecodable};
+use self::decode::{Item, Line, Page, Undecodable};
 use crate::{
     cache::{Change, Store},
     metrics::Metrics,
@@ -38,6 +40,10 @@ const PAGE: u32 = 500;
 const WATCH_SECONDS: u32 = 200;
 /// No line for so long means that the connection is dead: bookmarks come about once a minute.
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// A watch that heard nothing for so long at its end may have been deaf.
+const QUIET: Duration = Duration::from_secs(90);
+/// A watch that ends sooner has failed.
+const SHORT: Duration = Duration::from_secs(1);
 /// Longest line of a watch: an object has at most about 3 MiB.
 const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
@@ -61,7 +67,7 @@ pub(crate) struct Watch<K> {
 enum Broken {
     #[error("{0}")]
     Request(#[from] RequestError),
-    #[error("the list has no resourceVersion")]
+    #[error("the answer has no resourceVersion")]
     NoVersion,
     #[error("the answer is no list: {0}")]
     NoList(serde_json::Error),
@@ -71,6 +77,8 @@ enum Broken {
     Connection(String),
     #[error("nothing was heard for {SILENCE:?}")]
     Silent,
+    #[error("it ended at once")]
+    Short,
 }
 
 impl Broken {
@@ -80,18 +88,27 @@ impl Broken {
             Self::Request(error) => error.is_version_unavailable(),
             Self::Ended { code, .. } => *code == 410,
             Self::NoVersion | Self::NoList(_) => true,
-            Self::Connection(_) | Self::Silent => false,
+            Self::Connection(_) | Self::Silent | Self::Short => false,
         }
     }
 }
 
-/// How a list has to be answered.
+/// How a watch goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Freshness {
-    /// From the quorum.
-    Consistent,
-    /// Not older than what is known.
-    NotOlderThan(Version),
+enum Next {
+    /// With a list: nothing is known, or only a part.
+    List,
+    /// From what is known, once the server has shown that it knows as much.
+    Check,
+    /// From what is known.
+    Follow,
+}
+
+/// Where a watch stands.
+struct Progress {
+    next: Next,
+    /// How often in a row it has failed without anything heard in between.
+    failures: u32,
 }
 
 impl<K: Kind> Watch<K> {
@@ -106,98 +123,118 @@ impl<K: Kind> Watch<K> {
 
     async fn run_forever(&self) {
         let resource = ResourceType::of::<K>();
-        let mut failures = 0_u32;
-        let mut freshness = Freshness::Consistent;
-        let mut from = None;
+        let mut at = Progress { next: Next::List, failures: 0 };
         loop {
-            let version = match from.take() {
-                Some(version) => Ok(version),
-                None => self.list(&resource, freshness).await,
-            };
-            let result = match version {
-                Ok(version) => {
-                    failures = 0;
-                    self.metrics.watch_healthy(self.store.cluster(), &resource, true);
-                    self.follow(&resource, version).await
+            if let Err(error) = self.go_on(&resource, &mut at).await {
+                self.metrics.watch_restarted(self.store.cluster(), &resource);
+                self.metrics.watch_healthy(self.store.cluster(), &resource, false);
+                tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
+                if error.needs_list() {
+                    at.next = Next::List;
                 }
-                Err(error) => Err(error),
-            };
-            freshness = Freshness::NotOlderThan(self.store.version());
-            match result {
-                Ok(End::Resume) => from = Some(self.store.version()),
-                Ok(End::Relist) => freshness = Freshness::Consistent,
-                Err(error) => {
-                    self.metrics.watch_restarted(self.store.cluster(), &resource);
-                    self.metrics.watch_healthy(self.store.cluster(), &resource, false);
-                    tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
-                    if error.needs_list() {
-                        // A server that does not know a version that was seen may be a restored one: ask the quorum.
-                        freshness = Freshness::Consistent;
-                    } else if self.store.is_synced() {
-                        from = Some(self.store.version());
-                    }
-                    failures += 1;
-                    sleep(backoff(failures)).await;
-                }
+                at.failures = at.failures.saturating_add(1);
+                sleep(backoff(at.failures)).await;
             }
         }
     }
 
-    async fn list(&self, resource: &ResourceType, freshness: Freshness) -> Result<Version, Broken> {
+    async fn go_on(&self, resource: &ResourceType, at: &mut Progress) -> Result<(), Broken> {
+        match at.next {
+            // One that breaks off is begun again: what it has shown is of another time than the rest.
+            Next::List => {
+                self.list(resource).await?;
+                at.failures = 0;
+            }
+            Next::Check if self.is_ahead(resource).await? => {
+                at.next = Next::List;
+                return Ok(());
+            }
+            Next::Check | Next::Follow => {}
+        }
+        at.next = Next::Check;
+        at.next = self.follow(resource, at).await?;
+        Ok(())
+    }
+
+    /// Lists from the quorum. Any other list may be older than a write whose answer is known.
+    async fn list(&self, resource: &ResourceType) -> Result<(), Broken> {
         let started = Instant::now();
         let class = if self.store.is_synced() { Class::Live } else { Class::Initial };
         let mut token: Option<String> = None;
         self.store.begin_list();
         loop {
-            let from = match (&token, freshness) {
-                (Some(token), _) => format!("&continue={}", encode(token)),
-                (None, Freshness::NotOlderThan(version)) if version > Version::default() => {
-                    format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan")
-                }
-                _ => String::new(),
-            };
-            let collection = resource.collection(self.store.namespace());
-            let path = format!("{collection}?limit={PAGE}{}{from}", self.selector());
-            let answer = self.connection.send(Call::get(path)).await?;
-            let page = decode::page::<K>(&answer.body).map_err(Broken::NoList)?;
+            let page = self.page(resource, PAGE, token.as_deref()).await?;
             let version = page.version.ok_or(Broken::NoVersion)?;
+            if token.is_none() && version < self.store.version() {
+                self.rewind(resource, version);
+            }
             for item in page.items {
                 self.take(resource, item, class);
             }
             token = page.next;
             if token.is_none() {
-                if version < self.store.version() && freshness == Freshness::Consistent {
-                    tracing::error!(resource = %resource, %version, known = %self.store.version(),
-                        "the API server lists an older version than was seen: was it restored from a backup?");
-                }
                 for change in self.store.end_list(version, started) {
                     (self.deliver)(&change, Class::Live);
                 }
-                return Ok(version);
+                return Ok(());
             }
         }
     }
 
-    async fn follow(&self, resource: &ResourceType, from: Version) -> Result<End, Broken> {
+    async fn page(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Result<Page<K>, Broken> {
+        let from = token.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
+        let collection = resource.collection(self.store.namespace());
+        let path = format!("{collection}?limit={limit}{}{from}", self.selector());
+        let answer = self.connection.send(Call::get(path)).await?;
+        decode::page::<K>(&answer.body).map_err(Broken::NoList)
+    }
+
+    /// The quorum never goes back by itself: what is known was undone, and the versions since are given a second time.
+    fn rewind(&self, resource: &ResourceType, version: Version) {
+        tracing::error!(resource = %resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
+            "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
+        self.metrics.watch_rewound(self.store.cluster(), resource);
+        self.store.rewind();
+    }
+
+    /// Whether more is known than the server knows: one that was restored from a backup is silent to whoever asks for
+    /// the changes since a version that it has yet to reach, and then leaves out what it did before.
+    async fn is_ahead(&self, resource: &ResourceType) -> Result<bool, Broken> {
+        let version = self.page(resource, 1, None).await?.version.ok_or(Broken::NoVersion)?;
+        Ok(version < self.store.version())
+    }
+
+    async fn follow(&self, resource: &ResourceType, at: &mut Progress) -> Result<Next, Broken> {
         let path = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
             resource.collection(self.store.namespace()),
+            self.store.version(),
             self.selector()
         );
+        let (begun, mut heard) = (Instant::now(), None);
         let response = self.connection.open(Call::get(path)).await?;
+        self.metrics.watch_healthy(self.store.cluster(), resource, true);
         let mut lines = lines(response.into_body());
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.store.relist_wanted() => return Ok(End::Relist),
+                () = self.store.relist_wanted() => return Ok(Next::List),
                 next = timeout(SILENCE, lines.next()) => next,
             };
             match next {
                 Err(_) => return Err(Broken::Silent),
-                Ok(None) => return Ok(End::Resume),
+                Ok(None) if begun.elapsed() < SHORT => return Err(Broken::Short),
+                Ok(None) if heard.is_some_and(|last: Instant| last.elapsed() < QUIET) => return Ok(Next::Follow),
+                // An idle kind may be as silent as a server that was set back.
+                Ok(None) => {
+                    at.failures = 0;
+                    return Ok(Next::Check);
+                }
                 Ok(Some(Err(error))) => return Err(Broken::Connection(error.to_string())),
                 Ok(Some(Ok(text))) => self.hear(resource, &text)?,
             }
+            // That it was opened alone says little: it may break at once each time.
+            (heard, at.failures) = (Some(Instant::now()), 0);
         }
     }
 
@@ -205,7 +242,8 @@ impl<K: Kind> Watch<K> {
         match decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))? {
             Line::Present(item) => self.take(resource, item, Class::Live),
             Line::Gone { namespace, name, version } => {
-                if let Some(change) = self.store.remove(&namespace, &name, version.unwrap_or_default()) {
+                let version = version.ok_or(Broken::NoVersion)?;
+                if let Some(change) = self.store.remove(&namespace, &name, version) {
                     (self.deliver)(&change, Class::Live);
                 }
             }
@@ -237,12 +275,6 @@ impl<K: Kind> Watch<K> {
     fn selector(&self) -> String {
         if self.selector.is_empty() { String::new() } else { format!("&fieldSelector={}", encode(&self.selector)) }
     }
-}
-
-/// How a watch ended without a failure.
-enum End {
-    Resume,
-    Relist,
 }
 
 fn lines(body: Body) -> impl Stream<Item = Result<String, tokio_util::codec::LinesCodecError>> + Unpin {

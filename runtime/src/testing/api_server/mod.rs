@@ -84,6 +84,10 @@ struct Shared {
     unserved: Mutex<BTreeSet<(String, String)>>,
 }
 
+/// The objects of a server at some time.
+#[derive(Clone, Debug)]
+pub struct Backup(Store);
+
 /// The requests that were made and not yet taken.
 #[derive(Default)]
 struct Log {
@@ -226,6 +230,20 @@ impl ApiServer {
         self.shared.store.lock().compact();
         // Watches look again, and those that lie behind are told at once.
         self.shared.signal.send_modify(|_| {});
+    }
+
+    /// All objects as they are, for [`ApiServer::restore`].
+    pub fn back_up(&self) -> Backup {
+        Backup(self.shared.store.lock().clone())
+    }
+
+    /// Sets the server back: what was written since is gone, and its versions are given a second time. As with a real
+    /// one, a watch from a version that is yet to be reached hears nothing.
+    pub fn restore(&self, backup: &Backup) {
+        let mut store = self.shared.store.lock();
+        *store = backup.0.clone();
+        store.compact();
+        self.shared.announce(&store);
     }
 
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.

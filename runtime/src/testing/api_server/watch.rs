@@ -124,7 +124,10 @@ impl Watcher {
                 () = sleep_until(self.until) => return None,
                 () = sleep_until(self.bookmarks.unwrap_or(self.until)), if !signal.held => {
                     self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
-                    return Some(self.bookmark());
+                    // Whoever asked for what is yet to come is told nothing before.
+                    if self.reached <= self.shared.store.lock().version() {
+                        return Some(self.bookmark());
+                    }
                 }
             }
         }

@@ -1,0 +1,142 @@
+//! What a store keeps, and whom it wakes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
+
+use super::*;
+
+fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
+    let owners = owner
+        .map(|uid| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]));
+    serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "default",
+        "uid": format!("uid-{name}"), "resourceVersion": version.to_string(), "ownerReferences": owners}}))
+    .unwrap()
+}
+
+fn names(objects: &[Arc<ConfigMap>]) -> Vec<&str> {
+    let mut names: Vec<_> = objects.iter().map(|object| name(object.as_ref())).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn owner_index_follows_adoption_and_release() {
+    let store = Store::new(Cluster::CONTROL, "default");
+    store.apply(map("a", 1, Some("one")));
+    store.apply(map("b", 2, Some("one")));
+    assert_eq!(names(&store.owned_by("one")), ["a", "b"]);
+    let change = store.apply(map("a", 3, Some("two"))).unwrap();
+    assert_eq!(controller_uid(change.old.unwrap().as_ref()), Some("one"));
+    assert_eq!((names(&store.owned_by("one")), names(&store.owned_by("two"))), (vec!["b"], vec!["a"]));
+}
+
+#[test]
+fn never_back_in_time() {
+    let store = Store::new(Cluster::CONTROL, "");
+    store.apply(map("a", 5, None));
+    assert!(store.apply(map("a", 4, None)).is_none());
+    assert_eq!(Version::of(store.by_name("default", "a").unwrap().as_ref()), Version(5));
+}
+
+#[test]
+fn what_a_list_does_not_show_is_gone_with_its_last_value() {
+    let store = Store::new(Cluster::CONTROL, "");
+    store.apply(map("a", 1, None));
+    store.apply(map("b", 2, None));
+    let kept = store.by_name("default", "a").unwrap();
+    store.begin_list();
+    assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: nobody is told");
+    let gone = store.end_list(Version(9), Instant::now());
+    assert_eq!(gone.len(), 1);
+    assert_eq!(gone[0].old.as_ref().unwrap().meta().name.as_deref(), Some("b"));
+    assert!(Arc::ptr_eq(&kept, &store.by_name("default", "a").unwrap()), "unchanged: no new allocation");
+    assert_eq!((store.len(), store.version()), (1, Version(9)));
+}
+
+#[test]
+fn waiters_are_woken_once_their_version_is_reached() {
+    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    let wake: Wake = Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let written = Until::Version(Version(7), Instant::now());
+    assert!(!store.wait(&written, &wake));
+    store.advance(Version(6));
+    assert_eq!(woken.load(Ordering::SeqCst), 0);
+    store.apply(map("a", 7, None));
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+    assert!(store.wait(&written, &wake), "already reached");
+    let key = Key::new(Cluster::CONTROL, "default", "a");
+    assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &wake));
+    store.remove("default", "a", Version(8));
+    assert_eq!(woken.load(Ordering::SeqCst), 2);
+    assert!(store.wait(&Until::Gone(key, "uid-a".into()), &wake));
+}
+
+#[test]
+fn a_list_under_way_releases_nobody_too_early() {
+    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+    store.apply(map("b", 5, None));
+    let wake: Wake = Arc::new(|| {});
+    let written = Until::Version(Version(7), Instant::now());
+    assert!(!store.wait(&written, &wake));
+    store.begin_list();
+    store.apply(map("a", 9, None));
+    store.advance(Version(9));
+    assert!(!store.wait(&written, &wake), "b still stands at 5");
+    store.apply(map("b", 7, None));
+    store.end_list(Version(9), Instant::now());
+    assert!(store.wait(&written, &wake));
+}
+
+#[test]
+fn an_end_that_is_older_than_the_object_is_that_of_another() {
+    let store = Store::new(Cluster::CONTROL, "");
+    store.apply(map("a", 5, None));
+    assert!(store.remove("default", "a", Version(4)).is_none());
+    assert!(store.by_name("default", "a").is_some());
+    assert!(store.remove("default", "a", Version(6)).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_for_what_it_lost() {
+    let store = Store::new(Cluster::CONTROL, "");
+    for (name, version) in [("changed", 8), ("kept", 3), ("lost", 9)] {
+        store.apply(map(name, version, None));
+    }
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    let wake: Wake = Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let written = Until::Version(Version(10), Instant::now());
+    assert!(!store.wait(&written, &wake));
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    store.begin_list();
+    store.rewind();
+    // The first list breaks off; the second one shows all.
+    store.begin_list();
+    assert!(store.apply(map("changed", 4, None)).is_some());
+    assert!(store.apply(map("kept", 3, None)).is_some(), "another history may have the same versions");
+    let gone = store.end_list(Version(5), Instant::now());
+    assert_eq!((gone.len(), store.len(), store.version()), (1, 2, Version(5)));
+    assert_eq!(woken.load(Ordering::SeqCst), 1);
+    assert!(store.wait(&written, &wake), "a list that was begun after the write shows it, or that it is lost");
+    assert!(!store.wait(&Until::Version(Version(6), Instant::now()), &wake), "a write from now on");
+    assert!(store.apply(map("changed", 6, None)).is_some());
+    assert!(store.apply(map("changed", 5, None)).is_none(), "not back in time again");
+}
+
+#[test]
+fn slots_are_used_again() {
+    let store = Store::new(Cluster::CONTROL, "");
+    for round in 0..10 {
+        store.apply(map("a", 10 + 2 * round, None));
+        store.remove("default", "a", Version(11 + 2 * round));
+    }
+    assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
+}
