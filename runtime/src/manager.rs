@@ -184,7 +184,10 @@ impl Manager {
             working: CancellationToken::new(),
             looks: looks.clone(),
         };
-        let watch = || sources.start(&connections, &stores, &options.metrics, &tasks, &process.watching);
+        let watch = || {
+            sources.start(&connections, &stores, &options.metrics, &tasks, &process.watching);
+            tasks.spawn(count(stores.clone(), options.metrics.clone(), process.watching.clone()));
+        };
         let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
         let lead = async {
             until_listed_since(&stores, gained).await;
@@ -313,12 +316,23 @@ async fn until_listed_since(stores: &Stores, gained: Instant) {
     }
 }
 
+/// Counts what the caches hold, for as long as they are watched.
+async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToken) {
+    while timeout(Duration::from_secs(5), watching.cancelled()).await.is_err() {
+        for store in stores.lasting() {
+            metrics.cached_objects(store.cluster(), store.resource(), store.len());
+            metrics.store_version(store.cluster(), store.resource(), store.version().0);
+        }
+    }
+}
+
 /// A wait for a cache that lasts too long makes the watch list again; the wait goes on.
 async fn refresh_stale(stores: &Stores) {
     loop {
         sleep(Duration::from_secs(5)).await;
         for store in stores.all() {
-            if store.oldest_wait().is_some_and(|since| since.elapsed() > STALE_AFTER) {
+            let is_long = |since: Instant| since.elapsed() > STALE_AFTER;
+            if store.oldest_wait().is_some_and(is_long) && store.listed().is_none_or(is_long) {
                 tracing::warn!(resource = %store.resource(), cluster = %store.cluster(),
                     "a write has not come back through the watch for 30 s; listing again");
                 store.relist();

@@ -40,6 +40,8 @@ const CONFLICTS: u32 = 5;
 struct Memory<E: Effect> {
     uid: String,
     barriers: Vec<Barrier>,
+    /// Since when it waits for a cache to show what was written.
+    parked: Option<Instant>,
     unsure: Vec<Unsure>,
     failure: Option<Failure>,
     refusals: Vec<Refusal>,
@@ -53,6 +55,7 @@ impl<E: Effect> Memory<E> {
         Self {
             uid: uid.to_owned(),
             barriers: vec![],
+            parked: None,
             unsure: vec![],
             failure: None,
             refusals: vec![],
@@ -185,9 +188,13 @@ impl<C: Controller> Reconciler<C> {
                 stores = self.shared.stores.looking_at(&barrier.resource, barrier.key.cluster);
             }
             if !stores.iter().all(|store| store.wait(&barrier.until, &wake)) {
+                memory.parked.get_or_insert_with(Instant::now);
                 return false;
             }
             memory.barriers.pop();
+        }
+        if let Some(since) = memory.parked.take() {
+            self.shared.metrics.freshness_waited(C::NAME, since.elapsed());
         }
         true
     }

@@ -383,6 +383,8 @@ pub(crate) trait AnyStore: Send + Sync {
     fn cluster(&self) -> Cluster;
     fn covers(&self, namespace: &str) -> bool;
     fn is_synced(&self) -> bool;
+    fn version(&self) -> Version;
+    fn len(&self) -> usize;
     /// When the newest complete list was begun.
     fn listed(&self) -> Option<Instant>;
     /// Whether the condition holds; if not, `wake` is called once when it does.
@@ -401,6 +403,12 @@ impl<K: Kind> AnyStore for Store<K> {
     }
     fn cluster(&self) -> Cluster {
         self.cluster
+    }
+    fn version(&self) -> Version {
+        Self::version(self)
+    }
+    fn len(&self) -> usize {
+        Self::len(self)
     }
     fn covers(&self, namespace: &str) -> bool {
         self.namespace.is_empty() || *self.namespace == *namespace
