@@ -4,6 +4,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# One thing after the other: what takes long uses all cores anyway, and tests wait for each other's control planes.
+.NOTPARALLEL:
 
 # Where cargo puts what it builds.
 target := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -69,7 +71,7 @@ build: ## Compile the executables (4 minutes at first, then seconds)
 	@cargo build --package nodewright --package nodewright-e2e
 
 .PHONY: test
-test: ## Everything: format, lints, unit and end-to-end tests (25 minutes at first, then 8)
+test: ## Everything: format, lints, unit and end-to-end tests (25 minutes at first, then 6)
 test: fmt-check control-plane clippy unit-test scenario-test deny
 
 .PHONY: unit-test
@@ -78,7 +80,7 @@ unit-test: control-plane ## All tests but the end-to-end scenarios with machine-
 	cargo test --workspace
 
 .PHONY: scenario-test
-scenario-test: control-plane ## The end-to-end scenarios once more, with machine-controller-manager's CRDs (5 minutes)
+scenario-test: control-plane ## The end-to-end scenarios once more, with machine-controller-manager's CRDs (2 minutes)
 	cargo build --workspace --all-targets
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --package nodewright-e2e --test scenarios
 

@@ -156,21 +156,28 @@ pub struct ManagerProcess {
 impl ManagerProcess {
     /// Starts a manager and waits until it is ready. If somebody takes one of its ports in between, others are tried.
     pub async fn start(options: ManagerOptions) -> Result<Self, ManagerError> {
-        retry(async || {
-            let mut manager = Self::spawn(options.clone())?;
-            manager.wait_ready().await.map(|()| manager)
-        })
-        .await
+        Self::until_ready(|| Self::spawn(options.clone())).await
     }
 
     /// The same, as one more process of a control plane: it ends with that, and logs to
     /// [`Plane::logs`]`/<name>.log` unless the options say otherwise.
     pub async fn start_on(plane: &Plane, options: ManagerOptions) -> Result<Self, ManagerError> {
-        retry(async || {
-            let mut manager = Self::spawn_on(plane, options.clone())?;
-            manager.wait_ready().await.map(|()| manager)
-        })
-        .await
+        Self::until_ready(|| Self::spawn_on(plane, options.clone())).await
+    }
+
+    /// Starts managers until the ports of one are its own, and it is ready.
+    async fn until_ready(spawn: impl Fn() -> Result<Self, ManagerError>) -> Result<Self, ManagerError> {
+        let mut attempt = 1;
+        loop {
+            let mut manager = spawn()?;
+            match manager.wait_ready().await {
+                Err(error) if error.is_port_clash() && attempt < ATTEMPTS => {
+                    tracing::warn!(attempt, %error, "a port was taken; starting again with others");
+                    attempt += 1;
+                }
+                result => return result.map(|()| manager),
+            }
+        }
     }
 
     /// Starts a manager and does not wait: for one that is meant to fail.
@@ -367,16 +374,17 @@ impl ManagerProcess {
     }
 }
 
-/// Starts something until its ports are its own.
-async fn retry<T>(start: impl AsyncFn() -> Result<T, ManagerError>) -> Result<T, ManagerError> {
-    let mut attempt = 1;
-    loop {
-        match start().await {
-            Err(error) if error.is_port_clash() && attempt < ATTEMPTS => {
-                tracing::warn!(attempt, %error, "a port was taken; starting again with others");
-                attempt += 1;
-            }
-            result => return result,
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_shared_by_tasks<T: Send>(_: &T) {}
+
+    /// Tests run these in tasks of their own. That they can is a property that the compiler checks only where it is used.
+    #[allow(dead_code, reason = "compiled, never run")]
+    fn futures_may_move_between_threads(plane: &Plane, manager: &mut ManagerProcess) {
+        is_shared_by_tasks(&ManagerProcess::start(ManagerOptions::new("", "")));
+        is_shared_by_tasks(&ManagerProcess::start_on(plane, ManagerOptions::new("", "")));
+        is_shared_by_tasks(&manager.start_again());
     }
 }
