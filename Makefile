@@ -107,21 +107,21 @@ deny:
 .PHONY: crds
 crds: ## Write config/crd and config/webhook anew, from the code (1 minute)
 	UPDATE_CRDS=1 cargo test --package nodewright-api --test crds
-	UPDATE_MANIFESTS=1 cargo test --package nodewright-webhooks
+	UPDATE_MANIFESTS=1 cargo test --package nodewright-webhooks --test manifests
 
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and the rest, if not there yet (4 minutes at first, then 0 s)
 	@hack/control-plane.sh >/dev/null
 
 .PHONY: e2e
-e2e: control-plane ## The end-to-end scenarios on the cluster of KUBECONFIG, which gets our CRDs (15 minutes)
+e2e: control-plane ## The end-to-end scenarios on the cluster of KUBECONFIG, which gets our CRDs (3 minutes)
 #  Those that need more than an API server, such as its restart, are left out and say so.
 	@[ -n "$${KUBECONFIG:-}" ] || { echo "make e2e needs KUBECONFIG; the scenarios on a local control plane are part of make test"; exit 1; }
 	cargo build --workspace --all-targets
 	NODEWRIGHT_E2E=external cargo test --package nodewright-e2e --test scenarios
 
 .PHONY: e2e-kind
-e2e-kind: ## The same on a kind cluster, made for it and deleted again; needs docker and kind (20 minutes)
+e2e-kind: ## The same on a kind cluster, made for it and deleted again; needs docker and kind (10 minutes)
 	@command -v kind >/dev/null || { echo "kind is missing: https://kind.sigs.k8s.io/docs/user/quick-start"; exit 1; }
 	@docker info >/dev/null 2>&1 || { echo "docker does not answer: start it, or see whether you may use it"; exit 1; }
 	kubeconfig=$$(mktemp); trap 'kind delete cluster --name nodewright-e2e; rm -f "$$kubeconfig"' EXIT; \

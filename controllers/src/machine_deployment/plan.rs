@@ -1,7 +1,9 @@
 //! What a MachineDeployment decides.
 
 use nodewright_api::{
-    MachineDeployment, MachineDeploymentStatus, StrategyType, annotations, conditions, finalizers,
+    MachineDeployment, MachineDeploymentStatus, StrategyType, annotations, conditions,
+    field::FieldError,
+    finalizers,
     reasons::{events, machine_deployment as reasons},
     selector,
     validation::Validate,
@@ -64,9 +66,16 @@ fn goal(deployment: &MachineDeployment) -> Goal {
     }
 }
 
+/// The fields that have to be valid for anything to be done. In the others the webhook refuses mistakes too; but what
+/// machine-controller-manager has acted on is acted on here as well.
+const NEEDED: [&str; 5] =
+    ["spec.replicas", "spec.selector", "spec.strategy", "spec.template.metadata.labels", "spec.template.spec.class"];
+
 /// Why a spec cannot be acted on.
 fn problem(deployment: &MachineDeployment) -> Option<String> {
-    let errors: Vec<String> = deployment.validate().iter().map(ToString::to_string).collect();
+    let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
+    let errors = deployment.validate().into_iter().filter(is_needed);
+    let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 

@@ -154,3 +154,11 @@ fn the_times_of_a_condition_move_only_when_they_have_to() {
     assert_eq!(cluster.status()["observedGeneration"], 2);
     assert_eq!(cluster.status()["conditions"], before);
 }
+
+#[test]
+fn what_mcm_acts_on_is_acted_on() {
+    let mut raw = deployment(1, &rolling(1, 0));
+    raw["metadata"]["annotations"]["nodewright.dev/remediation-max-in-flight"] = "many".into();
+    raw["spec"]["template"]["spec"]["drainTimeout"] = "-5m".into();
+    assert!(kinds(&Cluster::of(raw).plan()).iter().any(|step| step.starts_with("create ")));
+}
