@@ -11,6 +11,7 @@ mod leaders;
 mod outages;
 mod planes;
 mod removal;
+mod restore;
 mod rollout;
 mod scale;
 mod traces;
