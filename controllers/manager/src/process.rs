@@ -323,22 +323,26 @@ fn add_controllers(
     Ok(())
 }
 
-/// What the driver says of a class; nothing about classes of other providers.
-fn complaints(driver: &Arc<dyn Driver>, class: &MachineClass) -> Vec<(String, String)> {
-    let named = class.provider.as_str();
-    if named.is_empty() || named.eq_ignore_ascii_case(driver.name()) {
-        driver.validate(&class.provider_spec)
-    } else {
-        vec![]
-    }
+/// Whether a class is one of the driver's. One that names no provider is taken for one.
+fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
+    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
 }
 
+/// What the driver says of a class; nothing about classes of other providers.
+fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
+    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
+}
+
+/// What the status of a class says of its providerSpec.
 fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     let driver = driver.clone();
     Arc::new(move |class| {
+        if !is_ours(driver.as_ref(), class) {
+            return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];
+        }
         let path =
             |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
-        complaints(&driver, class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
+        complaints(driver.as_ref(), class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
     })
 }
 
@@ -365,7 +369,7 @@ async fn serve_webhooks(
     };
     let provider_specs: nodewright_webhooks::ProviderSpecCheck = Arc::new(move |class| {
         let spec: serde_json::Value = serde_json::from_str(class.provider_spec.text()).unwrap_or_default();
-        complaints(&driver, class).into_iter().map(|(path, what)| complaint(&spec, &path, what)).collect()
+        complaints(driver.as_ref(), class).into_iter().map(|(path, what)| complaint(&spec, &path, what)).collect()
     });
     let server = WebhookServer::bind(WebhookOptions {
         listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),

@@ -107,7 +107,7 @@ impl Controller for MachineController {
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key)
+        World::observe(stores, key, self.driver.name())
     }
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {

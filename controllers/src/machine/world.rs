@@ -62,7 +62,8 @@ pub struct ClassProblem {
 }
 
 impl World {
-    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+    /// `provider` is the one whose classes are this controller's.
+    pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
         let (node, stranger) = node(stores, &machine);
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
@@ -72,7 +73,7 @@ impl World {
             .of::<MachineClass>(Cluster::CONTROL)
             .by_name(namespace(machine.as_ref()), machine.class_name())
             .is_some_and(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER));
-        Some(Self { class: class(stores, &machine), class_held, node, stranger, peers, owner, pods, machine })
+        Some(Self { class: class(stores, &machine, provider), class_held, node, stranger, peers, owner, pods, machine })
     }
 }
 
@@ -157,12 +158,19 @@ fn peers(stores: &Stores, machine: &Machine, owner: &Owner) -> Vec<Arc<Machine>>
 }
 
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
-fn class(stores: &Stores, machine: &Machine) -> Result<Class, ClassProblem> {
+fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = machine.class_name();
     let problem = |reason, message: String| ClassProblem { reason, message };
     let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
         problem("ClassNotFound", format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
+    if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
+        let text = format!(
+            "MachineClass {wanted:?} is one of provider {:?}, and this manager runs {provider:?}: run the one that fits, or correct the class",
+            class.provider
+        );
+        return Err(problem("ProviderMismatch", text));
+    }
     let mut secrets = Vec::new();
     let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {

@@ -93,6 +93,13 @@ impl Class {
         self
     }
 
+    /// Of another provider.
+    #[must_use]
+    pub fn of_provider(mut self, name: &str) -> Self {
+        self.object["provider"] = name.into();
+        self
+    }
+
     /// With a secret.
     #[must_use]
     pub fn secret(mut self, name: &str) -> Self {

@@ -89,6 +89,14 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
             machines.values().filter(|machine| waits::is_running(machine)).count() == 2
         })
         .await?;
+    // Somebody else's class is none either, until it is corrected.
+    world.apply(&world.class("nowhere").of_provider("elsewhere")).await?;
+    world
+        .wait_for_machines("the machine to say that its class is another provider's", |machines| {
+            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
+                == Some(("False".to_owned(), "ProviderMismatch".to_owned()))
+        })
+        .await?;
     world.apply_class("nowhere").await?;
     world.wait_for_running(3).await?;
     world.end().await
