@@ -204,7 +204,7 @@ impl Manager {
                 tasks: tasks.clone(),
                 stop: process.working.clone(),
             };
-            tracing::info!(controllers = begins.len(), "leading");
+            tracing::info!("leading");
             for begin in begins {
                 tasks.spawn(begin(&shared, &term));
             }
@@ -240,7 +240,7 @@ impl Process {
         if let Ok(term) = at_once {
             return Some((term, gained));
         }
-        tracing::info!("another process leads; standing by with warm caches");
+        tracing::info!("the leases are not to be had at once; standing by with warm caches");
         tokio::select! {
             biased;
             () = stop.cancelled() => None,

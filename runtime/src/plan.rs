@@ -309,6 +309,15 @@ impl<E> Plan<E> {
         self
     }
 
+    /// Makes all deletions so far such that they are refused once anybody has changed the object.
+    pub fn pin_deletions(&mut self) {
+        for planned in self.stages.iter_mut().flatten() {
+            if let Step::Delete(target) = &mut planned.step {
+                *target = target.clone().pinned();
+            }
+        }
+    }
+
     /// All steps in order.
     pub fn steps(&self) -> impl Iterator<Item = &Planned<E>> {
         self.stages.iter().flatten()

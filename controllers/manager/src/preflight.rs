@@ -36,10 +36,14 @@ const DESCRIBED_WITHIN: Duration = Duration::from_secs(15);
 /// Looks what the control cluster serves; waits a little for CRDs that may have been applied a moment ago.
 pub(crate) async fn control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
     let begun = Instant::now();
+    let mut told = String::new();
     loop {
         match control_now(client, agent).await {
             Err(PreflightError::NoCrd { missing }) if begun.elapsed() < DESCRIBED_WITHIN => {
-                tracing::info!(%missing, "waiting for the CRDs");
+                if missing != told {
+                    tracing::info!(%missing, "waiting for the CRDs");
+                    told = missing;
+                }
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             result => return result,

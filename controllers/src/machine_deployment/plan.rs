@@ -26,7 +26,7 @@ use super::{
     status::{is_complete, next_collision, status, tell},
     world::World,
 };
-use crate::rollout::Goal;
+use crate::{machine_set::ORPHAN, rollout::Goal};
 
 /// What every decision of one plan has before it.
 struct Scene<'a> {
@@ -82,6 +82,13 @@ fn problem(deployment: &MachineDeployment) -> Option<String> {
 impl Scene<'_> {
     /// A deployment that is being deleted: all sets go, then the finalizer.
     fn end(&self, plan: &mut Plan<Never>) {
+        if has_finalizer(self.deployment, ORPHAN) {
+            plan.wait(
+                "Orphaning",
+                "the garbage collector takes the deployment's name off its machine sets, which stay",
+            );
+            return;
+        }
         if self.world.sets.is_empty() {
             let remove = finalizer::remove(&self.deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
             let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, self.deployment, remove));
@@ -93,6 +100,8 @@ impl Scene<'_> {
             step: Step::delete(Cluster::CONTROL, view.set.as_ref()),
         };
         plan.stage(self.world.staying().map(delete));
+        // A set that was released just now must not go: only what is still as it was seen.
+        plan.pin_deletions();
         plan.wait("MachineSetsLeaving", format!("{} machine sets are yet to be gone", self.world.sets.len()));
         self.tell(plan, &Story::default());
     }

@@ -25,8 +25,8 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
-pub(crate) use self::owned::LedgerPart;
 pub use self::world::World;
+pub(crate) use self::{owned::LedgerPart, plan::ORPHAN};
 use crate::{
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,

@@ -22,6 +22,8 @@ use crate::{
     pacing,
 };
 
+/// What the API server puts on an object that is deleted with `--cascade=orphan`.
+pub(crate) const ORPHAN: &str = "orphan";
 /// How many Machines one plan creates or deletes at most; then it looks again whether that is still what is wanted.
 const BATCH: usize = 100;
 
@@ -99,6 +101,10 @@ fn index(world: &World, ledger: &Ledger, machine: &Machine) -> Option<Index> {
 /// A set that is being deleted: all Machines go, then the finalizer.
 fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
     let set = world.set.as_ref();
+    if has_finalizer(set, ORPHAN) {
+        plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
+        return;
+    }
     if world.machines.is_empty() {
         let remove = finalizer::remove(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then("no machine is left", remove.and_then(|remove| Step::edit(Cluster::CONTROL, set, remove)));
@@ -106,6 +112,8 @@ fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Le
     }
     let victims: Vec<_> = members.staying.iter().copied().take(BATCH).collect();
     remove(plan, world, members, ledger, &victims, "the set is being deleted");
+    // A machine that was released just now must not go: only what is still as it was seen.
+    plan.pin_deletions();
     plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", world.machines.len()));
 }
 

@@ -315,6 +315,25 @@ fn a_deleted_set_takes_its_machines_along_and_goes_last() {
 }
 
 #[test]
+fn machines_that_are_to_be_orphaned_stay() {
+    let mut set = machine_set("set", 1, Some(LEDGER));
+    set.metadata.deletion_timestamp = serde_json::from_value(json!("2026-06-01T11:00:00Z")).unwrap();
+    let machines = vec![member(&set, 0).build()];
+    let mut orphaning = set.clone();
+    orphaning.metadata.finalizers.get_or_insert_default().push("orphan".to_owned());
+    let plan = planned(&world(orphaning, machines.clone()));
+    assert!(steps(&plan).is_empty());
+    assert_eq!(plan.waits[0].reason, "Orphaning");
+    // The set may be seen without that finalizer before its machines are seen without their owner.
+    let plan = planned(&world(set, machines));
+    let deletions = plan.steps().filter_map(|planned| match &planned.step {
+        Step::Delete(at) => Some(at.version().is_some()),
+        _ => None,
+    });
+    assert_eq!(deletions.collect::<Vec<_>>(), [true], "only what is still as it was seen");
+}
+
+#[test]
 fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote() {
     let mut set = machine_set("set", 1, Some(LEDGER));
     let one = member(&set, 0).annotation("users", "own").with("/spec/providerID", json!("p:///1")).build();
