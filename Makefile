@@ -71,7 +71,7 @@ build: ## Compile the executables (4 minutes at first, then seconds)
 	@cargo build --package nodewright --package nodewright-e2e
 
 .PHONY: test
-test: ## Everything: format, lints, unit and end-to-end tests (25 minutes at first, then 6)
+test: ## Everything: format, lints, unit and end-to-end tests (17 minutes at first, then 6)
 test: fmt-check control-plane clippy unit-test scenario-test deny
 
 .PHONY: unit-test

@@ -108,3 +108,33 @@ fn stripped<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> TestResult
     }
     Ok(value)
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_alone_leaves_its_machines_to_whoever_takes_them() -> TestResult {
+    let world = World::start("orphans").await?;
+    world.apply_class("small").await?;
+    let pool = world.pool("a", 2);
+    world.apply(&pool).await?;
+    world.wait_for_running(2).await?;
+    let calls = world.cloud().stats().await?;
+    let sets: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
+
+    let alone = async |kind: &str| world.kubectl(&format!("delete {kind} --all --cascade=orphan")).await;
+    world.in_time("the end of the deployment", alone("machinedeployments")).await??;
+    let left = sets.list(&ListParams::default()).await?.items;
+    assert!(left.len() == 1 && left[0].owner_references().is_empty(), "{left:?}");
+    world.in_time("the end of the set", alone("machinesets")).await??;
+    world.wait_for_running(2).await?;
+
+    // The same deployment again: its set finds its machines.
+    world.apply(&pool).await?;
+    world
+        .wait_for_machines("machines with an owner", |machines| {
+            machines.len() == 2 && machines.values().all(|machine| !machine.owner_references().is_empty())
+        })
+        .await?;
+    world.wait_for_running(2).await?;
+    let now = world.cloud().stats().await?;
+    assert_eq!((now.created, now.deleted), (calls.created, calls.deleted));
+    world.end().await
+}
