@@ -25,6 +25,8 @@ const INDICES: u32 = WORDS * LETTERS * LETTERS;
 const SPREAD: u32 = 7_919;
 /// Length of the suffix of a Machine's name.
 const SUFFIX: usize = 5;
+/// How long a Machine's name may be.
+const LONGEST_NAME: usize = 63;
 
 /// Which Machine of its set a Machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,8 +84,9 @@ impl Ledger {
         // letters tell the word as the first three do.
         let fourth = (first[0] + 5 * first[2] + 11 + page / LETTERS) % LETTERS;
         let fifth = (first[1] + 7 * first[2] + 3 + page) % LETTERS;
-        let mut name = String::with_capacity(set.len() + 1 + SUFFIX);
-        name.push_str(set);
+        let base = base(set);
+        let mut name = String::with_capacity(base.len() + 1 + SUFFIX);
+        name.push_str(base);
         name.push('-');
         name.extend(first.into_iter().chain([fourth, fifth]).map(|letter| char::from(ALPHABET[letter as usize])));
         name
@@ -156,6 +159,14 @@ impl Ledger {
     pub fn retired_count(&self) -> u64 {
         self.retired.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
+}
+
+/// The part of a set's name that its Machines' names begin with: a Machine's name is that of a Node too, and the value
+/// of labels, which have 63 letters at most. Sets with long names may share it, and keep out of each other's way by
+/// their seeds.
+pub fn base(set: &str) -> &str {
+    let end = set.len().min(LONGEST_NAME - 1 - SUFFIX);
+    set.get(..end).unwrap_or(set).trim_end_matches(['-', '.'])
 }
 
 /// The part of a Machine's name before its suffix: the name of the set that it could belong to.
@@ -278,6 +289,17 @@ mod tests {
         assert_eq!(Ledger::seeded("d").index("set", &name, Some("17")), None, "another seed, another name");
         assert_eq!(set_of(&name), Some("set"));
         assert_eq!((set_of("worker-1"), set_of("a-aaaaa")), (None, None));
+    }
+
+    #[test]
+    fn names_of_machines_fit_into_labels_however_long_the_sets_is() {
+        let ledger = Ledger::seeded("h");
+        let long = "a".repeat(56) + "-b.c";
+        let name = ledger.name(&long, Index(3));
+        assert_eq!(name.len(), 62, "{name}");
+        assert_eq!(set_of(&name), Some(base(&long)));
+        assert_eq!(ledger.index(&long, &name, Some("3")), Some(Index(3)));
+        assert_eq!(base("short"), "short");
     }
 
     #[test]

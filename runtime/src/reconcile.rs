@@ -17,12 +17,12 @@ use crate::{
     controller::Controller,
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
-    events::Recorder,
+    events::{Event, Recorder},
     execute::{Barrier, Execution, Executor, Unsure},
     look::{Look, Looks},
     metrics::{Metrics, ReconcileResult},
     object::{Key, uid},
-    plan::{Failure, FailureClass, Moment, Plan, Refusal},
+    plan::{Failure, FailureClass, Moment, Plan, Refusal, reference},
     queue::{Class, Queue, Verdict},
     term::Clock,
     trace::Spans,
@@ -35,6 +35,9 @@ const RUNNING: usize = 512;
 const SOONEST: Duration = Duration::from_millis(100);
 /// Conflicts are ordinary, but for so many in a row.
 const CONFLICTS: u32 = 5;
+
+/// Reason of the event of an object for which the API server refuses a request that will not do as it is.
+const STEP_REFUSED: &str = "StepRefused";
 
 /// What this process knows of one object besides what the caches show. Lost on restart, learnt again by trying.
 struct Memory<E: Effect> {
@@ -312,6 +315,14 @@ impl<C: Controller> Reconciler<C> {
             // Ordinary among several writers: the next run sees what the other one wrote.
             FailureClass::Conflict | FailureClass::Taken if self.queue.failures(key) < CONFLICTS => {
                 tracing::debug!(controller = C::NAME, object = %key, %failure, "somebody else was faster");
+            }
+            FailureClass::Invalid | FailureClass::Forbidden => {
+                tracing::warn!(controller = C::NAME, object = %key, %failure, "a step was refused");
+                // Trying again does not help: somebody has to see it.
+                if let Some(object) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) {
+                    let regarding = reference(object.as_ref());
+                    self.shared.recorder.publish(Event::warning(regarding, STEP_REFUSED, failure.to_string()));
+                }
             }
             _ => tracing::warn!(controller = C::NAME, object = %key, %failure, "a step failed"),
         }

@@ -71,7 +71,7 @@ fn name_warnings(deployment: &MachineDeployment) -> Vec<String> {
     let mut warnings = Vec::new();
     if name.len() > limit {
         warnings.push(format!(
-            "metadata.name: with more than {limit} bytes the names of the machines cannot be labels of their nodes"
+            "metadata.name: with more than {limit} bytes it is cut in the names of the machines, which are labels of their nodes"
         ));
     }
     if name.contains('.') {

@@ -14,6 +14,8 @@ use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::owned::LONGEST_LABEL;
+
 type Map = BTreeMap<String, String>;
 
 /// What was applied last, in the annotation's form.
@@ -71,7 +73,9 @@ pub(super) fn patch(machine: &Machine, node: &Node) -> Patch {
     let before = last.clone().unwrap_or_default();
 
     let mut wanted_labels = wanted.metadata.labels.clone();
-    wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
+    if name(machine).len() <= LONGEST_LABEL {
+        wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
+    }
     merge(&mut operations, "labels", labels_of(node), &before.metadata.labels, &wanted_labels);
 
     let mut wanted_annotations = wanted.metadata.annotations.clone();

@@ -32,11 +32,15 @@ struct LinkSpec {
     provider_id: String,
 }
 
+/// How long the value of a label may be.
+pub(super) const LONGEST_LABEL: usize = 63;
+
 impl Link {
     /// The link of a Machine to an instance. Without a target cluster there is no label `node`.
     pub(super) fn of(machine: &Machine, instance: &Instance, has_target: bool) -> Self {
         let mut metadata = LinkMeta::default();
-        if has_target && !instance.node_name.is_empty() {
+        // A longer name is no value of a label. The Node is found by its providerID all the same.
+        if has_target && (1..=LONGEST_LABEL).contains(&instance.node_name.len()) {
             metadata.labels.insert(labels::NODE.to_owned(), instance.node_name.clone());
         }
         // The autoscaler and users lower it; what they wrote before there was a VM stays.

@@ -8,7 +8,10 @@ use nodewright_runtime::{
     object::{Cluster, Key, controller_uid, is_deleting, name, uid},
 };
 
-use crate::indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES};
+use crate::{
+    indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
+    ledger::base,
+};
 
 /// A MachineSet and its Machines.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ impl World {
         let store = stores.of::<Machine>(Cluster::CONTROL);
         let mut machines = store.owned_by(uid(set.as_ref()));
         machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        let mut namesakes = store.by(MACHINES_BY_SET_NAME, &key.name);
+        let mut namesakes = store.by(MACHINES_BY_SET_NAME, base(&key.name));
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);

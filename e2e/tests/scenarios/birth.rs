@@ -1,6 +1,7 @@
 //! A MachineDeployment becomes nodes.
 
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use nodewright_e2e::harness::{Table, TestResult, World, ensure};
 use serde_json::json;
 
@@ -68,4 +69,16 @@ fn is_of(node: &Node, colour: &str) -> bool {
         && annotations.and_then(|all| all.get("note")).is_some_and(|note| note == "a")
         && has_taint("own", Some(colour))
         && has_taint("boot", None)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_a_long_name_lives_and_dies_like_any_other() -> TestResult {
+    let world = World::start("long").await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool(&"very-".repeat(9).trim_end_matches('-'), 2)).await?;
+    let machines = world.wait_for_running(2).await?;
+    assert!(machines.values().all(|machine| machine.name_any().len() <= 63));
+    world.kubectl("delete machinedeployments --all").await?;
+    world.wait_for_nothing().await?;
+    world.end().await
 }
