@@ -1,6 +1,9 @@
 //! `nodewright-e2e`: the local control plane, the fake cloud and the running set, each as a command.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use nodewright_e2e::running_set::{commands, steady, writes};
@@ -39,7 +42,11 @@ enum Command {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
     match run(arguments.command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

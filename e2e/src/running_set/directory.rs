@@ -90,11 +90,6 @@ impl RunDirectory {
         self.root.join("socket")
     }
 
-    /// What the cloud remembers.
-    fn cloud_state(&self) -> PathBuf {
-        self.root.join(CLOUD_STATE)
-    }
-
     fn pids(&self) -> PathBuf {
         self.root.join("pids")
     }
@@ -129,13 +124,17 @@ impl RunDirectory {
         }
     }
 
-    /// Removes what would tell of a set that is gone. Logs and audit log stay, for those who want to know why.
+    /// What would tell of a set that is gone. Logs and audit log are not among it: they say why it is gone.
+    pub(super) fn disposable(&self) -> Vec<PathBuf> {
+        let names = ["env", "socket", "kubeconfig", CLOUD_STATE, "pids", "kubeconfigs", "kubectl-cache"];
+        names.map(|name| self.root.join(name)).to_vec()
+    }
+
+    /// Removes what is [disposable](Self::disposable).
     pub(super) fn clear(&self) -> Result<(), SetError> {
-        for file in [self.env(), self.socket(), self.kubeconfig(), self.cloud_state()] {
-            remove(&file, fs::remove_file(&file))?;
-        }
-        for directory in [self.pids(), self.root.join("kubeconfigs"), self.root.join("kubectl-cache")] {
-            remove(&directory, fs::remove_dir_all(&directory))?;
+        for path in self.disposable() {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            remove(&path, removed)?;
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //!
 //! * A directory has one keeper at a time.
 //! * When [`keep`] returns, no process of the set is left, and no file that tells of it but logs and audit log.
-//! * All processes of the set, a manager that was started later included, end with the keeper, however that ends.
+//! * The same holds when the keeper ends in any other way, `kill -9` included; a manager that was started later ends,
+//!   too. The directory is not free for another keeper before all is removed.
 
 use std::{fs::File, process, time::Duration};
 
@@ -23,6 +24,7 @@ use super::{
     orders::{self, Answer, Connection, Order},
     set::{RunningSet, SetOptions},
 };
+use crate::plane::supervisor::Supervisor;
 
 /// How often the keeper looks whether all processes still run.
 const LOOK: Duration = Duration::from_millis(500);
@@ -60,6 +62,7 @@ pub(super) async fn keep(
     ends: &Ends,
 ) -> Result<(), SetError> {
     let Claim { directory, listener, lock } = claim;
+    let _supervisor = Supervisor::start(&directory.disposable(), Some(&lock))?;
     // The kernel unlocks it when this process has ended. Whoever waits for that is not to find it still there.
     std::mem::forget(lock);
     let (asked, mut orders) = mpsc::channel(WAITING_ORDERS);

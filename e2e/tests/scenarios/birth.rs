@@ -75,7 +75,7 @@ fn is_of(node: &Node, colour: &str) -> bool {
 async fn a_pool_with_a_long_name_lives_and_dies_like_any_other() -> TestResult {
     let world = World::start("long").await?;
     world.apply_class("small").await?;
-    world.apply(&world.pool(&"very-".repeat(9).trim_end_matches('-'), 2)).await?;
+    world.apply(&world.pool("very-".repeat(9).trim_end_matches('-'), 2)).await?;
     let machines = world.wait_for_running(2).await?;
     assert!(machines.values().all(|machine| machine.name_any().len() <= 63));
     world.kubectl("delete machinedeployments --all").await?;
