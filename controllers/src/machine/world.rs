@@ -157,12 +157,15 @@ fn peers(stores: &Stores, machine: &Machine, owner: &Owner) -> Vec<Arc<Machine>>
     all.filter(|peer| uid(peer.as_ref()) != uid(machine)).collect()
 }
 
+/// Why a Machine of a class that is not there waits.
+pub(super) const CLASS_NOT_FOUND: &str = "ClassNotFound";
+
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
 fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = machine.class_name();
     let problem = |reason, message: String| ClassProblem { reason, message };
     let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
-        problem("ClassNotFound", format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
+        problem(CLASS_NOT_FOUND, format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
     if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
         let text = format!(

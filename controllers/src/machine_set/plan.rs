@@ -134,19 +134,24 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     if invalid.is_some() {
         return;
     }
-    if !world.orphans.is_empty() {
-        adopt(plan, world, ledger);
+    let missing = replicas.saturating_sub(members.staying.len());
+    if missing > 0 && !world.orphans.is_empty() {
+        adopt(plan, world, ledger, missing);
         return;
     }
     wake_for_preserved(plan, at, members);
-    let taken = taken_names(at, world, ledger, members, replicas.saturating_sub(members.staying.len()));
+    let taken = taken_names(at, world, ledger, members, missing);
     if !taken.is_empty() {
         let ledger = LedgerPart::of(&ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
         return;
     }
     propagate(plan, world, members, ledger);
-    fill(plan, set, members, ledger, replicas);
+    fill(plan, set, members, ledger, missing);
+    if !world.orphans.is_empty() {
+        let message = "machines without an owner that the set selects: it has all that it needs, and leaves them alone";
+        plan.wait("SurplusOrphans", format!("{} {message}", world.orphans.len()));
+    }
 }
 
 /// What keeps a set from being acted on.
@@ -158,10 +163,11 @@ fn fault(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-/// Takes the Machines that nobody owns, before any is created: after a restore they are the fleet.
-fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger) {
+/// Takes Machines that nobody owns, before any is created: after a restore they are the fleet. Not more than are missing:
+/// a set is born with no replicas, and would delete at once what it took before its deployment has given it its size.
+fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger, missing: usize) {
     let set = world.set.as_ref();
-    plan.stage(world.orphans.iter().take(BATCH).filter_map(|machine| {
+    plan.stage(world.orphans.iter().take(missing.min(BATCH)).filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).adopting(machine);
         let step = Step::apply_pinned(Cluster::CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "nobody owns the machine, and the set selects it".into(), step })
@@ -278,8 +284,7 @@ fn taken_names(
 }
 
 /// Creates what is missing, under the lowest names that are free.
-fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger: &Ledger, replicas: usize) {
-    let missing = replicas.saturating_sub(members.staying.len());
+fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger: &Ledger, missing: usize) {
     if missing == 0 {
         return;
     }

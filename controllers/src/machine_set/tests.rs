@@ -224,6 +224,11 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
+    // A set is born with no replicas: what it took before it has its size it would delete.
+    let unsized_yet = machine_set("set", 0, Some(LEDGER));
+    let newborn = World { set: Arc::new(unsized_yet), ..world.clone() };
+    assert!(steps(&planned(&newborn)).is_empty());
+    assert_eq!(planned(&newborn).waits[0].reason, "SurplusOrphans");
     // Taken over, it counts.
     let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
     world.orphans.clear();

@@ -99,6 +99,18 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
         .await?;
     world.apply_class("nowhere").await?;
     world.wait_for_running(3).await?;
+    // What the message proposes, too: another class. The machine of the one that never was has to end by itself.
+    let typo = world.pool("typo", 1).class("smal");
+    world.apply(&typo).await?;
+    let name = typo.name().to_owned();
+    world
+        .wait_for_machines("the machine to say that its class is missing", |machines| {
+            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
+                == Some(("False".to_owned(), "ClassNotFound".to_owned()))
+        })
+        .await?;
+    world.apply(&typo.class("small")).await?;
+    world.wait_for_running(4).await?;
     world.end().await
 }
 

@@ -16,7 +16,8 @@ use super::{
         birth::link,
         calls::{Call, Outcome, Verb},
         context::{Context, event},
-        status::{StatusDraft, true_since},
+        status::{StatusDraft, own_condition, true_since},
+        world::CLASS_NOT_FOUND,
     },
     tell_stage,
 };
@@ -53,6 +54,7 @@ impl Calls {
 pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let class = match &world.class {
         Ok(class) => class,
+        Err(problem) if problem.reason == CLASS_NOT_FOUND && never_had_a_class(world) => return true,
         Err(problem) => {
             plan.wait(problem.reason, problem.message.clone());
             tell(plan, at, world, problem.reason, &problem.message);
@@ -99,6 +101,19 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         }
         None => confirmed(plan, at, world, context, calls, known),
     }
+}
+
+/// Whether no VM can have been asked for: the machine has none, and was itself told that its class is not there. A VM is
+/// asked for only while the class has its finalizer, and with that a class outlives its machines. Without this, a typo
+/// in `class.name` would end only when a class of that name is made.
+///
+/// Caveat: whoever takes the finalizer off a class by force, in the moment between the provider's answer and the link,
+/// leaves a VM behind.
+fn never_had_a_class(world: &World) -> bool {
+    let machine = world.machine.as_ref();
+    let told = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    let told = told.is_some_and(|told| told.status == "False" && told.reason.as_deref() == Some(CLASS_NOT_FOUND));
+    told && machine.provider_id().is_none()
 }
 
 /// The provider says, after the deletion, that there is no VM.

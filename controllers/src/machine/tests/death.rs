@@ -239,3 +239,20 @@ fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
     assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
     assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the death");
 }
+
+#[test]
+fn a_machine_whose_class_never_was_needs_none_to_end() {
+    let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
+    let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", told.clone());
+    let mut typo = scene(dying());
+    typo.world.class = missing();
+    assert_eq!(typo.steps(), ["edit Machine default/m"]);
+    // What has a VM, or may have one, needs the class with which it was made.
+    for other in [dying().with("/spec/providerID", json!("p:///1")), dying().with("/status/conditions", json!([]))] {
+        let mut other = scene(other);
+        other.world.class = missing();
+        assert!(!other.steps().contains(&"edit Machine default/m".to_owned()));
+        assert_eq!(other.plan().waits[0].reason, "ClassNotFound");
+    }
+}
