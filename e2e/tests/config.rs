@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+mod support;
+
 use std::{
     error::Error,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use http::HeaderValue;
@@ -23,10 +24,8 @@ use nodewright_runtime::{
 use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
 use tokio::sync::Semaphore;
 
-type TestResult = Result<(), Box<dyn Error>>;
+use self::support::{TestResult, eventually};
 
-/// For everything that a busy machine may delay.
-const PATIENCE: Duration = Duration::from_mins(2);
 const NAMESPACE: &str = "nodewright-system";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:nodewright-system:nodewright";
 
@@ -172,15 +171,4 @@ async fn bundles(plane: &Plane) -> Result<Vec<Option<Vec<u8>>>, Box<dyn Error>> 
     let api: Api<ValidatingWebhookConfiguration> = Api::all(plane.client());
     let webhooks = api.get("nodewright").await?.webhooks.unwrap_or_default();
     Ok(webhooks.into_iter().map(|webhook| webhook.client_config.ca_bundle.map(|bundle| bundle.0)).collect())
-}
-
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, Box<dyn Error>>) -> TestResult {
-    let since = Instant::now();
-    while !is_so().await? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what} did not happen within {PATIENCE:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

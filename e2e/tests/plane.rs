@@ -1,5 +1,7 @@
 //! The local control plane itself: it works, it can be broken and mended, and it leaves nothing behind.
 
+mod support;
+
 use std::{
     error::Error,
     net::TcpListener,
@@ -16,10 +18,7 @@ use nodewright_e2e::{
 };
 use serde_json::Value;
 
-type TestResult = Result<(), Box<dyn Error>>;
-
-/// For everything that a busy machine may delay.
-const PATIENCE: Duration = Duration::from_mins(2);
+use self::support::{PATIENCE, TestResult, eventually};
 
 #[tokio::test]
 async fn a_control_plane_works_and_survives_restarts() -> TestResult {
@@ -289,15 +288,4 @@ fn signal(name: &str, pid: u32) -> std::io::Result<()> {
 
 fn path_text(path: &Path) -> &str {
     path.to_str().expect("temporary directories have plain names")
-}
-
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, Box<dyn Error>>) -> TestResult {
-    let since = Instant::now();
-    while !is_so().await? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what} did not happen within {PATIENCE:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

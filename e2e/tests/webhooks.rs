@@ -2,12 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::{
-    error::Error,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod support;
+
+use std::{error::Error, path::Path, sync::Arc};
 
 use http::HeaderValue;
 use kube::{
@@ -30,10 +27,8 @@ use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, Webh
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, sync::oneshot, task::JoinHandle};
 
-type TestResult = Result<(), Box<dyn Error>>;
+use self::support::{PATIENCE, TestResult, eventually};
 
-/// For everything that a busy machine may delay.
-const PATIENCE: Duration = Duration::from_mins(2);
 const TRACE: &str = "nodewright.dev/traceparent";
 
 #[tokio::test]
@@ -262,15 +257,4 @@ fn refusal(result: kube::Result<DynamicObject>) -> Status {
         Err(kube::Error::Api(status)) => *status,
         other => panic!("it should be refused: {other:?}"),
     }
-}
-
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, Box<dyn Error>>) -> TestResult {
-    let since = Instant::now();
-    while !is_so().await? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what} did not happen within {PATIENCE:?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

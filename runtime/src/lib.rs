@@ -17,6 +17,7 @@
 //! | [`lease`], [`term`] | leader election, and the right to write that it gives |
 //! | [`manager`] | a process: caches, leases, loops, and an ordered end |
 //! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
+//! | [`error`] | an error with its causes, for people |
 //! | [`metrics`], [`server`], [`telemetry`], [`trace`] | seeing it |
 //! | [`testing`] | an API server in process |
 //!
@@ -35,6 +36,7 @@ pub mod conditions;
 pub mod controller;
 pub mod effect;
 mod effect_runner;
+pub mod error;
 pub mod events;
 mod execute;
 pub mod finalizers;

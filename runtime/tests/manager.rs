@@ -199,6 +199,15 @@ impl Running {
         Self { server, stop, manager }
     }
 
+    /// One whose source has its copies, and the note of them.
+    async fn with_copies(copies: usize) -> Self {
+        let server = ApiServer::new();
+        source(&server, "s", copies);
+        let running = Self::start(server, vec![]);
+        running.until_noted(copies).await;
+        running
+    }
+
     fn copies(&self) -> usize {
         self.server.objects(MAPS).iter().filter(|map| map["metadata"].get("ownerReferences").is_some()).count()
     }
@@ -217,6 +226,12 @@ impl Running {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("{what} did not happen; requests: {:#?}", self.writes());
+    }
+
+    /// Time passes until the source says that it has so many copies.
+    async fn until_noted(&self, copies: usize) {
+        let is_noted = |it: &Self| annotated(&it.server, "s", "copies") == Some(copies.to_string());
+        self.until(&format!("the note of {copies} copies"), is_noted).await;
     }
 
     async fn passes(&self, seconds: u64) {
@@ -248,10 +263,7 @@ fn set_copies(server: &ApiServer, name: &str, copies: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_is_reached_with_one_write_for_each_object_and_then_there_is_silence() {
-    let server = ApiServer::new();
-    source(&server, "s", 5);
-    let running = Running::start(server, vec![]);
-    running.until("five", |it| annotated(&it.server, "s", "copies").as_deref() == Some("5")).await;
+    let running = Running::with_copies(5).await;
     running.passes(1).await;
     let before = running.writes().len();
     let creates = running.writes().iter().filter(|request| request.status == 201).count();
@@ -270,7 +282,7 @@ async fn a_create_whose_answer_is_lost_is_read_and_not_repeated() {
     source(&server, "s", 1);
     server.fail_next(Match::verb("patch").path("s-0"), Fault::LoseAnswer);
     let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    running.until_noted(1).await;
     let creates = running.writes().iter().filter(|request| request.path.ends_with("/s-0")).count();
     assert_eq!(creates, 1);
     let all = running.server.requests();
@@ -281,10 +293,7 @@ async fn a_create_whose_answer_is_lost_is_read_and_not_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_planned_on_a_cache_that_does_not_show_what_was_written() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    let running = Running::with_copies(1).await;
     running.passes(1).await;
     running.server.take_requests();
     running.server.fail_next(Match::verb("patch").path("s-1"), Fault::Delay(Duration::from_secs(1)));
@@ -300,16 +309,13 @@ async fn nothing_is_planned_on_a_cache_that_does_not_show_what_was_written() {
     let created = |name: &str| held.iter().filter(|request| request.path.ends_with(name)).count();
     assert_eq!((created("/s-1"), created("/s-2")), (1, 1), "each once, however long the caches lag: {held:#?}");
     running.server.hold_watches(false);
-    running.until("the note", |it| annotated(&it.server, "s", "copies").as_deref() == Some("3")).await;
+    running.until_noted(3).await;
     running.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_silent_is_opened_again() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    let running = Running::with_copies(1).await;
     running.passes(1).await;
     running.server.take_requests();
     running.server.hold_watches(true);
@@ -324,10 +330,7 @@ async fn a_watch_that_is_silent_is_opened_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_vanishes_while_the_watch_is_broken_wakes_its_owner() {
-    let server = ApiServer::new();
-    source(&server, "s", 2);
-    let running = Running::start(server, vec![]);
-    running.until("two copies", |it| annotated(&it.server, "s", "copies").as_deref() == Some("2")).await;
+    let running = Running::with_copies(2).await;
     running.passes(1).await;
     running.server.break_watches();
     running.server.remove(&format!("{MAPS}/s-1"));
@@ -344,7 +347,7 @@ async fn a_list_that_breaks_off_is_made_again_from_its_beginning() {
     }
     source(&server, "s", 1);
     let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    running.until_noted(1).await;
     running.passes(5).await;
     running.server.break_watches();
     // The first page shows the newer change; the older one stands on the second page, which fails.
@@ -362,13 +365,10 @@ async fn a_list_that_breaks_off_is_made_again_from_its_beginning() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
     for broken in [true, false] {
-        let server = ApiServer::new();
-        source(&server, "s", 1);
-        let running = Running::start(server, vec![]);
-        running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+        let running = Running::with_copies(1).await;
         let backup = running.server.back_up();
         set_copies(&running.server, "s", 4);
-        running.until("four copies", |it| annotated(&it.server, "s", "copies").as_deref() == Some("4")).await;
+        running.until_noted(4).await;
         running.passes(5).await;
         running.server.restore(&backup);
         if broken {
@@ -376,20 +376,17 @@ async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
         }
         // It goes on writing before it is asked, with versions that were given before.
         set_copies(&running.server, "s", 2);
-        running.until("two copies", |it| annotated(&it.server, "s", "copies").as_deref() == Some("2")).await;
+        running.until_noted(2).await;
         assert_eq!(running.copies(), 2);
         set_copies(&running.server, "s", 3);
-        running.until("work goes on", |it| annotated(&it.server, "s", "copies").as_deref() == Some("3")).await;
+        running.until_noted(3).await;
         running.end().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_asked_less_and_less() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    let running = Running::with_copies(1).await;
     running.passes(5).await;
     running.server.take_requests();
     running.server.fail_always(Match::any(), Fault::Unreachable);
@@ -405,10 +402,7 @@ async fn a_server_that_is_away_is_asked_less_and_less() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_at_once_each_time_is_opened_less_and_less() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let running = Running::start(server, vec![]);
-    running.until("one copy", |it| annotated(&it.server, "s", "copies").as_deref() == Some("1")).await;
+    let running = Running::with_copies(1).await;
     running.passes(5).await;
     running.server.take_requests();
     for _ in 0..3_000 {
@@ -469,7 +463,7 @@ async fn what_another_writer_keeps_is_removed_under_the_version_of_the_answer() 
     // Written by somebody's PUT: an apply that leaves it out does not remove it.
     annotate(&server, "s", &json!({"asked": "old", "copies": "7"}));
     let running = Running::start(server, vec![]);
-    running.until("the note", |it| annotated(&it.server, "s", "copies").as_deref() == Some("0")).await;
+    running.until_noted(0).await;
     running.until("the rest is gone", |it| annotated(&it.server, "s", "asked").is_none()).await;
     running.passes(60).await;
     let kinds: Vec<_> = running.writes().iter().map(|request| request.content_type.clone()).collect();

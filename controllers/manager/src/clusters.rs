@@ -6,6 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use nodewright_runtime::error::with_causes;
 
 use crate::flags::ProcessFlags;
 
@@ -53,14 +54,14 @@ impl Clusters {
 }
 
 fn incluster(flag: &'static str) -> Result<Config, ClusterError> {
-    Config::incluster().map_err(|error| ClusterError::NotInCluster { flag, message: with_causes(&error) })
+    Config::incluster().map_err(|error| ClusterError::NotInCluster { flag, message: one_line(&error) })
 }
 
 async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterError> {
     let failed = |message| ClusterError::Kubeconfig { flag, file: file.to_owned(), message };
-    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(with_causes(&error)))?;
+    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(one_line(&error)))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map_err(|error| failed(with_causes(&error)))
+    config.map_err(|error| failed(one_line(&error)))
 }
 
 fn client(flag: &'static str, mut config: Config) -> Result<Client, ClusterError> {
@@ -68,20 +69,10 @@ fn client(flag: &'static str, mut config: Config) -> Result<Client, ClusterError
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = None;
-    Client::try_from(config).map_err(|error| ClusterError::Client { flag, message: with_causes(&error) })
+    Client::try_from(config).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
 }
 
 /// An error with its causes, in one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        if !text.contains(&next_text) {
-            text.push_str(": ");
-            text.push_str(&next_text);
-        }
-        cause = next.source();
-    }
-    text.replace('\n', " ")
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
+    with_causes(error).replace('\n', " ")
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::{
-    clusters::with_causes,
+    clusters::one_line,
     flags::{Arguments, Command},
     process::{Outcome, Role},
 };
@@ -28,7 +28,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line, whatever it is: it is what people see in `kubectl logs` of a pod that does not come up.
-            eprintln!("error: {}", with_causes(error.as_ref()));
+            eprintln!("error: {}", one_line(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -12,7 +12,7 @@ use nodewright_api::{
 
 use tokio::time::Instant;
 
-use crate::clusters::with_causes;
+use crate::clusters::one_line;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreflightError {
@@ -92,7 +92,7 @@ async fn get(
     let request = request.map_err(|error| failed(error.to_string()))?;
     let sent = tokio::time::timeout(Duration::from_secs(10), client.send(request)).await;
     let response =
-        sent.map_err(|_| failed("no answer within 10 s".to_owned()))?.map_err(|error| failed(with_causes(&error)))?;
+        sent.map_err(|_| failed("no answer within 10 s".to_owned()))?.map_err(|error| failed(one_line(&error)))?;
     let code = response.status();
     let body =
         Limited::new(response.into_body(), 4 << 20).collect().await.map_err(|error| failed(error.to_string()))?;

@@ -17,7 +17,7 @@ use super::{
     owned::Link,
     status::StatusDraft,
 };
-use crate::driver::{DriverError, Instance};
+use crate::driver::{Class, DriverError, Instance};
 
 /// Pause before a name is asked for again that the ledger said had had its life.
 const RETIRED_PAUSE: SignedDuration = SignedDuration::from_secs(30);
@@ -25,13 +25,7 @@ const RETIRED_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 /// No VM is known: ask for it, make it, link it.
 pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let machine = world.machine.as_ref();
-    let class = match &world.class {
-        Ok(class) => class,
-        Err(problem) => {
-            refuse(plan, at, machine, problem.reason, &problem.message);
-            return;
-        }
-    };
+    let Some(class) = usable_class(plan, at, world) else { return };
     if !world.class_held {
         plan.wait("ClassNotHeld", "the machine's class has yet to get its finalizer");
         return;
@@ -143,13 +137,7 @@ pub(super) fn link(plan: &mut Plan<Call>, machine: &Machine, instance: &Instance
 /// The VM is linked: set it up, and say so.
 pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let machine = world.machine.as_ref();
-    let class = match &world.class {
-        Ok(class) => class,
-        Err(problem) => {
-            refuse(plan, at, machine, problem.reason, &problem.message);
-            return;
-        }
-    };
+    let Some(class) = usable_class(plan, at, world) else { return };
     let of = |verb| context.call(verb, world, class);
     let (status, create, initialize) = (of(Verb::Status), of(Verb::Create), of(Verb::Initialize));
     if at.outcomes.is_running(&status) || at.outcomes.is_running(&initialize) {
@@ -217,8 +205,13 @@ fn provisioned(
     ));
 }
 
-/// What is declared cannot be acted on: say what to do, and wait for it.
-fn refuse(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, reason: &'static str, message: &str) {
+/// The class, if it can be acted on; else what to do is said, and waited for.
+fn usable_class<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World) -> Option<&'a Class> {
+    let problem = match &world.class {
+        Ok(class) => return Some(class),
+        Err(problem) => problem,
+    };
+    let (machine, reason, message) = (world.machine.as_ref(), problem.reason, problem.message.as_str());
     let draft = StatusDraft::of(machine, at.now)
         .operation(OperationType::Create, OperationState::Processing, message, None)
         .condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
@@ -227,6 +220,7 @@ fn refuse(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, reaso
         plan.event(event(machine, EventKind::Warning, reason, message.to_owned()));
     }
     plan.wait(reason, message);
+    None
 }
 
 /// Why a Machine without a VM gets none: it will be deleted.

@@ -288,7 +288,7 @@ fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger:
     if missing == 0 {
         return;
     }
-    if label(set, labels::FREEZE) == Some(labels::FREEZE_VALUE) {
+    if set.is_frozen() {
         plan.wait("Frozen", "the set is frozen: no machine is created until the label `freeze` is removed");
         return;
     }

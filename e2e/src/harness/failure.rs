@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+use nodewright_runtime::error::with_causes;
+
 /// Why a scenario failed, as text of any number of lines. Made from any error by `?`; shown as it is by the test
 /// runner, which prints the `Debug` form.
 pub struct Failure(String);
@@ -37,17 +39,7 @@ impl fmt::Debug for Failure {
 // `Failure` itself is no `Error`: otherwise this would collide with the conversion of a type into itself.
 impl<E: Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(next) = cause {
-            let next_text = next.to_string();
-            if !text.contains(&next_text) {
-                text.push_str(": ");
-                text.push_str(&next_text);
-            }
-            cause = next.source();
-        }
-        Self(text)
+        Self(with_causes(&error))
     }
 }
 

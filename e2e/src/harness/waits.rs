@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use nodewright_api::{Machine, MachinePhase};
+use nodewright_api::Machine;
 use tokio::time::Instant;
 
 use super::{Failure, TestResult, World, diagnosis, history::State};
+pub use crate::running_set::machines::is_running;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -15,11 +16,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-/// Does the Machine run, and is it to stay?
-pub fn is_running(machine: &Machine) -> bool {
-    *machine.phase() == MachinePhase::Running && !machine.is_deleting()
 }
 
 impl World {

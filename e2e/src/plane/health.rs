@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::Client;
+use nodewright_runtime::error::with_causes;
 
 use super::{PlaneError, Process, USER_AGENT, client_config};
 
@@ -76,15 +77,4 @@ async fn client_for(kubeconfig: &Path, url: &str) -> Result<(Client, String), Pl
 async fn ask(client: &Client, path: &str) -> Result<(), kube::Error> {
     let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await.map(drop)
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -9,6 +9,7 @@
 
 use std::{fs::File, process, time::Duration};
 
+use nodewright_runtime::error::with_causes;
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::{mpsc, oneshot},
@@ -62,7 +63,7 @@ pub(super) async fn keep(
     ends: &Ends,
 ) -> Result<(), SetError> {
     let Claim { directory, listener, lock } = claim;
-    let _supervisor = Supervisor::start(&directory.disposable(), Some(&lock))?;
+    let supervisor = Supervisor::start(&directory.disposable(), Some(&lock))?;
     // The kernel unlocks it when this process has ended. Whoever waits for that is not to find it still there.
     std::mem::forget(lock);
     let (asked, mut orders) = mpsc::channel(WAITING_ORDERS);
@@ -75,10 +76,10 @@ pub(super) async fn keep(
     drop(orders);
     ends.gracefully.cancel();
     journal.enter(Stage::Over);
-    let cleared = directory.clear();
+    drop(supervisor);
     clerks.close();
     clerks.wait().await;
-    result.and(cleared)
+    result
 }
 
 async fn keep_set(
@@ -165,18 +166,6 @@ async fn obey(order: Order, set: &mut RunningSet, journal: &Journal) -> Answer {
         // The clerks see to these.
         Order::Follow | Order::Stop => Answer::Done { missing: Vec::new() },
     }
-}
-
-/// An error with its causes, in one text.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Gives each connection a task of its own, until the set ends.

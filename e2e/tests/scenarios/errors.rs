@@ -76,13 +76,7 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
     world.apply_class("small").await?;
     let wrong = world.pool("wrong", 1).class("nowhere");
     world.apply(&wrong).await?;
-    let name = wrong.name().to_owned();
-    world
-        .wait_for_machines("the machine to say that its class is missing", |machines| {
-            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
-                == Some(("False".to_owned(), "ClassNotFound".to_owned()))
-        })
-        .await?;
+    until_refused(&world, wrong.name(), "ClassNotFound").await?;
     world.apply(&world.pool("right", 2)).await?;
     world
         .wait_for_machines("the other machines to run", |machines| {
@@ -91,24 +85,13 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
         .await?;
     // Somebody else's class is none either, until it is corrected.
     world.apply(&world.class("nowhere").of_provider("elsewhere")).await?;
-    world
-        .wait_for_machines("the machine to say that its class is another provider's", |machines| {
-            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
-                == Some(("False".to_owned(), "ProviderMismatch".to_owned()))
-        })
-        .await?;
+    until_refused(&world, wrong.name(), "ProviderMismatch").await?;
     world.apply_class("nowhere").await?;
     world.wait_for_running(3).await?;
     // What the message proposes, too: another class. The machine of the one that never was has to end by itself.
     let typo = world.pool("typo", 1).class("smal");
     world.apply(&typo).await?;
-    let name = typo.name().to_owned();
-    world
-        .wait_for_machines("the machine to say that its class is missing", |machines| {
-            condition(machines, &name, conditions::machine::CONFIGURATION_VALID)
-                == Some(("False".to_owned(), "ClassNotFound".to_owned()))
-        })
-        .await?;
+    until_refused(&world, typo.name(), "ClassNotFound").await?;
     world.apply(&typo.class("small")).await?;
     world.wait_for_running(4).await?;
     world.end().await
@@ -146,6 +129,16 @@ async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() 
     world.apply(&world.class("wrong").provider("size", "large")).await?;
     world.wait_for_running(3).await?;
     world.end().await
+}
+
+/// Waits until the machine of a pool says why its class cannot be used.
+async fn until_refused(world: &World, pool: &str, reason: &str) -> TestResult {
+    let told = Some(("False".to_owned(), reason.to_owned()));
+    let what = format!("the machine to say {reason} of its class");
+    let is_told =
+        |machines: &State<Machine>| condition(machines, pool, conditions::machine::CONFIGURATION_VALID) == told;
+    world.wait_for_machines(&what, is_told).await?;
+    Ok(())
 }
 
 /// Status and reason of a condition of the machine of a pool.

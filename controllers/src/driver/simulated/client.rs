@@ -21,6 +21,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use nodewright_api::Code;
+use nodewright_runtime::error::with_causes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
@@ -203,7 +204,7 @@ impl Client {
         let response = self.http.request(request).await.map_err(|error| {
             if error.is_connect() {
                 let message =
-                    format!("failed to {what}: the cloud at {} cannot be reached: {}", self.url, causes(&error));
+                    format!("failed to {what}: the cloud at {} cannot be reached: {}", self.url, with_causes(&error));
                 DriverError::new(Code::Unavailable, message)
             } else {
                 lost(what, &error)
@@ -229,20 +230,8 @@ impl std::fmt::Display for Call<'_> {
 
 /// The request was sent, and no answer came back.
 fn lost(what: &Call<'_>, error: &(dyn std::error::Error + 'static)) -> DriverError {
-    let message = format!("failed to {what}: the answer was lost: {}; it may have had an effect", causes(error));
+    let message = format!("failed to {what}: the answer was lost: {}; it may have had an effect", with_causes(error));
     DriverError::new(Code::Unknown, message)
-}
-
-/// An error and what caused it, in one line: hyper's own text often says nothing.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing to a String does not fail.
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// What the cloud says when it refuses, or what can be made of it.
