@@ -287,6 +287,7 @@ impl<K: Kind> Store<K> {
             }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
+            Until::Listed(since) => objects.listed.is_some_and(|started| started >= *since),
         }
     }
 
