@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
@@ -236,6 +236,16 @@ pub fn controller<K: Kind>(object: &K) -> Option<&OwnerReference> {
 /// The UID of the owner that controls an object.
 pub fn controller_uid<K: Kind>(object: &K) -> Option<&str> {
     controller(object).map(|owner| owner.uid.as_str())
+}
+
+/// The metadata of an object to be: it is controlled by `owner`, and collected with it.
+pub fn child_of<K: Kind>(owner: &K, namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
 }
 
 /// Whether deletion of the object has begun.
