@@ -9,7 +9,7 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cache::{AnyStore, Change, Index, Store, Stores},
+    cache::{AnyStore, Change, Index, Share, Store, Stores},
     effect::Effect,
     metrics::Metrics,
     object::{Cluster, Key, Kind},
@@ -109,6 +109,13 @@ impl<K: Kind> Watched<'_, K> {
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn index(self, index: Index<K>) -> Self {
         self.source.store.add_index(index);
+        self
+    }
+
+    /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn sharing(self, share: Share<K>) -> Self {
+        self.source.store.set_share(share);
         self
     }
 

@@ -140,3 +140,30 @@ fn slots_are_used_again() {
     }
     assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
 }
+
+#[test]
+fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
+    #[derive(Clone, Debug, kube::Resource, serde::Deserialize)]
+    #[resource(inherit = ConfigMap)]
+    struct Shared {
+        metadata: kube::core::ObjectMeta,
+        data: Arc<Vec<String>>,
+    }
+    let store = Store::new(Cluster::CONTROL, "default");
+    store.set_share(|new: &mut Shared, known| {
+        if new.data == known.data {
+            new.data = known.data.clone();
+        }
+    });
+    let shared = |name: &str, version: u64, owner: &str, data: &str| {
+        let metadata = map(name, version, Some(owner)).metadata;
+        Shared { metadata, data: Arc::new(vec![data.to_owned()]) }
+    };
+    let put = |object: Shared| store.apply(object).unwrap().new.unwrap().data.clone();
+    let a = put(shared("a", 1, "one", "x"));
+    assert!(Arc::ptr_eq(&a, &put(shared("b", 2, "one", "x"))), "a sibling's");
+    assert!(Arc::ptr_eq(&a, &put(shared("a", 3, "one", "x"))), "its own");
+    assert!(!Arc::ptr_eq(&a, &put(shared("c", 4, "two", "x"))), "a stranger's");
+    let changed = put(shared("b", 5, "one", "y"));
+    assert_eq!((*changed).as_slice(), ["y"]);
+}
