@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cache::Stores,
     error::with_causes,
+    object::Cluster,
     request::{Call, Connection},
 };
 
@@ -42,8 +43,8 @@ impl Readiness {
             return Err(format!("the API server of the control cluster is not well: {why}"));
         }
         let lasting = self.stores.lasting();
-        let empty = lasting.iter().filter(|store| !store.is_synced());
-        let mut names: Vec<_> = empty.map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
+        let empty = lasting.iter().filter(|store| store.cluster() == Cluster::CONTROL && !store.is_synced());
+        let mut names: Vec<_> = empty.map(|store| store.resource().to_string()).collect();
         names.sort_unstable();
         if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
     }
