@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long the end may take before what is still under way is dropped.
-const STOP_WITHIN: Duration = Duration::from_secs(3);
+const STOP_WITHIN: Duration = Duration::from_secs(2);
 /// After this a wait for a cache makes its watch list again.
 const STALE_AFTER: Duration = Duration::from_secs(30);
 

@@ -248,6 +248,90 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     running.end().await;
 }
 
+/// Two owners: one with very many copies to make, and one that comes a little later with a few.
+#[tokio::test(start_paused = true)]
+async fn owners_take_turns_where_requests_wait() {
+    let server = ApiServer::new();
+    source(&server, "many", 2_000);
+    server.fail_always(Match::verb("patch"), Fault::Delay(Duration::from_millis(100)));
+    let running = Running::start(server, vec![]);
+    running.until("the many to be under way", |it| it.copies() >= 100).await;
+    let before = running.copies();
+    source(&running.server, "few", 3);
+    running.until("the few", |it| it.server.object(&format!("{MAPS}/few-2")).is_some()).await;
+    let meanwhile = running.copies() - before;
+    assert!(meanwhile < 100, "{meanwhile} others were made before the third of the few");
+    running.stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_outside_of_a_plan_is_caught_as_well() {
+    let server = ApiServer::new();
+    for name in ["observed", "listened", "well"] {
+        source(&server, name, 1);
+    }
+    annotate(&server, "observed", &json!({"panic-observe": "1"}));
+    annotate(&server, "listened", &json!({"panic-listen": "1"}));
+    let running = Running::start(server, vec![]);
+    running.until("the healthy one", |it| annotated(&it.server, "well", "copies").as_deref() == Some("1")).await;
+    let text = running.metrics.encode().unwrap();
+    assert!(text.contains(r#"watch_panics_total{cluster="control",resource="configmaps"} 1"#), "{text}");
+    assert!(text.contains(r#"controller_runtime_reconcile_panics_total{controller="copies"}"#), "{text}");
+    for name in ["observed", "listened"] {
+        annotate(&running.server, name, &json!({}));
+        running.until("it is well again", |it| it.server.object(&format!("{MAPS}/{name}-0")).is_some()).await;
+    }
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader() {
+    let server = ApiServer::new();
+    let poison = |name: &str, data: serde_json::Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    server.seed(MAPS, poison("bad", json!({"deep": [["hush"]]})));
+    let other = election(&server);
+    let _term = other.acquire().await;
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    running.passes(5).await;
+    let named =
+        r#"watch_undecodable_object_info{cluster="control",resource="configmaps",namespace="default",name="bad"} 1"#;
+    assert!(running.metrics.encode().unwrap().contains(named));
+    let events = |server: &ApiServer| {
+        server.objects("/apis/events.k8s.io/v1/namespaces/default/events").len()
+            + server.objects("/api/v1/namespaces/default/events").len()
+    };
+    assert_eq!(events(&server), 0, "another process leads");
+    other.release().await;
+    running.until("an event", |it| events(&it.server) == 1).await;
+    // One that was well before, and the first one well again.
+    server.seed(MAPS, poison("later", json!({"a": "b"})));
+    running.passes(1).await;
+    server.seed(MAPS, poison("later", json!({"a": 1})));
+    running.until("another event", |it| events(&it.server) == 2).await;
+    server.seed(MAPS, poison("bad", json!({"a": "b"})));
+    running.passes(1).await;
+    let text = running.metrics.encode().unwrap();
+    assert!(!text.contains(named) && text.contains(r#"name="later"} 1"#), "{text}");
+    assert!(text.contains(r#"watch_undecodable_objects{cluster="control",resource="configmaps"} 1"#), "{text}");
+    let told: Vec<_> =
+        server.requests().into_iter().filter_map(|request| request.body).map(|it| it.to_string()).collect();
+    assert!(told.iter().all(|body| !body.contains("hush")), "{told:?}");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_within_five_seconds_whatever_hangs() {
+    let running = Running::with_copies(1).await;
+    annotate(&running.server, "s", &json!({"ask": "hangs"}));
+    running.until("a call", |it| it.asking() == 1).await;
+    running.server.fail_always(Match::any(), Fault::Hang);
+    set_copies(&running.server, "s", 3);
+    running.passes(1).await;
+    let begun = tokio::time::Instant::now();
+    running.end().await;
+    assert!(begun.elapsed() <= Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 fn election(server: &ApiServer) -> Election {
     election_for(server, "lease")
 }

@@ -7,7 +7,7 @@
 //!
 //! - A collector that is away, slow or full holds up nothing: spans wait in a queue of bounded length, and what
 //!   does not fit is dropped. It is logged once a minute.
-//! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within two seconds.
+//! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within a second.
 //! - Levels of the log decide nothing about traces, and the other way round.
 //!
 //! # Caveats
@@ -40,7 +40,7 @@ use self::export::{Bounded, Shared};
 use crate::trace::{LOG_ONLY, Spans};
 
 /// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long one export may take, its repeats included.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many spans may wait to be exported.
@@ -205,13 +205,13 @@ impl Telemetry {
         &self.spans
     }
 
-    /// Exports all spans that have ended, within two seconds.
+    /// Exports all spans that have ended, within a second.
     pub async fn flush(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("flush traces", move || provider.force_flush()).await;
     }
 
-    /// Exports all spans that have ended, within two seconds, and no more after that.
+    /// Exports all spans that have ended, within a second, and no more after that.
     pub async fn shutdown(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("shut down tracing", move || provider.shutdown_with_timeout(STOP_TIMEOUT)).await;

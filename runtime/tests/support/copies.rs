@@ -111,14 +111,17 @@ impl Controller for Copies {
     type Effect = Ask;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
         on.kind::<ConfigMap>(Cluster::CONTROL, "default").wakes(|change, stores, wake| {
+            if let Some(new) = &change.new {
+                assert!(annotation(new.as_ref(), "panic-listen").is_none(), "as told");
+            }
             for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
                 let all = stores.of::<ConfigMap>(Cluster::CONTROL).all();
                 let owners = all.iter().filter(|map| uid(map.as_ref()) == owner);
                 owners.for_each(|map| wake(Key::of(Cluster::CONTROL, map.as_ref())));
             }
         });
+        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
@@ -134,6 +137,7 @@ impl Controller for Copies {
         self.plans.fetch_add(1, Ordering::Relaxed);
         let mut plan = Plan::idle();
         let source = world.source.as_ref();
+        plan.traceparent = annotation(source, "traceparent").map(str::to_owned);
         let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
         assert!(annotation(source, "panic").is_none(), "as told");
         let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();

@@ -14,8 +14,10 @@ use std::{
 };
 
 use nodewright_runtime::{
+    events::EventTask,
     lease::Election,
     manager::{Ended, Manager, Options},
+    metrics::Metrics,
     term::TokioClock,
     testing::api_server::{ApiServer, RequestRecord},
 };
@@ -32,13 +34,20 @@ pub(crate) struct Running {
     pub(crate) stop: CancellationToken,
     pub(crate) plans: Arc<AtomicUsize>,
     pub(crate) answers: Answers,
+    pub(crate) metrics: Arc<Metrics>,
+    _events: EventTask,
     pub(crate) manager: JoinHandle<Result<(), Ended>>,
 }
 
 impl Running {
     pub(crate) fn start(server: ApiServer, elections: Vec<Election>) -> Self {
         let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
+        let metrics = Arc::new(Metrics::new());
+        let agent = "test/1 (events)".parse().unwrap();
+        let (recorder, events) = EventTask::start(server.client(), "test", agent, metrics.clone(), clock.clone());
         let mut manager = Manager::new(Options {
+            recorder,
+            metrics: metrics.clone(),
             requests_at_once: 8,
             effects_at_once: 20_000,
             clock,
@@ -49,7 +58,7 @@ impl Running {
         manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
         let stop = CancellationToken::new();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));
-        Self { server, stop, plans, answers, manager }
+        Self { server, stop, plans, answers, metrics, _events: events, manager }
     }
 
     /// One whose source has its copies, and the note of them.
@@ -67,7 +76,9 @@ impl Running {
 
     pub(crate) fn writes(&self) -> Vec<RequestRecord> {
         let all = self.server.requests();
-        all.into_iter().filter(|request| !matches!(request.verb, "get" | "list" | "watch")).collect()
+        all.into_iter()
+            .filter(|request| !matches!(request.verb, "get" | "list" | "watch") && !request.path.contains("/events"))
+            .collect()
     }
 
     /// Time passes until the condition holds.

@@ -167,3 +167,51 @@ fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
     let changed = put(shared("b", 5, "one", "y"));
     assert_eq!((*changed).as_slice(), ["y"]);
 }
+
+/// F. A look-up touches what it returns and nothing else, however much there is.
+#[test]
+fn a_look_up_reads_no_object_but_its_own() {
+    thread_local!(static READS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+    #[derive(Clone, Debug, serde::Deserialize)]
+    struct Counted {
+        metadata: kube::core::ObjectMeta,
+    }
+    impl Resource for Counted {
+        type DynamicType = ();
+        type Scope = kube::core::NamespaceResourceScope;
+        fn kind((): &()) -> std::borrow::Cow<'_, str> {
+            "Counted".into()
+        }
+        fn group((): &()) -> std::borrow::Cow<'_, str> {
+            "test".into()
+        }
+        fn version((): &()) -> std::borrow::Cow<'_, str> {
+            "v1".into()
+        }
+        fn plural((): &()) -> std::borrow::Cow<'_, str> {
+            "counted".into()
+        }
+        fn meta(&self) -> &kube::core::ObjectMeta {
+            READS.set(READS.get() + 1);
+            &self.metadata
+        }
+        fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+            &mut self.metadata
+        }
+    }
+    let reads = |objects: u64| {
+        let store = Store::<Counted>::new(Cluster::CONTROL, "default");
+        for n in 0..objects {
+            let owner = format!("owner-{}", n / 10);
+            store.apply(Counted { metadata: map(&format!("a-{n}"), n + 2, Some(&owner)).metadata });
+        }
+        READS.set(0);
+        assert_eq!(store.owned_by("owner-7").len(), 10);
+        assert!(store.owned_by("nobody").is_empty());
+        let owned = READS.replace(0);
+        assert!(store.by_name("default", "a-70").is_some());
+        (owned, READS.get())
+    };
+    let (few, many) = (reads(1_000), reads(10_000));
+    assert_eq!((few, many), ((0, 2), (0, 2)), "name and namespace of the one that was looked for");
+}
