@@ -1,0 +1,172 @@
+//! Nodewright's runtime, driven as the product drives it: a manager with a controller.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use nodewright_api::Machine;
+use nodewright_runtime::{
+    cache::{Store, Stores},
+    controller::{Controller, Watches},
+    effect::{Effect, Lane, Never, NoEffects, Perform},
+    events::Recorder,
+    manager::{Manager, Options},
+    metrics::Metrics,
+    object::{Cluster, Key, uid},
+    plan::{Moment, Plan, Step},
+    term::BootClock,
+    trace::Spans,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{contender::Job, server::Server};
+
+/// Keeps machines and does nothing.
+struct Keeps;
+
+impl Controller for Keeps {
+    const NAME: &'static str = "keeps";
+    type Primary = Machine;
+    type World = ();
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.kind::<Machine>(Cluster::CONTROL, "");
+    }
+
+    fn observe(&self, _: &Stores, _: &Key) -> Option<()> {
+        None
+    }
+
+    fn plan(&self, _: &Moment<'_, Never>, (): &()) -> Plan<Never> {
+        Plan::idle()
+    }
+}
+
+/// Does a [`Job`].
+struct Works(Arc<Job>);
+
+impl Controller for Works {
+    const NAME: &'static str = "works";
+    type Primary = Machine;
+    type World = Arc<Machine>;
+    type Effect = Slow;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<Machine>(Cluster::CONTROL, "");
+        on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|_, stores, wake| {
+            let machines = stores.of::<Machine>(Cluster::CONTROL).all();
+            for machine in machines {
+                wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+            }
+        });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<Arc<Machine>> {
+        stores.of::<Machine>(key.cluster).get(key)
+    }
+
+    fn plan(&self, at: &Moment<'_, Slow>, machine: &Arc<Machine>) -> Plan<Slow> {
+        (self.0.look)(machine);
+        let mut plan = Plan::idle();
+        if self.0.is_slow(machine) {
+            let slow = Slow { uid: uid(machine.as_ref()).into(), job: self.0.clone() };
+            if !at.outcomes.is_running(&slow) {
+                plan.then("it has to be asked for", Step::Call(slow));
+            }
+        }
+        plan
+    }
+}
+
+/// Something outside that takes minutes.
+#[derive(Clone)]
+struct Slow {
+    uid: Arc<str>,
+    job: Arc<Job>,
+}
+
+impl std::fmt::Debug for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Slow").field(&self.uid).finish()
+    }
+}
+
+impl PartialEq for Slow {
+    fn eq(&self, other: &Self) -> bool {
+        self.uid == other.uid
+    }
+}
+
+impl Eq for Slow {}
+
+impl Hash for Slow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.uid.hash(state);
+    }
+}
+
+impl Effect for Slow {
+    type Outcome = ();
+    fn lane(&self) -> Lane {
+        Lane(self.uid.clone())
+    }
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    fn deadline(&self) -> Duration {
+        Duration::from_hours(1)
+    }
+    fn late(&self) {}
+    fn succeeded((): &()) -> bool {
+        true
+    }
+}
+
+struct Outside;
+
+impl Perform<Slow> for Outside {
+    fn perform(&self, effect: Slow) -> BoxFuture<'static, ()> {
+        Box::pin(async move { effect.job.wait().await })
+    }
+}
+
+/// Begins to keep the machines of a server.
+pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
+    let mut manager = manager(server);
+    manager.add(Keeps, Arc::new(NoEffects));
+    let store = manager.stores().of(Cluster::CONTROL);
+    start(manager);
+    store
+}
+
+/// Begins to do a job.
+pub(crate) fn control(server: &Server, job: Arc<Job>) {
+    let mut manager = manager(server);
+    manager.add(Works(job), Arc::new(Outside));
+    start(manager);
+}
+
+fn manager(server: &Server) -> Manager {
+    Manager::new(Options {
+        product: "bench/1".to_owned(),
+        field_manager: "bench".to_owned(),
+        clients: [(Cluster::CONTROL, server.client())].into(),
+        requests_at_once: 64,
+        // As many as wait in the measures, so that all of them are truly under way.
+        effects_at_once: 10_000,
+        clock: Arc::new(BootClock),
+        seed: 1,
+        recorder: Recorder::discarding(),
+        spans: Spans::disabled(),
+        metrics: Arc::new(Metrics::new()),
+    })
+}
+
+fn start(manager: Manager) {
+    tokio::spawn(manager.run(vec![], CancellationToken::new()));
+}
