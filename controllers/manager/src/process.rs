@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clusters::Clusters,
     flags::{ElectionFlags, ManagerFlags, ProcessFlags, ProviderFlags, WebhookFlags, WebhookOnlyFlags},
-    preflight,
+    preflight::{self, Awaited},
 };
 
 /// What every fallible step of a process comes to: a message in one line.
@@ -165,7 +165,10 @@ async fn run_manager(
     mut base: Base,
 ) -> Outcome<()> {
     let clusters = Clusters::connect(&flags.process).await?;
-    let served = look(&clusters).await?;
+    let Some(served) = look(&clusters, &base).await? else {
+        base.end().await;
+        return Ok(());
+    };
     let agent = agent("leases");
     let elections = elections(&flags.election, &flags.process.namespace, chosen, &clusters, &base, &agent)?;
     let (recorder, events) = EventTask::start(
@@ -208,7 +211,10 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let driver = driver(&flags.provider)?;
     let mut base = Base::start(&flags.process, Role::All.port()).await?;
     let clusters = Clusters::connect(&flags.process).await?;
-    look(&clusters).await?;
+    if look(&clusters, &base).await?.is_none() {
+        base.end().await;
+        return Ok(());
+    }
     let permits = Arc::new(Semaphore::new(8));
     let connection =
         Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
@@ -219,18 +225,19 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     Ok(())
 }
 
-async fn look(clusters: &Clusters) -> Outcome<Served> {
-    let agent = agent("preflight");
-    let served = preflight::control(&clusters.control, &agent).await?;
-    if let Some(target) = &clusters.target {
-        preflight::target(target, &agent).await?;
-    }
+/// Waits until the clusters serve what is needed; `None` when told to stop before. Not ready until then.
+async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
+    let (agent, awaited) = (agent("preflight"), Awaited::new());
+    let probed = awaited.clone();
+    base.ready.add("clusters", move || probed.check());
+    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &awaited);
+    let Some(served) = base.stop.run_until_cancelled(looked).await.transpose()? else { return Ok(None) };
     if !served.is_complete() {
         tracing::info!(
             "the CRDs are machine-controller-manager's: MachineClasses have no status, and the scale subresource has no selector"
         );
     }
-    Ok(served)
+    Ok(Some(served))
 }
 
 fn clients(clusters: &Clusters) -> HashMap<Cluster, kube::Client> {
