@@ -14,7 +14,7 @@ use nodewright_controllers::{
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
     machine::{Caller, MachineController},
-    machine_class::{MachineClassController, MachineClassSecretController, ProviderSpecCheck},
+    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
 };
@@ -315,6 +315,8 @@ fn add_controllers(
                 manager.add(controller, Arc::new(caller));
             }
             "machine-class" => {
+                let invalid = InvalidClasses::new(manager.stores(), own_class_check(driver));
+                base.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
                 let controller = MachineClassController {
                     namespace: namespace.clone(),
                     full_schema: served.machine_class_status,
@@ -351,6 +353,12 @@ fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
             |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
         complaints(driver.as_ref(), class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
     })
+}
+
+/// The same of this driver's classes alone: one of another provider is not wrong because of that.
+fn own_class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
+    let driver = driver.clone();
+    Arc::new(move |class| complaints(driver.as_ref(), class).into_iter().map(|(_, what)| what).collect())
 }
 
 async fn serve_webhooks(
