@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e::{
-    cloud::{Effect, EventKind, FaultOperation, FaultOrder},
-    harness::{TestResult, World, waits},
+    cloud::{Effect, Event, EventKind, FaultOperation, FaultOrder},
+    harness::{TestResult, World, ensure, waits},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +49,7 @@ async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
     world.apply(&world.pool("a", u32::try_from(MACHINES)?)).await?;
     world.wait_for("the calls to hang", async || Ok(struck(&world).await?.len() == HUNG)).await?;
     let hung = struck(&world).await?;
+    goes_on_beside(&world, HUNG).await?;
     // For ever: also when they are tried again.
     for name in &hung {
         world.cloud().fault(&endless().on_machine(name.as_str())).await?;
@@ -73,6 +74,21 @@ async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
         .wait_for("no call to run", async || Ok(world.metric(longest).await?.is_none_or(|seconds| seconds < 5.0)))
         .await?;
     world.end().await
+}
+
+/// The next creation came before any of the hung ones can have ended, which the driver gives 15 s.
+async fn goes_on_beside(world: &World, hung: usize) -> TestResult {
+    let next = async || {
+        let events = world.cloud().events(0).await?;
+        let mut strikes = events.iter().filter(|event| event.kind == EventKind::FaultStruck);
+        let (first, last) = (strikes.next(), strikes.nth(hung - 2));
+        let after = |event: &&Event| last.is_some_and(|last| last.number < event.number);
+        let next = events.iter().filter(after).find(|event| event.kind == EventKind::CreateAccepted);
+        TestResult::Ok(first.zip(next).map(|(first, next)| next.at.duration_since(first.at)))
+    };
+    world.wait_for("a creation beside those that hang", async || Ok(next().await?.is_some())).await?;
+    let waited = next().await?.unwrap_or_default();
+    ensure(waited.as_secs() < 15, || format!("others had to wait for the hung calls to end: {waited:?}"))
 }
 
 /// The machines that a fault has struck.
