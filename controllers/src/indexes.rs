@@ -1,13 +1,13 @@
 //! The keys by which objects are found. All in one place, because those of one kind share a store.
 
-use k8s_openapi::api::core::v1::{Node, SecretReference};
+use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, labels};
 use nodewright_runtime::{
     cache::Index,
     object::{controller_uid, is_deleting, label, name, namespace},
 };
 
-use crate::{ledger::set_of, machine::may_be_replaced};
+use crate::{ledger::set_of, machine::may_be_replaced, node::Node};
 
 /// MachineDeployments by UID.
 pub(crate) const DEPLOYMENT_BY_UID: Index<MachineDeployment> =
@@ -55,13 +55,8 @@ pub(crate) const LEAVING_BY_SET: Index<Machine> = Index {
 };
 
 /// Nodes by the provider's id of their VM.
-pub(crate) const NODE_BY_INSTANCE: Index<Node> = Index {
-    name: "instance",
-    key_of: |node| {
-        let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
-        Some(instance_id(id).to_owned())
-    },
-};
+pub(crate) const NODE_BY_INSTANCE: Index<Node> =
+    Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
 
 /// Nodes by the name of the Machine that they bear.
 pub(crate) const NODE_BY_MACHINE: Index<Node> =

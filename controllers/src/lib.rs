@@ -9,6 +9,7 @@ pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
+pub mod node;
 pub mod pacing;
 pub mod rollout;
 #[cfg(test)]

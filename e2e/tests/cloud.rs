@@ -70,6 +70,19 @@ async fn a_vm_is_made_listed_and_deleted_over_http() -> TestResult {
 }
 
 #[tokio::test]
+async fn callers_that_name_themselves_are_told_apart() -> TestResult {
+    let (_server, cloud) = quick_cloud().await?;
+    let named = |name: &str| CloudClient::new(format!("{}/as/{name}", cloud.url())).as_customer();
+    let (a, b) = (named("a"), named("b"));
+    let vm = a.create(&order("m")).await?;
+    assert_eq!(b.get(&vm.id).await?.map(|vm| vm.name).as_deref(), Some("m"), "the cloud is the same");
+    assert_eq!(b.vm_named("m").await?.map(|vm| vm.id), Some(vm.id));
+    cloud.vms().await?;
+    assert_eq!(cloud.stats().await?.callers, [("a".to_owned(), 1), ("b".to_owned(), 2)].into());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_long_list_has_all_its_pages() -> TestResult {
     let (_server, cloud) = quick_cloud().await?;
     for number in 0..1_203 {

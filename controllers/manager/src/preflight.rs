@@ -1,6 +1,6 @@
-//! What has to be there before anything can begin, told in one line each.
+//! What has to be there before anything can begin, told in one line each. What may come by itself is waited for.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -9,7 +9,7 @@ use nodewright_api::{
     API_VERSION,
     served::{OPENAPI_PATH, Served},
 };
-
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::clusters::one_line;
@@ -30,28 +30,85 @@ pub(crate) enum PreflightError {
     NoCrd { missing: String },
 }
 
-/// How long CRDs that were applied just now may take until the API server describes them.
-const DESCRIBED_WITHIN: Duration = Duration::from_secs(15);
+/// How long an API server that answers may lack what it has to serve or to permit: CRDs that were applied just now are
+/// not described yet, and one that has come up just now knows no roles yet.
+const SETTLES_WITHIN: Duration = Duration::from_secs(15);
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two lines about an API server that is away.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// Looks what the control cluster serves; waits a little for CRDs that may have been applied a moment ago.
-pub(crate) async fn control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
-    let begun = Instant::now();
-    let mut told = String::new();
-    loop {
-        match control_now(client, agent).await {
-            Err(PreflightError::NoCrd { missing }) if begun.elapsed() < DESCRIBED_WITHIN => {
-                if missing != told {
-                    tracing::info!(%missing, "waiting for the CRDs");
-                    told = missing;
-                }
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            result => return result,
+impl PreflightError {
+    /// Whether the API server is away, for all that is known. One at a wrong address looks the same.
+    fn is_away(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Answer { code, .. } => code.is_server_error() || *code == StatusCode::TOO_MANY_REQUESTS,
+            Self::Refused { .. } | Self::NoCrd { .. } => false,
         }
     }
 }
 
-async fn control_now(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
+/// What a process waits for before it can begin, for `/readyz`; `None` once nothing is missing.
+#[derive(Clone, Debug)]
+pub(crate) struct Awaited(Arc<Mutex<Option<String>>>);
+
+impl Awaited {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Some("not looked at yet".to_owned()))))
+    }
+
+    /// For a check of readiness.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.0.lock().clone().map_or(Ok(()), Err)
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.0.lock() = reason;
+    }
+}
+
+/// Looks what the clusters have to serve. Waits for an API server that is away for as long as it is: a process that
+/// ended instead would be started again and again, later each time, and come late when the API server is back.
+pub(crate) async fn look(
+    control: &Client,
+    target: Option<&Client>,
+    agent: &HeaderValue,
+    awaited: &Awaited,
+) -> Result<Served, PreflightError> {
+    let served = settled(awaited, || look_at_control(control, agent)).await?;
+    if let Some(target) = target {
+        settled(awaited, || look_at_target(target, agent)).await?;
+    }
+    awaited.set(None);
+    Ok(served)
+}
+
+async fn settled<T>(awaited: &Awaited, look: impl AsyncFn() -> Result<T, PreflightError>) -> Result<T, PreflightError> {
+    let (mut answered, mut told) = (None, None::<Instant>);
+    loop {
+        let error = match look().await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        if error.is_away() {
+            answered = None;
+        } else if answered.get_or_insert_with(Instant::now).elapsed() >= SETTLES_WITHIN {
+            return Err(error);
+        }
+        awaited.set(Some(error.to_string()));
+        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            match &error {
+                error if error.is_away() => tracing::warn!("waiting: {error}"),
+                error => tracing::info!("looking again, as it may come by itself: {error}"),
+            }
+            told = Some(Instant::now());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn look_at_control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
     let (code, body) = get(client, agent, "control", OPENAPI_PATH).await?;
     let served = match code {
         StatusCode::OK => Served::from_openapi(&serde_json::from_slice(&body).unwrap_or_default()),
@@ -66,7 +123,7 @@ async fn control_now(client: &Client, agent: &HeaderValue) -> Result<Served, Pre
 }
 
 /// Looks whether the target cluster can be talked to.
-pub(crate) async fn target(client: &Client, agent: &HeaderValue) -> Result<(), PreflightError> {
+async fn look_at_target(client: &Client, agent: &HeaderValue) -> Result<(), PreflightError> {
     let path = "/api/v1".to_owned();
     match get(client, agent, "target", &path).await? {
         (StatusCode::OK, _) => Ok(()),

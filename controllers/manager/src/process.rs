@@ -14,7 +14,7 @@ use nodewright_controllers::{
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
     machine::{Caller, MachineController},
-    machine_class::{MachineClassController, MachineClassSecretController, ProviderSpecCheck},
+    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
 };
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clusters::Clusters,
     flags::{ElectionFlags, ManagerFlags, ProcessFlags, ProviderFlags, WebhookFlags, WebhookOnlyFlags},
-    preflight,
+    preflight::{self, Awaited},
 };
 
 /// What every fallible step of a process comes to: a message in one line.
@@ -170,7 +170,10 @@ async fn run_manager(
     mut base: Base,
 ) -> Outcome<()> {
     let clusters = Clusters::connect(&flags.process).await?;
-    let served = look(&clusters).await?;
+    let Some(served) = look(&clusters, &base).await? else {
+        base.end().await;
+        return Ok(());
+    };
     let agent = agent("leases");
     let elections = elections(&flags.election, &flags.process.namespace, chosen, &clusters, &base, &agent)?;
     let (recorder, events) = EventTask::start(
@@ -214,7 +217,10 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let driver = driver(&flags.provider)?;
     let mut base = Base::start(&flags.process, Role::All.port()).await?;
     let clusters = Clusters::connect(&flags.process).await?;
-    look(&clusters).await?;
+    if look(&clusters, &base).await?.is_none() {
+        base.end().await;
+        return Ok(());
+    }
     let gate = Gate::new(8, None);
     let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), gate, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
@@ -224,18 +230,19 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     Ok(())
 }
 
-async fn look(clusters: &Clusters) -> Outcome<Served> {
-    let agent = agent("preflight");
-    let served = preflight::control(&clusters.control, &agent).await?;
-    if let Some(target) = &clusters.target {
-        preflight::target(target, &agent).await?;
-    }
+/// Waits until the clusters serve what is needed; `None` when told to stop before. Not ready until then.
+async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
+    let (agent, awaited) = (agent("preflight"), Awaited::new());
+    let probed = awaited.clone();
+    base.ready.add("clusters", move || probed.check());
+    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &awaited);
+    let Some(served) = base.stop.run_until_cancelled(looked).await.transpose()? else { return Ok(None) };
     if !served.is_complete() {
         tracing::info!(
             "the CRDs are machine-controller-manager's: MachineClasses have no status, and the scale subresource has no selector"
         );
     }
-    Ok(served)
+    Ok(Some(served))
 }
 
 fn clients(clusters: &Clusters) -> HashMap<Cluster, kube::Client> {
@@ -313,6 +320,8 @@ fn add_controllers(
                 manager.add(controller, Arc::new(caller));
             }
             "machine-class" => {
+                let invalid = InvalidClasses::new(manager.stores(), own_class_check(driver));
+                base.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
                 let controller = MachineClassController {
                     namespace: namespace.clone(),
                     full_schema: served.machine_class_status,
@@ -349,6 +358,12 @@ fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
             |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
         complaints(driver.as_ref(), class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
     })
+}
+
+/// The same of this driver's classes alone: one of another provider is not wrong because of that.
+fn own_class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
+    let driver = driver.clone();
+    Arc::new(move |class| complaints(driver.as_ref(), class).into_iter().map(|(_, what)| what).collect())
 }
 
 async fn serve_webhooks(

@@ -1,11 +1,16 @@
 //! Is a Machine well, and may it be given up?
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, MachinePhase, annotations, conditions, taints};
 use nodewright_runtime::object::{annotation, is_deleting, name};
 
 use super::{Owner, Settings, World};
+use crate::node::Node;
+
+/// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
+/// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.
+const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 
 /// What a Node says of its health.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +24,7 @@ pub(super) enum Health {
 /// Judges a Node as machine-controller-manager does: Ready has to be True and each listed condition that the Node has
 /// has to be False; Unknown counts as unhealthy.
 pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Health {
-    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let all = node.conditions();
     let tell = |condition: &NodeCondition| {
         let reason = condition.reason.as_deref().unwrap_or_default();
         format!("node condition {} is {} ({reason})", condition.type_, condition.status)
@@ -40,16 +45,37 @@ pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Heal
     }
 }
 
+/// Whether a Node's kubelet, or whoever watches over it, has said anything of its health since then.
+///
+/// What was said earlier proves nothing to a process that has just begun to lead: the API server may have been away,
+/// and no kubelet could report.
+pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
+    let ready = ready(node);
+    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
+    told.is_some_and(|told| told.0 > since)
+}
+
+/// Until when bad health is not held against a Machine that it was reported of before this process led; `None` when
+/// that time is over.
+pub(super) fn held_until(node: &Node, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let until = since.checked_add(REPORTS_WITHIN).ok()?;
+    (now < until && !is_reported_since(node, since)).then_some(until)
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    let all = node.conditions();
+    all.iter().find(|condition| condition.type_ == conditions::node::READY)
+}
+
 /// Whether components without which no workload may run have yet to come up.
 pub(super) fn lacks_critical_components(node: &Node) -> bool {
-    let all = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let all = node.taints();
     all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
 }
 
 /// Since when a Node has not been ready, if it is not.
 pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
-    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = all.iter().find(|condition| condition.type_ == conditions::node::READY)?;
+    let ready = ready(node)?;
     ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
 }
 
@@ -58,12 +84,13 @@ pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed) && !is_deleting(machine)
 }
 
-/// When a Machine that is not well has been so for too long; `None` when that does not count for it.
-pub(super) fn given_up_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+/// When a Machine that is not well has been so for too long, counted from `earliest` at the earliest; `None` when that
+/// does not count for it.
+pub(super) fn given_up_at(machine: &Machine, settings: &Settings, earliest: Timestamp) -> Option<Timestamp> {
     if machine.spec.disable_health_timeout == Some(true) {
         return None;
     }
-    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
+    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0.max(earliest);
     let limit = machine.spec.health_timeout.as_ref().map_or(settings.health_timeout, |own| own.to_std());
     since.checked_add(SignedDuration::try_from(limit).ok()?).ok()
 }
@@ -76,9 +103,11 @@ pub(super) fn given_up_at(machine: &Machine, settings: &Settings) -> Option<Time
 pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), String> {
     let budget = budget(world);
     let in_progress = world.peers.iter().filter(|peer| is_in_progress(peer)).count();
-    let rank = |machine: &Machine| (given_up_at(machine, settings), name(machine).to_owned());
+    // By their own times, whatever this process may make of them: the order has to be the same for all of them.
+    let given_up = |machine: &Machine| given_up_at(machine, settings, Timestamp::MIN);
+    let rank = |machine: &Machine| (given_up(machine), name(machine).to_owned());
     let own = rank(&world.machine);
-    let due = |peer: &Machine| may_be_replaced(peer) && given_up_at(peer, settings).is_some_and(|at| at <= now);
+    let due = |peer: &Machine| may_be_replaced(peer) && given_up(peer).is_some_and(|at| at <= now);
     let before = world.peers.iter().filter(|peer| due(peer) && rank(peer) < own).count();
     if in_progress + before < budget {
         return Ok(());

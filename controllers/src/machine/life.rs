@@ -1,7 +1,6 @@
 //! What a Machine that is to live decides.
 
-use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Node;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, annotations, conditions, finalizers, reasons,
 };
@@ -21,6 +20,7 @@ use super::{
     status::{StatusDraft, since},
     token, trace,
 };
+use crate::node::Node;
 
 /// How often the conditions of a Node that is still coming up are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -155,6 +155,10 @@ fn unwell(
     let draft = StatusDraft::of(machine, at.now).node_conditions(node);
     match machine.phase() {
         MachinePhase::Running => {
+            if let Some(until) = node.and_then(|node| health::held_until(node, at.since, at.now)) {
+                await_report(plan, why, until);
+                return draft.step(machine);
+            }
             let text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {why}", name(machine));
             plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, why.to_owned()));
             draft
@@ -163,26 +167,41 @@ fn unwell(
                 .operation(OperationType::HealthCheck, OperationState::Processing, text, None)
                 .step(machine)
         }
-        MachinePhase::Unknown => give_up_when_due(plan, at, world, draft, why, context),
+        MachinePhase::Unknown => give_up_when_due(plan, at, world, (node, why), draft, context),
         MachinePhase::Pending => join_or_fail(plan, at, machine, draft, why, context),
         _ => draft.step(machine),
     }
 }
 
-/// Unknown for too long is Failed, as far as the budget goes.
+/// Waits for a kubelet to show whether it lives: what is known of its health is from before this process led.
+fn await_report(plan: &mut Plan<Call>, why: &str, until: Timestamp) {
+    let text =
+        format!("{why}, but that was reported before this manager led; it counts from {until}, or with a new report");
+    plan.wait("ReportAwaited", text);
+    plan.wake_at(until);
+}
+
+/// Unknown for too long is Failed, as far as the budget goes. While this process knows of nothing newer than itself the
+/// time counts from its own beginning.
 fn give_up_when_due(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
     world: &World,
+    (node, why): (Option<&Node>, &str),
     draft: StatusDraft,
-    why: &str,
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let Some(due) = health::given_up_at(machine, context.settings) else {
+    let is_proven = node.is_some_and(|node| health::is_reported_since(node, at.since));
+    let earliest = if is_proven { Timestamp::MIN } else { at.since };
+    let Some(due) = health::given_up_at(machine, context.settings, earliest) else {
         plan.wait("Unhealthy", format!("{why}; its health timeout is switched off"));
         return draft.step(machine);
     };
+    if let Some(until) = node.and_then(|node| health::held_until(node, at.since, at.now)) {
+        await_report(plan, why, until.max(due));
+        return draft.step(machine);
+    }
     if due > at.now {
         plan.wait("Unhealthy", format!("{why}; it is given up at {due}"));
         plan.wake_at(due);

@@ -27,7 +27,7 @@ mod world;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet};
 use nodewright_runtime::{
     cache::{Change, Stores},
@@ -50,6 +50,7 @@ use crate::{
         LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, NODE_BY_MACHINE,
         SET_BY_UID, WAITING_BY_SET, instance_id, place,
     },
+    node::Node,
 };
 
 /// Keeps Machines.
@@ -124,7 +125,7 @@ impl Controller for MachineController {
 fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     let machines = stores.of::<Machine>(Cluster::CONTROL);
     for node in change.sides() {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).map(instance_id);
+        let id = node.provider_id().map(instance_id);
         let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         for machine in &found {

@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use nodewright_api::{Machine, NodeTemplate, annotations, finalizers, labels};
 use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::owned::LONGEST_LABEL;
+use crate::node::Node;
 
 type Map = BTreeMap<String, String>;
 
@@ -120,7 +121,7 @@ fn merge(operations: &mut Vec<PatchOperation>, field: &str, live: Option<&Map>, 
 
 /// Taints are one list with several writers: replaced as a whole, under a test of what was read.
 fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &[Taint], wanted: &[Taint]) {
-    let live = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let live = node.taints().to_vec();
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut merged = live.clone();
     merged.retain(|taint| {
@@ -148,7 +149,7 @@ fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &[Taint], w
 ///
 /// A patch and no apply: an apply would have to carry the version, and the kubelet and the cordon both move it.
 pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patch> {
-    let all = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let all = node.status.conditions.as_deref();
     let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);
     if known.is_some_and(|place| all.unwrap_or_default()[place].status == "True") {
         return None;
@@ -174,7 +175,7 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
 
 /// The patch that cordons a Node; `None` when it is.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
-    let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
+    let cordoned = node.spec.unschedulable.unwrap_or_default();
     let path = PointerBuf::from_tokens(["spec", "unschedulable"]);
     (!cordoned).then(|| Patch(vec![PatchOperation::Add(AddOperation { path, value: true.into() })]))
 }

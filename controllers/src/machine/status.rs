@@ -1,14 +1,12 @@
 //! A Machine's status: one writer, all fields each time.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{Node, NodeCondition},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
 use nodewright_runtime::{object::Cluster, plan::Step};
 
 use super::{calls::Call, owned::StatusPart};
+use crate::node::Node;
 
 /// A status to be, from the one that stands.
 ///
@@ -77,7 +75,7 @@ impl StatusDraft {
     /// Copies the Node's conditions; the Machine's own stay. A heartbeat alone changes nothing.
     pub(super) fn node_conditions(mut self, node: Option<&Node>) -> Self {
         let Some(node) = node else { return self };
-        let theirs = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let theirs = node.conditions();
         let before = &self.status.conditions;
         let copied = theirs.iter().filter(|condition| !is_own(condition)).map(|condition| {
             let known = before.iter().find(|known| known.type_ == condition.type_);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
@@ -14,6 +14,7 @@ use crate::{
     driver::{Class, SecretData},
     indexes::{NODE_BY_INSTANCE, NODE_BY_MACHINE, SET_BY_UID, instance_id},
     ledger::{Index, Ledger},
+    node::Node,
 };
 
 /// Key of the user data in a Secret.
@@ -127,7 +128,7 @@ fn node(stores: &Stores, machine: &Machine) -> (Option<Arc<Node>>, Option<Arc<No
 }
 
 fn has_no_id(node: &Node) -> bool {
-    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_none_or(str::is_empty)
+    node.provider_id().is_none()
 }
 
 /// A Machine without its label `node` may still have a Node that bears the Machine's name, and no other VM's id.

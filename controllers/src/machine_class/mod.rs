@@ -5,7 +5,7 @@
 //! * **Secrets.** A Secret carries a finalizer of its own while any class refers to it, one that is being deleted
 //!   included: [`MachineClassSecretController`]. So machines keep the class, and the class keeps the credentials.
 //! * **Status.** Where the schema has one: how many machines name the class, whether its secrets exist, and whether
-//!   the driver can read its providerSpec.
+//!   the driver can read its providerSpec. If it cannot, there is an event as well, and `machine_class_invalid` names it.
 //!
 //! # Guarantees
 //! Of Secrets nothing but metadata is kept in memory here.
@@ -14,6 +14,7 @@
 //! A reference into another namespace than the one that is watched counts as not found: secrets elsewhere are none of
 //! the controllers' business.
 
+mod metrics;
 mod plan;
 mod secret;
 mod status;
@@ -31,6 +32,7 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
+pub use self::metrics::InvalidClasses;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
 use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place};
 

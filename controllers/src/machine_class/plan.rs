@@ -1,6 +1,6 @@
 //! What a class decides.
 
-use nodewright_api::finalizers;
+use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers};
 use nodewright_runtime::{
     effect::Never,
     events::Event,
@@ -13,6 +13,8 @@ use super::{MachineClassController, World, status};
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";
+/// Event: the driver cannot read the providerSpec.
+const INVALID: &str = "InvalidProviderSpec";
 
 pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
     let mut plan = Plan::idle();
@@ -35,8 +37,20 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
     }
+    let problems = (controller.check)(class);
+    if !problems.is_empty() && !is_told(class, &problems) {
+        let text = format!("machines of this class cannot be made: {}", problems.join("; "));
+        plan.event(Event::warning(reference(class), INVALID, text));
+    }
     if controller.full_schema {
-        status::tell(&mut plan, at, world, &controller.check);
+        status::tell(&mut plan, at, world, &problems);
     }
     plan
+}
+
+/// Whether the status says so already. Where the schema has none, it is said again with each plan: as one event, whose
+/// count goes up.
+fn is_told(class: &MachineClass, problems: &[String]) -> bool {
+    let told = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
+    told.is_some_and(|told| told.status == ConditionStatus::False && told.message == problems.join("; "))
 }

@@ -14,7 +14,7 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-use super::{ProviderSpecCheck, World};
+use super::World;
 use crate::pacing;
 
 /// All of a class's status.
@@ -33,7 +33,7 @@ impl Owned for StatusPart {
 }
 
 /// Adds the write of the status: at once when it says something new, not too often while the machines come and go.
-pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, check: &ProviderSpecCheck) {
+pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, problems: &[String]) {
     let class = world.class.as_ref();
     let before = class.status.clone().unwrap_or_default();
     let after = MachineClassStatus {
@@ -41,7 +41,7 @@ pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
         machines: i32::try_from(world.machines).unwrap_or(i32::MAX),
         conditions: vec![
             secrets_found(at.now, world),
-            provider_spec_valid(at.now, world, check),
+            provider_spec_valid(at.now, world, problems),
             in_use(at.now, world),
         ],
     };
@@ -71,8 +71,7 @@ fn secrets_found(now: Timestamp, world: &World) -> Condition {
     condition(now, world, kinds::SECRETS_FOUND, ConditionStatus::True, reason, message)
 }
 
-fn provider_spec_valid(now: Timestamp, world: &World, check: &ProviderSpecCheck) -> Condition {
-    let problems = check(&world.class);
+fn provider_spec_valid(now: Timestamp, world: &World, problems: &[String]) -> Condition {
     let (status, reason, message) = if problems.is_empty() {
         (ConditionStatus::True, "Valid", "the driver can read the providerSpec".to_owned())
     } else {

@@ -5,12 +5,13 @@ use nodewright_runtime::{
     cache::{Store, Stores},
     controller::Controller,
     effect::{Never, Outcomes},
+    metrics::Metrics,
     object::{Cluster, Key},
     plan::{Moment, Plan, Step},
 };
 use serde_json::{Value, json};
 
-use super::{MachineClassController, MachineClassSecretController, SecretMetadata};
+use super::{InvalidClasses, MachineClassController, MachineClassSecretController, SecretMetadata};
 use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
 use crate::testing::{NOW, machine};
 
@@ -35,6 +36,11 @@ fn secret(name: &str, metadata: &Value) -> SecretMetadata {
         secret["metadata"][key] = value.clone();
     }
     serde_json::from_value(secret).unwrap()
+}
+
+fn check(class: &MachineClass) -> Vec<String> {
+    let size = class.provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
+    if size.is_some() { vec![] } else { vec!["providerSpec.size: Required value".to_owned()] }
 }
 
 /// What the stores hold.
@@ -64,12 +70,17 @@ impl Held {
     }
 
     fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Never> {
-        let check = |class: &MachineClass| {
-            let size = class.provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
-            if size.is_some() { vec![] } else { vec!["providerSpec.size: Required value".to_owned()] }
-        };
         let controller = MachineClassController { namespace: "default".into(), full_schema, check: Arc::new(check) };
         self.plan(&controller, name)
+    }
+
+    /// The lines of `machine_class_invalid`.
+    fn invalid(&self) -> Vec<String> {
+        let metrics = Metrics::new();
+        let collector = InvalidClasses::new(self.stores(), Arc::new(check));
+        metrics.register(|registry| registry.register_collector(Box::new(collector)));
+        let text = metrics.encode().unwrap();
+        text.lines().filter(|line| line.starts_with("machine_class_invalid{")).map(str::to_owned).collect()
     }
 
     fn plan_secret(&self, name: &str) -> Plan<Never> {
@@ -173,6 +184,27 @@ fn the_status_says_what_is_wrong() {
     let spec = condition(&told, "ProviderSpecValid");
     assert_eq!((&spec["status"], &spec["message"]), (&json!("False"), &json!("providerSpec.size: Required value")));
     assert!(held.plan_class("class", false).is_idle(), "the schema has no status");
+}
+
+#[test]
+fn a_class_that_cannot_be_read_is_told_once_and_named_until_it_is_well() {
+    let mut held = held();
+    let broken = |status: Value| {
+        class("class", |class| {
+            class["metadata"]["finalizers"] = json!([FINALIZER]);
+            class["providerSpec"] = json!({});
+            class["status"] = status.clone();
+        })
+    };
+    held.classes = vec![broken(json!({})), class("good", |_| {})];
+    let plan = held.plan_class("class", true);
+    assert_eq!(plan.events.iter().map(|event| event.reason).collect::<Vec<_>>(), ["InvalidProviderSpec"]);
+    assert!(plan.events[0].message.ends_with("providerSpec.size: Required value"));
+    assert_eq!(held.invalid(), [r#"machine_class_invalid{namespace="default",name="class"} 1"#]);
+    held.classes[0] = broken(status(&plan));
+    assert!(held.plan_class("class", true).events.is_empty(), "the status says so already");
+    held.classes = vec![class("class", |_| {})];
+    assert!(held.plan_class("class", true).events.is_empty() && held.invalid().is_empty());
 }
 
 #[test]

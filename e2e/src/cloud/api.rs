@@ -531,7 +531,7 @@ pub struct Event {
     pub note: Option<String>,
 }
 
-/// What `GET /stats` gives. All but `calls` survives a restart of the cloud.
+/// What `GET /stats` gives. All but `calls` and `callers` survives a restart of the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// VMs ever made.
@@ -545,4 +545,7 @@ pub struct Stats {
     /// Calls of others than observers since the start of the process, by operation and by code (`OK`, a [`Code`], `hung`, `cut` or
     /// `garbage`).
     pub calls: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Requests of callers that name themselves, since the start of the process, by name.
+    #[serde(default)]
+    pub callers: BTreeMap<String, u64>,
 }

@@ -21,7 +21,8 @@
 //! | `GET /healthz` | 200 |
 //!
 //! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] are
-//! those of tests: not counted, not delayed, not struck by faults.
+//! those of tests: not counted, not delayed, not struck by faults. A caller that puts `/as/NAME` before each path is counted
+//! under this name besides: so two managers of one cloud can be told apart.
 //!
 //! # Orders of a test
 //!

@@ -29,7 +29,7 @@ const BODY_LIMIT: usize = 256 << 10;
 type Cloud = State<Arc<Shared>>;
 type Payload = Result<Bytes, BytesRejection>;
 
-pub(super) fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/vms", get(list).post(create))
@@ -213,14 +213,26 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 #[error("the connection is cut, as a fault ordered")]
 pub(super) struct Cut;
 
-/// The router, as a service that can cut the connection: hyper closes it when the service fails.
+/// The router, as a service that counts who calls, and that can cut the connection: hyper closes it when the service
+/// fails.
 #[derive(Clone)]
-pub(super) struct CuttingService(TowerToHyperService<Router>);
+pub(super) struct CuttingService {
+    router: TowerToHyperService<Router>,
+    shared: Arc<Shared>,
+}
 
 impl CuttingService {
-    pub(super) fn new(router: Router) -> Self {
-        Self(TowerToHyperService::new(router))
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { router: TowerToHyperService::new(router(Arc::clone(&shared))), shared }
     }
+}
+
+/// Takes the name of the caller out of the path, if it gives one: `/as/NAME/vms` is `/vms`.
+fn take_caller<B>(request: &mut Request<B>) -> Option<String> {
+    let (name, path) = request.uri().path_and_query()?.as_str().strip_prefix("/as/")?.split_once('/')?;
+    let (name, path) = (name.to_owned(), format!("/{path}").parse().ok()?);
+    *request.uri_mut() = path;
+    Some(name)
 }
 
 impl hyper::service::Service<Request<Incoming>> for CuttingService {
@@ -228,8 +240,12 @@ impl hyper::service::Service<Request<Incoming>> for CuttingService {
     type Error = Cut;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Cut>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answer = self.0.call(request.map(Body::new));
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(name) = take_caller(&mut request) {
+            // It changes nothing that is stored, so it cannot fail.
+            drop(self.shared.with(|cloud, _| cloud.count_caller(name)));
+        }
+        let answer = self.router.call(request.map(Body::new));
         Box::pin(async move {
             let response = match answer.await {
                 Ok(response) => response,

@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     api::{Code, Failure, VmState},
     memory::{Memory, VmRecord},
-    routes::{self, CuttingService},
+    routes::CuttingService,
     state::{Cloud, Settings},
     store::{Store, StoreError},
 };
@@ -184,7 +184,7 @@ impl Server {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&shared).keep_time());
-        tasks.spawn(accept(listener, CuttingService::new(routes::router(shared))));
+        tasks.spawn(accept(listener, CuttingService::new(shared)));
         Ok(Self { address, tasks, broken })
     }
 

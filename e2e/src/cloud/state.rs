@@ -110,6 +110,7 @@ pub struct Cloud {
     pub(super) random: fastrand::Rng,
     pub(super) memory: Memory,
     pub(super) calls: BTreeMap<String, BTreeMap<String, u64>>,
+    callers: BTreeMap<String, u64>,
     /// An index of what is due, made from the memory.
     due: BTreeSet<(Timestamp, Due)>,
     /// Changes that nobody has stored yet.
@@ -127,7 +128,16 @@ impl Cloud {
         let postponed = memory.postponed.iter().map(|(number, (at, _))| (*at, Due::Postponed(*number)));
         let due = vms.chain(postponed).collect();
         let touched = memory.vms.keys().cloned().collect();
-        Self { settings, random, memory, calls: BTreeMap::new(), due, changes: Vec::new(), touched }
+        Self {
+            settings,
+            random,
+            memory,
+            calls: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            due,
+            changes: vec![],
+            touched,
+        }
     }
 
     /// All that the cloud remembers.
@@ -385,12 +395,19 @@ impl Cloud {
             live: self.memory.live(),
             most_live_at_once: self.memory.most_live_at_once,
             calls: self.calls.clone(),
+            callers: self.callers.clone(),
         }
     }
 
-    /// Starts `most_live_at_once` and `calls` anew; what has been created and deleted stays counted.
+    /// Counts a request of a caller that names itself.
+    pub fn count_caller(&mut self, name: String) {
+        *self.callers.entry(name).or_default() += 1;
+    }
+
+    /// Starts `most_live_at_once`, `calls` and `callers` anew; what has been created and deleted stays counted.
     pub fn reset_stats(&mut self) {
         self.calls.clear();
+        self.callers.clear();
         self.commit(Change::MostLiveReset);
     }
 

@@ -6,6 +6,7 @@
 //!   instance, all is listed again, and the history says that it has a gap: [`History::changes`] is an error then.
 //!
 //! # Caveats
+//! * An object that cannot be decoded is left out.
 //! * [`Change::at`] is when the change was seen here, some milliseconds after it was made.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
@@ -215,12 +216,24 @@ where
                 continue;
             }
             Ok(WatchEvent::Error(status)) => return End::TooOld(status.message.clone()),
+            // Poison, which a scenario made on purpose: the others are to be seen nevertheless.
+            Err(error) if is_undecodable(&error) => continue,
             Err(_) => return End::At(version),
         };
         version = object.resource_version().unwrap_or(version);
         shared.add(object, gone);
     }
     End::At(version)
+}
+
+/// Whether one line of a watch could not be decoded. kube takes such a line for a Status, all of whose fields may be
+/// missing; one of the API server has a code.
+fn is_undecodable(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::SerdeError(_) => true,
+        kube::Error::Api(status) => status.code == 0,
+        _ => false,
+    }
 }
 
 /// Notes what has changed, come and gone meanwhile.

@@ -34,6 +34,7 @@ mod diagnosis;
 mod failure;
 pub mod history;
 mod kubectl;
+pub mod metrics;
 pub mod objects;
 pub mod oracles;
 pub mod requests;

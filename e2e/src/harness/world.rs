@@ -78,6 +78,7 @@ pub struct WorldBuilder {
     webhooks: bool,
     apart: bool,
     alone: bool,
+    cluster: Option<Arc<Cluster>>,
 }
 
 impl WorldBuilder {
@@ -125,14 +126,21 @@ impl WorldBuilder {
         Self { alone: true, ..self }
     }
 
+    /// On this control plane, which the scenario may break.
+    #[must_use]
+    pub fn on(self, cluster: &Arc<Cluster>) -> Self {
+        Self { alone: true, cluster: Some(Arc::clone(cluster)), ..self }
+    }
+
     /// Waits for its turn, then starts everything. When this returns the manager is ready.
     pub async fn start(self) -> TestResult<World> {
         let turn = TURNS.acquire().await?;
         let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
-        let cluster = match (self.alone, self.webhooks) {
-            (true, _) => Cluster::own().await?,
-            (false, true) => Cluster::webhooked().await?,
-            (false, false) => Cluster::shared().await?,
+        let cluster = match (&self.cluster, self.alone, self.webhooks) {
+            (Some(given), ..) => Arc::clone(given),
+            (None, true, _) => Cluster::own().await?,
+            (None, false, true) => Cluster::webhooked().await?,
+            (None, false, false) => Cluster::shared().await?,
         };
         let target = if self.apart { Cluster::bare().await? } else { Arc::clone(&cluster) };
         let namespace = format!("{}-{}", self.name, suffix());
@@ -218,6 +226,7 @@ impl World {
             webhooks: false,
             apart: false,
             alone: false,
+            cluster: None,
         }
     }
 

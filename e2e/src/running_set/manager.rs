@@ -348,6 +348,15 @@ impl ManagerProcess {
         }
     }
 
+    /// The status and text that an endpoint such as `/readyz` answers with.
+    pub async fn answer(&self, path: &str) -> Result<(u16, String), ManagerError> {
+        let url = self.url(path);
+        match get(&url).await {
+            Ok((code, text)) => Ok((code.as_u16(), text)),
+            Err(reason) => Err(ManagerError::Endpoint { url, reason }),
+        }
+    }
+
     /// The URL of an endpoint such as `/metrics`.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)

@@ -1,10 +1,12 @@
 //! A cloud as clouds are: late, silent, full.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
-use nodewright_api::MachinePhase;
+use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e::{
-    cloud::{Effect, FaultOperation, FaultOrder},
-    harness::{TestResult, World, waits},
+    cloud::{Effect, Event, EventKind, FaultOperation, FaultOrder},
+    harness::{TestResult, World, ensure, waits},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,6 +34,67 @@ async fn creations_that_are_answered_late_or_never_make_one_vm_each() -> TestRes
     world.scale("a", 0).await?;
     world.wait_for_nothing().await?;
     world.end().await
+}
+
+/// Calls that never end hold up their own machines and nobody else's: as many go on as there is room for beside them.
+#[tokio::test(flavor = "multi_thread")]
+async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
+    const MACHINES: usize = 200;
+    const HUNG: usize = 3;
+    let flags = ["--provider-concurrency=6"];
+    let world = World::builder("hung").without_kubelets().manager_flags(flags).start().await?;
+    let endless = || FaultOrder::always(FaultOperation::Create, Effect::Hang { applied: false });
+    world.cloud().fault(&endless().times(HUNG as u64)).await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", u32::try_from(MACHINES)?)).await?;
+    world.wait_for("the calls to hang", async || Ok(struck(&world).await?.len() == HUNG)).await?;
+    let hung = struck(&world).await?;
+    goes_on_beside(&world, HUNG).await?;
+    // For ever: also when they are tried again.
+    for name in &hung {
+        world.cloud().fault(&endless().on_machine(name.as_str())).await?;
+    }
+    let has_vm = |machine: &Machine| machine.provider_id().is_some();
+    let others = world
+        .wait_for_machines("all others to have their VMs", |machines| {
+            machines.len() == MACHINES && machines.values().filter(|machine| has_vm(machine)).count() == MACHINES - HUNG
+        })
+        .await?;
+    assert!(hung.iter().all(|name| !has_vm(&others[name])), "they hang");
+    let longest = r#"effects_longest_running_seconds{effect="create"}"#;
+    let is_seen = async || Ok(world.metric(longest).await?.is_some_and(|seconds| seconds >= 5.0));
+    world.wait_for("the metric to show that a call hangs", is_seen).await?;
+
+    world.cloud().clear_faults().await?;
+    world.wait_for_machines("the late ones", |machines| machines.values().all(|machine| has_vm(machine))).await?;
+    let stats = world.cloud().stats().await?;
+    assert_eq!((stats.created, stats.deleted), (MACHINES as u64, 0));
+    assert_eq!((world.machines().born_since(0)?, world.machines().gone_since(0)?), (MACHINES, 0));
+    world
+        .wait_for("no call to run", async || Ok(world.metric(longest).await?.is_none_or(|seconds| seconds < 5.0)))
+        .await?;
+    world.end().await
+}
+
+/// The next creation came before any of the hung ones can have ended, which the driver gives 15 s.
+async fn goes_on_beside(world: &World, hung: usize) -> TestResult {
+    let next = async || {
+        let events = world.cloud().events(0).await?;
+        let mut strikes = events.iter().filter(|event| event.kind == EventKind::FaultStruck);
+        let (first, last) = (strikes.next(), strikes.nth(hung - 2));
+        let after = |event: &&Event| last.is_some_and(|last| last.number < event.number);
+        let next = events.iter().filter(after).find(|event| event.kind == EventKind::CreateAccepted);
+        TestResult::Ok(first.zip(next).map(|(first, next)| next.at.duration_since(first.at)))
+    };
+    world.wait_for("a creation beside those that hang", async || Ok(next().await?.is_some())).await?;
+    let waited = next().await?.unwrap_or_default();
+    ensure(waited.as_secs() < 15, || format!("others had to wait for the hung calls to end: {waited:?}"))
+}
+
+/// The machines that a fault has struck.
+async fn struck(world: &World) -> TestResult<BTreeSet<String>> {
+    let events = world.cloud().events(0).await?;
+    Ok(events.into_iter().filter(|event| event.kind == EventKind::FaultStruck).filter_map(|event| event.name).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,12 +25,6 @@ async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
     let wrong = ManagerOptions { control_kubeconfig: garbled, ..options() };
     fails_with(wrong, &["--control-kubeconfig", "garbled"]).await?;
 
-    let silent = world.directory().join("silent");
-    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    std::fs::write(&silent, kubeconfig_of(&format!("http://{nobody}")))?;
-    let wrong = ManagerOptions { control_kubeconfig: silent, ..options() };
-    fails_with(wrong, &["control cluster", "check the server address in its kubeconfig"]).await?;
-
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let port = taken.local_addr()?.port();
     fails_with(options().with_flags([format!("--port={port}")]), &["--port", &port.to_string(), "in use"]).await?;
@@ -44,6 +38,29 @@ async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
         let wrong = ManagerOptions { control_kubeconfig: bare.kubeconfig().to_owned(), ..options() };
         fails_with(wrong, &["MachineDeployment", "kubectl apply --server-side -k config/crd"]).await?;
     }
+    world.end().await
+}
+
+/// Whether an API server is away or its address is wrong cannot be seen from here: the process waits for it, says so, and
+/// is alive and not ready meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_waits_for_an_api_server_and_says_so() -> TestResult {
+    let world = World::builder("waiting").without_manager().start().await?;
+    let silent = world.directory().join("silent");
+    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    std::fs::write(&silent, kubeconfig_of(&format!("http://{nobody}")))?;
+    let options = ManagerOptions { control_kubeconfig: silent, ..world.manager_options("manager", false, &[]) };
+    let mut manager = ManagerProcess::spawn(options)?;
+    let said = || std::fs::read_to_string(world.log("manager")).unwrap_or_default();
+    let hint = "failed to reach the API server of the control cluster";
+    world.wait_for("a line about the wait", async || Ok(said().contains(hint))).await?;
+    ensure(said().contains("check the server address in its kubeconfig"), said)?;
+    assert_eq!(manager.answer("/healthz").await?.0, 200);
+    let (code, why) = manager.answer("/readyz").await?;
+    ensure(code != 200 && why.contains(hint), || format!("/readyz: {code} {why}"))?;
+    manager.check()?;
+    let status = manager.terminate().await?;
+    ensure(status.is_some_and(|status| status.success()), || format!("asked to end, it ended with {status:?}"))?;
     world.end().await
 }
 

@@ -3,8 +3,8 @@
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e::{
-    cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder},
-    harness::{TestResult, World, ensure, history::State},
+    cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder, Vm},
+    harness::{TestResult, World, ensure, history::State, waits},
 };
 
 async fn world_of(name: &str, replicas: u32) -> TestResult<World> {
@@ -85,6 +85,54 @@ async fn a_node_that_comes_back_in_time_keeps_its_machine() -> TestResult {
     world.wait_for_running(1).await?;
     assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (0, 0));
     assert_eq!(phases(&world, &vm.name)?, ["", "Pending", "Running", "Unknown", "Running"]);
+    world.end().await
+}
+
+/// What a manager sees that starts when the API server has been away: all nodes silent, all timeouts over. The kubelets
+/// get the time to speak. One that is silent afterwards is as dead as any.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_were_silent_before_the_manager_led_may_speak_first() -> TestResult {
+    let flags = ["--log-level=info,nodewright_runtime=debug"];
+    let world = World::builder("spoken").cloud_flags(["--delete-seconds=0"]).manager_flags(flags).start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 3).machine("healthTimeout", "5s")).await?;
+    world.wait_for_running(3).await?;
+    let mut manager = world.manager().await?;
+    manager.terminate().await?;
+    let vms = world.vms().await?;
+    for vm in &vms {
+        world.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
+    }
+    let all_silent = async || Ok(world.nodes().current().values().all(|node| !waits::is_ready(node)));
+    world.wait_for("all nodes to be missed", all_silent).await?;
+    let mark = world.machines().mark();
+    manager.start_again().await?;
+    drop(manager);
+    let holds = |log: &str, vm: &Vm| {
+        log.lines().any(|line| line.contains("ReportAwaited") && line.contains(&format!("/{}", vm.name)))
+    };
+    world
+        .wait_for("each machine to wait for a report", async || {
+            let log = std::fs::read_to_string(world.log("manager"))?;
+            Ok(vms.iter().all(|vm| holds(&log, vm)))
+        })
+        .await?;
+    // Longer than the health timeout, which has long been over for all of them.
+    tokio::time::sleep(std::time::Duration::from_secs(7)).await;
+    for vm in &vms {
+        world.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
+    }
+    world.wait_for_running(3).await?;
+    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (0, 0));
+    for vm in &vms {
+        assert_eq!(phases(&world, &vm.name)?, ["", "Pending", "Running"], "nobody even doubted it");
+    }
+
+    let dead = &vms[0];
+    world.cloud().kubelet(&dead.id, &KubeletOrder::Silence).await?;
+    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    world.wait_for_running(3).await?;
+    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (1, 1));
     world.end().await
 }
 

@@ -1,10 +1,7 @@
 //! The first stages of a death: no Pod that can leave is left on the Node, and no volume is attached to it.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::core::v1::{Node, NodeCondition},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
     events::EventKind,
@@ -25,6 +22,7 @@ use super::{
     tell_stage,
 };
 use crate::drain::{self, Next, PodView, Rules};
+use crate::node::Node;
 
 /// No Pod that can leave is left. Each stage tells whether it is over; if not it says what it does or waits for.
 pub(super) fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
@@ -188,7 +186,7 @@ fn terminating(world: &World, node: &Node, now: Timestamp) -> NodeCondition {
 /// No volume is attached to the Node any more, or it has been waited for long enough.
 pub(super) fn detached(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let Some(node) = world.node.as_deref() else { return true };
-    let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_deref()).unwrap_or_default().len();
+    let attached = node.status.volumes_attached.as_ref().map_or(0, Vec::len);
     let forced = forced(at, world, node, context).is_some();
     if attached == 0 || forced || deletion_begun(at, world, context) {
         return true;

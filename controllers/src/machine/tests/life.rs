@@ -48,6 +48,74 @@ fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
     assert_eq!(scene(since("2026-06-01T01:00:00Z")).node(synced(READY)).steps(), ["status Running"]);
 }
 
+/// A Node that was last heard of at this time.
+fn heard_at(ready: &str, heartbeat: &str, transition: &str) -> Value {
+    let mut node = synced(ready);
+    let times = json!({"lastHeartbeatTime": heartbeat, "lastTransitionTime": transition});
+    json_patch::merge(&mut node["status"]["conditions"][0], &times);
+    node
+}
+
+const LONG_AGO: &str = "2026-06-01T08:00:00Z";
+
+#[test]
+fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
+    let at_time = |now: &str, node: Value| Scene { now: at(now), ..scene(linked("Running")).node(node) };
+    let old = |ready: &str| heard_at(ready, LONG_AGO, LONG_AGO);
+    for ready in ["Unknown", "False"] {
+        let held = at_time("2026-06-01T09:05:59Z", old(ready));
+        assert_eq!(held.steps(), ["status Running"], "only the conditions are copied");
+        assert_eq!(
+            (held.plan().waits[0].reason, held.plan().wake),
+            ("ReportAwaited", Some(at("2026-06-01T09:06:00Z")))
+        );
+        assert!(held.plan().events.is_empty());
+        // Whoever lives has reported by then.
+        assert_eq!(at_time("2026-06-01T09:06:00Z", old(ready)).steps(), ["status Unknown"]);
+    }
+    // What is heard once this process leads counts at once: from the kubelet, and from whoever misses it.
+    let beats = heard_at("False", "2026-06-01T09:00:01Z", LONG_AGO);
+    assert_eq!(at_time("2026-06-01T09:00:02Z", beats).steps(), ["status Unknown"]);
+    let missed = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:01Z");
+    assert_eq!(at_time("2026-06-01T09:00:02Z", missed).steps(), ["status Unknown"]);
+    let same_moment = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:00Z");
+    assert_eq!(at_time("2026-06-01T09:00:02Z", same_moment).plan().waits[0].reason, "ReportAwaited");
+    let gone = Scene { now: at("2026-06-01T09:00:02Z"), ..scene(linked("Running")) };
+    assert_eq!(gone.steps(), ["status Unknown"], "a missing node is not one that is silent");
+}
+
+#[test]
+fn the_health_timeout_counts_from_where_this_process_led_unless_there_is_a_newer_report() {
+    let at_time = |now: &str, node: Option<Value>| {
+        let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO));
+        let scene = Scene { now: at(now), ..scene(unknown) };
+        node.into_iter().fold(scene, Scene::node)
+    };
+    let wait_of = |scene: &Scene| {
+        let plan = scene.plan();
+        (plan.waits[0].reason, plan.wake)
+    };
+    let due = Some(at("2026-06-01T09:10:00Z"));
+    // Silent since long before: ten minutes from 9:00 on, however long it has been Unknown.
+    let old = || Some(heard_at("Unknown", LONG_AGO, LONG_AGO));
+    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", old())), ("ReportAwaited", due));
+    assert_eq!(wait_of(&at_time("2026-06-01T09:06:00Z", old())), ("Unhealthy", due));
+    assert_eq!(at_time("2026-06-01T09:10:00Z", old()).steps(), ["status Failed"]);
+    // Heard of since: it has been Unknown for too long.
+    let heard = Some(heard_at("False", "2026-06-01T09:00:30Z", LONG_AGO));
+    assert_eq!(at_time("2026-06-01T09:01:00Z", heard).steps(), ["status Failed"]);
+    // Missing: judged as ever, with the same time to come back.
+    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", None)), ("Unhealthy", due));
+    assert_eq!(at_time("2026-06-01T09:10:00Z", None).steps(), ["status Failed"]);
+    // A short timeout does not run out before a kubelet that lives has reported.
+    let short = linked("Unknown")
+        .with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))
+        .with("/spec/healthTimeout", json!("5s"));
+    let short = Scene { now: at("2026-06-01T09:05:59Z"), ..scene(short) }.node(heard_at("Unknown", LONG_AGO, LONG_AGO));
+    assert_eq!(wait_of(&short), ("ReportAwaited", Some(at("2026-06-01T09:06:00Z"))));
+    assert_eq!(Scene { now: at("2026-06-01T09:06:00Z"), ..short }.steps(), ["status Failed"]);
+}
+
 #[test]
 fn a_listed_condition_that_is_not_false_is_a_sickness() {
     let mut node = synced(READY);

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeSpec};
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, Machine, MachineSet, RawJson};
 use nodewright_runtime::{
     controller::Controller,
@@ -23,6 +23,7 @@ use crate::{
     drain::PodView,
     driver::{Class, Driver, DriverError, Instance, MachineRequest, Result as DriverResult, SecretData},
     ledger::Ledger,
+    node::Node,
     testing::{MachineBuilder, NOW, machine, machine_set},
 };
 

@@ -1,0 +1,91 @@
+//! What is read of a Node.
+
+use k8s_openapi::{
+    api::core::v1::{NodeCondition, Taint},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::Resource;
+use serde::Deserialize;
+
+/// A Node without what nobody here reads: its images, addresses, capacity and versions, which are most of it.
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Node)]
+#[serde(default)]
+pub struct Node {
+    /// Name, labels, annotations, finalizers, deletion.
+    pub metadata: ObjectMeta,
+    /// Which VM it is, and who may run on it.
+    pub spec: NodeSpec,
+    /// How it is.
+    pub status: NodeStatus,
+}
+
+/// See [`Node`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeSpec {
+    /// The provider's id of its VM.
+    #[serde(rename = "providerID")]
+    pub provider_id: Option<String>,
+    /// What keeps Pods away that do not tolerate it.
+    pub taints: Option<Vec<Taint>>,
+    /// Whether it is cordoned.
+    pub unschedulable: Option<bool>,
+}
+
+/// See [`Node`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// What it and others say of its health.
+    pub conditions: Option<Vec<NodeCondition>>,
+    /// The volumes that are attached to it: only how many there are.
+    pub volumes_attached: Option<Vec<Volume>>,
+}
+
+/// A volume, of which nothing is read.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Volume {}
+
+impl Node {
+    /// What it and others say of its health.
+    pub fn conditions(&self) -> &[NodeCondition] {
+        self.status.conditions.as_deref().unwrap_or_default()
+    }
+
+    /// What keeps Pods away that do not tolerate it.
+    pub fn taints(&self) -> &[Taint] {
+        self.spec.taints.as_deref().unwrap_or_default()
+    }
+
+    /// The provider's id of its VM, once it is known.
+    pub fn provider_id(&self) -> Option<&str> {
+        self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_read_as_far_as_it_is_needed() {
+        let node: Node = serde_json::from_value(serde_json::json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
+            "spec": {"providerID": "x:///i-1", "unschedulable": true, "podCIDR": "10.0.0.0/24", "taints": null},
+            "status": {"images": [{"names": ["a"]}], "volumesAttached": [{"name": "v", "devicePath": "/d"}],
+                "conditions": [{"type": "Ready", "status": "True"}]}
+        }))
+        .unwrap();
+        assert_eq!(
+            (node.provider_id(), node.taints().len(), node.spec.unschedulable),
+            (Some("x:///i-1"), 0, Some(true))
+        );
+        assert_eq!(
+            (node.conditions()[0].type_.as_str(), node.status.volumes_attached.as_ref().map(Vec::len)),
+            ("Ready", Some(1))
+        );
+        let bare: Node = serde_json::from_str(r#"{"metadata":{"name":"b"},"spec":{"providerID":""}}"#).unwrap();
+        assert_eq!((bare.provider_id(), bare.conditions().len()), (None, 0));
+    }
+}
