@@ -13,7 +13,7 @@ use crate::{
     cache::Until,
     fair::Flow,
     object::{Cluster, Key, ResourceType, Target, Version},
-    owned::{Part, apply_body, correction},
+    owned::{Applied, Part, apply_body, correction},
     plan::{Apply, Create, Edit, FailureClass, Planned, Step},
     request::{Answer, Call, Connection, RequestError},
 };
@@ -163,12 +163,10 @@ impl Executor {
             Ok(answer) => answer,
             Err(error) => return failed("apply", at, error),
         };
-        let seen = read_back(&answer.body).ok();
-        let Some(correction) = seen.and_then(|seen| correction(&seen, fragment)) else {
-            return done(at, &answer);
-        };
+        let Ok(Applied { version, differs }) = read_back(&answer.body) else { return done(at, &answer) };
+        let correction = differs.and_then(|seen| correction(&seen, fragment));
         // What should be gone is still there: somebody else's PUT owns it, or managedFields were dropped.
-        let Some(version) = version_of(&answer) else { return done(at, &answer) };
+        let (Some(correction), Some(version)) = (correction, version) else { return done_at(at, shown(at, version)) };
         let mut body = correction;
         body["metadata"]["resourceVersion"] = version.to_string().into();
         let url = format!("{path}?fieldManager={}", self.manager);
@@ -243,10 +241,7 @@ impl Executor {
         let call = sending.write(Method::DELETE, at.resource().object(at.key()), JSON, &body);
         match self.send(at.key().cluster, call).await {
             // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
-            Ok(answer) => match version_of(&answer) {
-                Some(version) => done_at(at, Until::Version(version, Instant::now())),
-                None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
-            },
+            Ok(answer) => done(at, &answer),
             Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
             Err(error) => failed("delete", at, error),
         }
@@ -316,9 +311,14 @@ pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
 }
 
 fn done(at: &Target, answer: &Answer) -> StepEnd {
-    match version_of(answer) {
-        Some(version) => done_at(at, Until::Version(version, Instant::now())),
-        None => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
+    done_at(at, shown(at, version_of(answer)))
+}
+
+/// What a cache has to show of a write that was answered with this version.
+fn shown(at: &Target, version: Option<Version>) -> Until {
+    match version {
+        Some(version) => Until::Version(version, Instant::now()),
+        None => Until::Gone(at.key().clone(), at.uid().into()),
     }
 }
 

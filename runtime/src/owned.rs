@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use kube::Resource;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::object::{Kind, Target};
+use crate::object::{Kind, Target, Version};
 
 /// Which endpoint of an object a set of fields is written through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,12 +57,28 @@ pub trait Owned: Serialize + PartialEq + Clone + Send + Sync + 'static {
     }
 }
 
-/// Reads owned fields back from the body of an answer, in wire form.
-pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Value, serde_json::Error> + Send + Sync>;
+/// What the answer to an apply shows.
+pub(crate) struct Applied {
+    /// At which version; `None` when the object is gone with this write.
+    pub(crate) version: Option<Version>,
+    /// The owned fields in wire form, where they are not as they should be.
+    pub(crate) differs: Option<Value>,
+}
+
+/// Reads the body of an answer.
+pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Error> + Send + Sync>;
 
 pub(crate) fn read_back<O: Owned>(wanted: &O) -> ReadBack {
     let wanted = wanted.clone();
-    Arc::new(move |answer| serde_json::to_value(wanted.seen_like(&serde_json::from_slice::<O::Of>(answer)?)))
+    Arc::new(move |answer| {
+        let live: O::Of = serde_json::from_slice(answer)?;
+        let seen = wanted.seen_like(&live);
+        let differs = (seen != wanted).then(|| serde_json::to_value(seen)).transpose()?;
+        let meta = live.meta();
+        let is_gone = meta.deletion_timestamp.is_some() && meta.finalizers.as_ref().is_none_or(Vec::is_empty);
+        let version = Some(Version::of(&live)).filter(|version| !is_gone && *version != Version::default());
+        Ok(Applied { version, differs })
+    })
 }
 
 /// The merge patch that turns `seen` into `wanted`; `None` when they are equal.

@@ -94,8 +94,8 @@ impl Controller for MachineClassController {
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
-        let machines =
-            stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place(&key.namespace, &key.name)).len();
+        let place = place(&key.namespace, &key.name);
+        let machines = stores.of::<Machine>(Cluster::CONTROL).count(MACHINES_BY_CLASS, &place);
         let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
         let find = |(namespace, name): (&str, &str)| {
             let key = Key::new(Cluster::CONTROL, namespace, name);

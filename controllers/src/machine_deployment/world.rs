@@ -42,8 +42,7 @@ impl World {
         let mut sets = store.owned_by(uid(deployment.as_ref()));
         sets.sort_by_cached_key(|set| age(set));
         let sets = sets.into_iter().map(|set| {
-            let mut machines = machines.owned_by(uid(set.as_ref()));
-            machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+            let machines = machines.owned_by(uid(set.as_ref()));
             SetView { set, machines }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, finalizers, labels, reasons, selector};
+use nodewright_api::{
+    Machine, MachinePhase, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers, labels, reasons, selector,
+};
 use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
@@ -318,12 +320,52 @@ fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger:
 /// Brings what may change without a new Machine to the Machines.
 fn propagate(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
     let set = world.set.as_ref();
-    let changed = members.staying.iter().filter_map(|machine| {
+    // Nearly always nothing has changed, and there may be thousands of them: looked at first, and put together then.
+    let differs = differing(&set.spec.template.spec, members);
+    let changed = differs.filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).for_live(machine);
         let step = Step::apply(Cluster::CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "the template changed in what machines take over in place".into(), step })
     });
     plan.stage(changed.take(BATCH).collect::<Vec<_>>());
+}
+
+/// The Machines that differ from the template in what they take over while they live.
+fn differing<'a>(template: &'a MachineSpec, members: &'a Members<'_>) -> impl Iterator<Item = &'a Arc<Machine>> {
+    // Machines share their node template: what is equal once need not be compared again.
+    let mut equal: Option<&Arc<NodeTemplate>> = None;
+    members.staying.iter().copied().filter(move |machine| {
+        let known = equal.is_some_and(|equal| Arc::ptr_eq(equal, &machine.spec.node_template));
+        let same = known || machine.spec.node_template == template.node_template;
+        equal = Some(&machine.spec.node_template).filter(|_| same).or(equal);
+        !same || !is_same_beside_node_template(template, &machine.spec)
+    })
+}
+
+/// Spelled out, so that a field that comes in cannot be forgotten.
+fn is_same_beside_node_template(template: &MachineSpec, live: &MachineSpec) -> bool {
+    let MachineSpec {
+        class,
+        provider_id: _,
+        node_template: _,
+        drain_timeout,
+        health_timeout,
+        creation_timeout,
+        in_place_update_timeout,
+        machine_preserve_timeout,
+        disable_health_timeout,
+        max_evict_retries,
+        node_conditions,
+    } = template;
+    class.kind == live.class.kind
+        && *drain_timeout == live.drain_timeout
+        && *health_timeout == live.health_timeout
+        && *creation_timeout == live.creation_timeout
+        && *in_place_update_timeout == live.in_place_update_timeout
+        && *machine_preserve_timeout == live.machine_preserve_timeout
+        && *disable_health_timeout == live.disable_health_timeout
+        && *max_evict_retries == live.max_evict_retries
+        && *node_conditions == live.node_conditions
 }
 
 /// Writes the status: at once when a condition, the generation or the goal is concerned, else not too often.

@@ -36,8 +36,7 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
         let set = stores.of::<MachineSet>(Cluster::CONTROL).get(key)?;
         let store = stores.of::<Machine>(Cluster::CONTROL);
-        let mut machines = store.owned_by(uid(set.as_ref()));
-        machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        let machines = store.owned_by(uid(set.as_ref()));
         let mut namesakes = store.by(MACHINES_BY_SET_NAME, base(&key.name));
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));

@@ -1,6 +1,11 @@
 //! Waiting until a cache shows what was written.
 
-use std::{cmp::Reverse, collections::BinaryHeap, fmt, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use tokio::time::Instant;
 
@@ -47,16 +52,19 @@ impl Ord for Waiter {
     }
 }
 
-/// Who waits for a store, sorted so that an event costs nothing for those whose time has not come.
+/// Who waits for a store, sorted so that an event costs nothing for those whom it does not concern.
 #[derive(Default)]
 pub(super) struct Waiters {
     versions: BinaryHeap<Reverse<Waiter>>,
-    objects: Vec<(Until, Instant, Wake)>,
+    objects: HashMap<Key, Vec<(Until, Instant, Wake)>>,
+    lists: Vec<(Instant, Instant, Wake)>,
 }
 
 impl fmt::Debug for Waiters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiters").field("versions", &self.versions.len()).field("objects", &self.objects.len()).finish()
+        let Self { versions, objects, lists } = self;
+        let lengths = [versions.len(), objects.len(), lists.len()];
+        f.debug_tuple("Waiters").field(&lengths).finish()
     }
 }
 
@@ -65,27 +73,45 @@ impl Waiters {
         let since = Instant::now();
         match until {
             Until::Version(version, written) => self.versions.push(Reverse(Waiter { version, written, since, wake })),
-            until => self.objects.push((until, since, wake)),
+            Until::Listed(begun) => self.lists.push((begun, since, wake)),
+            Until::Leaving(ref key, _) | Until::Gone(ref key, _) => {
+                self.objects.entry(key.clone()).or_default().push((until, since, wake));
+            }
         }
     }
 
-    /// Takes out those who wait for `reached` or less, and those whose condition `met` holds.
-    pub(super) fn release(&mut self, reached: Version, mut met: impl FnMut(&Until) -> bool) -> Vec<Wake> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.objects.is_empty() && self.lists.is_empty()
+    }
+
+    /// Takes out those who wait for `reached` or less.
+    pub(super) fn release(&mut self, reached: Version) -> Vec<Wake> {
         let mut free = Vec::new();
         while self.versions.peek().is_some_and(|Reverse(waiter)| waiter.version <= reached) {
             free.extend(self.versions.pop().map(|Reverse(waiter)| waiter.wake));
         }
-        self.objects.retain(|(until, _, wake)| {
-            let done = met(until);
-            if done {
-                free.push(wake.clone());
-            }
-            !done
-        });
         free
     }
 
-    /// Takes out those who wait for a version that was there before a list was begun.
+    /// Takes out those who wait for something of one object that has come about.
+    pub(super) fn release_object(&mut self, key: &Key, met: impl Fn(&Until) -> bool) -> Vec<Wake> {
+        if self.objects.is_empty() {
+            return vec![];
+        }
+        let Some(waiting) = self.objects.get_mut(key) else { return vec![] };
+        let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., wake)| wake).collect();
+        if waiting.is_empty() {
+            self.objects.remove(key);
+        }
+        free
+    }
+
+    /// The objects of which something is waited for.
+    pub(super) fn objects(&self) -> Vec<Key> {
+        self.objects.keys().cloned().collect()
+    }
+
+    /// Takes out those who wait for a version that was there before a list was begun, and those who wait for the list.
     pub(super) fn release_listed(&mut self, started: Instant) -> Vec<Wake> {
         let mut free = Vec::new();
         self.versions.retain(|Reverse(waiter)| {
@@ -95,16 +121,14 @@ impl Waiters {
             }
             !shown
         });
+        free.extend(self.lists.extract_if(.., |(begun, ..)| *begun <= started).map(|(.., wake)| wake));
         free
     }
 
     /// Since when the longest wait lasts.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let versions = self.versions.iter().map(|Reverse(waiter)| waiter.since);
-        versions.chain(self.objects.iter().map(|(_, since, _)| *since)).min()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.versions.len() + self.objects.len()
+        let objects = self.objects.values().flatten().map(|(_, since, _)| *since);
+        versions.chain(objects).chain(self.lists.iter().map(|(_, since, _)| *since)).min()
     }
 }

@@ -1,6 +1,6 @@
 //! Secondary keys of a store.
 
-use std::{collections::HashMap, fmt, hash::BuildHasher};
+use std::{cmp::Ordering, collections::HashMap, fmt, hash::BuildHasher};
 
 use hashbrown::DefaultHashBuilder;
 
@@ -55,12 +55,20 @@ impl<K> Entries<K> {
         }
     }
 
+    pub(super) fn replace(&mut self, old: &K, new: &K, slot: u32) {
+        if (self.index.key_of)(old) != (self.index.key_of)(new) {
+            self.remove(old, slot);
+            self.insert(new, slot);
+        }
+    }
+
     pub(super) fn get(&self, key: &str) -> &[u32] {
         self.slots.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// The slots of the objects that an owner controls.
+/// The slots of the objects that an owner controls, in the order of the objects' names: plans go through them, and must
+/// not depend on which came first.
 ///
 /// UIDs are kept as numbers: a set of a hundred machines costs what its slots do.
 #[derive(Default)]
@@ -70,9 +78,12 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    pub(super) fn insert(&mut self, owner: Option<&str>, slot: u32) {
+    /// `order` says how another slot's object stands to the one that comes in.
+    pub(super) fn insert(&mut self, owner: Option<&str>, slot: u32, order: impl Fn(u32) -> Ordering) {
         if let Some(owner) = owner {
-            self.slots.entry(self.number(owner)).or_default().push(slot);
+            let slots = self.slots.entry(self.number(owner)).or_default();
+            let place = slots.partition_point(|&other| order(other) == Ordering::Less);
+            slots.insert(place, slot);
         }
     }
 
@@ -128,7 +139,7 @@ mod tests {
         assert!(parse("f0000000-0000-0000-0000-00000000000-").is_none());
         let mut owners = Owners::default();
         for (slot, owner) in ["a", "b", "a", "f0000000-0000-0000-0000-000000000000"].into_iter().enumerate() {
-            owners.insert(Some(owner), u32::try_from(slot).unwrap());
+            owners.insert(Some(owner), u32::try_from(slot).unwrap(), |_| Ordering::Less);
         }
         assert_eq!((owners.get("a"), owners.get("b")), ([0, 2].as_slice(), [1].as_slice()));
         assert_eq!(owners.get("f0000000-0000-0000-0000-000000000000"), [3]);

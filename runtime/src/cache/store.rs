@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    cmp::Ordering,
     fmt,
     hash::{BuildHasher, RandomState},
     sync::Arc,
@@ -167,7 +168,7 @@ impl<K: Kind> Store<K> {
         objects.find(namespace, name).and_then(|slot| objects.at(slot)).cloned()
     }
 
-    /// The objects that the owner with this UID controls.
+    /// The objects that the owner with this UID controls, in the order of their names.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
         let objects = self.objects.read();
         objects.resolve(objects.owners.get(uid))
@@ -178,6 +179,13 @@ impl<K: Kind> Store<K> {
         let objects = self.objects.read();
         let entries = objects.indexes.iter().find(|entries| entries.index.name == index.name);
         entries.map(|entries| objects.resolve(entries.get(key))).unwrap_or_default()
+    }
+
+    /// How many objects an index keeps under a key.
+    pub fn count(&self, index: Index<K>, key: &str) -> usize {
+        let objects = self.objects.read();
+        let entries = objects.indexes.iter().find(|entries| entries.index.name == index.name);
+        entries.map_or(0, |entries| entries.get(key).len())
     }
 
     /// All objects, in no order.
@@ -230,7 +238,8 @@ impl<K: Kind> Store<K> {
     pub fn apply(&self, object: K) -> Option<Change<K>> {
         let version = Version::of(&object);
         let change = self.objects.write().apply(object, version);
-        self.release();
+        let changed = change.as_ref().and_then(|change| change.new.as_deref());
+        self.release(changed.map(|object| (namespace(object), name(object))));
         change
     }
 
@@ -255,7 +264,7 @@ impl<K: Kind> Store<K> {
                 slot.filter(|&slot| objects.at(slot).is_some_and(|known| version >= Version::of(known.as_ref())));
             slot.and_then(|slot| objects.take(slot))
         };
-        self.release();
+        self.release(Some((namespace, name)));
         old.map(|old| Change { old: Some(old), new: None })
     }
 
@@ -275,18 +284,20 @@ impl<K: Kind> Store<K> {
             stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
         };
         self.lists.notify_waiters();
-        let shown = self.waiters.lock().release_listed(started);
-        for wake in shown {
+        let mut free = self.waiters.lock().release_listed(started);
+        let objects = self.waiters.lock().objects();
+        free.extend(objects.iter().flat_map(|key| self.waiters.lock().release_object(key, |until| self.meets(until))));
+        for wake in free {
             wake();
         }
-        self.release();
+        self.release(None);
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
     /// Takes note that the watch has reached a version without an event.
     pub fn advance(&self, version: Version) {
         self.objects.write().reach(version);
-        self.release();
+        self.release(None);
     }
 
     fn meets(&self, until: &Until) -> bool {
@@ -305,14 +316,20 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    fn release(&self) {
+    /// Wakes those who waited for what has just been shown: a version, and perhaps something of one object.
+    fn release(&self, touched: Option<(&str, &str)>) {
         let mut waiters = self.waiters.lock();
-        if waiters.len() > 0 {
-            let free = waiters.release(self.version(), |until| self.meets(until));
-            drop(waiters);
-            for wake in free {
-                wake();
-            }
+        if waiters.is_empty() {
+            return;
+        }
+        let mut free = waiters.release(self.version());
+        if let Some((namespace, name)) = touched {
+            let key = Key::new(self.cluster, namespace, name);
+            free.extend(waiters.release_object(&key, |until| self.meets(until)));
+        }
+        drop(waiters);
+        for wake in free {
+            wake();
         }
     }
 }
@@ -360,10 +377,28 @@ impl<K: Kind> Objects<K> {
         let mut new = object.clone();
         drop(object);
         self.share(&mut new, known);
-        let old = known.and_then(|slot| self.take(slot));
         let new = Arc::new(new);
-        self.put(new.clone(), epoch);
+        let old = known.and_then(|slot| self.replace(slot, new.clone()));
+        if known.is_none() {
+            self.put(new.clone(), epoch);
+        }
         Some(Change { old, new: Some(new) })
+    }
+
+    /// Puts an object in the place of its former self. What it is found by is touched only where it has changed.
+    fn replace(&mut self, slot: u32, new: Arc<K>) -> Option<Arc<K>> {
+        let old = self.at(slot)?.clone();
+        let (was, is) = (controller_uid(old.as_ref()), controller_uid(new.as_ref()));
+        if was != is {
+            let Self { owners, slots, .. } = self;
+            owners.remove(was, slot);
+            owners.insert(is, slot, |other| order(slots, other, new.as_ref()));
+        }
+        self.indexes.iter_mut().for_each(|index| index.replace(&old, &new, slot));
+        if let Some(Some(entry)) = self.slots.get_mut(slot as usize) {
+            entry.object = new;
+        }
+        Some(old)
     }
 
     fn share(&self, new: &mut K, known: Option<u32>) {
@@ -379,7 +414,8 @@ impl<K: Kind> Objects<K> {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
-        self.owners.insert(controller_uid(object.as_ref()), slot);
+        let Self { owners, slots, .. } = self;
+        owners.insert(controller_uid(object.as_ref()), slot, |other| order(slots, other, object.as_ref()));
         self.indexes.iter_mut().for_each(|index| index.insert(&object, slot));
         let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
         self.slots[slot as usize] = Some(Slot { object, epoch });
@@ -402,6 +438,15 @@ impl<K: Kind> Objects<K> {
         self.free.push(slot);
         Some(object)
     }
+}
+
+/// How the object of a slot stands to another one, by their names.
+fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
+    let known = slots.get(slot as usize).and_then(Option::as_ref);
+    known.map_or(Ordering::Less, |known| {
+        let known = known.object.as_ref();
+        (namespace(known), name(known)).cmp(&(namespace(other), name(other)))
+    })
 }
 
 /// A store without its kind, for what only needs versions and names.

@@ -169,9 +169,11 @@ impl<K: Kind> Watch<K> {
     }
 
     /// Lists from the quorum. Any other list may be older than a write whose answer is known.
+    ///
+    /// A first list is told of once it is complete: until then nobody could do anything with it.
     async fn list(&self, resource: &ResourceType) -> Result<(), Broken> {
         let started = Instant::now();
-        let class = if self.store.is_synced() { Class::Live } else { Class::Initial };
+        let is_first = !self.store.is_synced();
         let (mut token, mut bad): (Option<String>, _) = (None, BTreeSet::new());
         self.store.begin_list();
         loop {
@@ -184,12 +186,19 @@ impl<K: Kind> Watch<K> {
                 if let Item::Bad(object) = &item {
                     bad.insert((object.namespace.clone(), object.name.clone()));
                 }
-                self.take(resource, item, class);
+                let change = self.take(resource, item);
+                if let Some(change) = change.filter(|_| !is_first) {
+                    self.deliver(resource, &change, Class::Live);
+                }
             }
             token = page.next;
             if token.is_none() {
                 for change in self.store.end_list(version, started) {
                     self.deliver(resource, &change, Class::Live);
+                }
+                let listed = if is_first { self.store.all() } else { vec![] };
+                for object in listed {
+                    self.deliver(resource, &Change { old: None, new: Some(object) }, Class::Initial);
                 }
                 self.poison.retain(self.store.cluster(), resource, &bad);
                 return Ok(());
@@ -256,7 +265,11 @@ impl<K: Kind> Watch<K> {
 
     fn hear(&self, resource: &ResourceType, text: &str) -> Result<(), Broken> {
         match decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))? {
-            Line::Present(item) => self.take(resource, item, Class::Live),
+            Line::Present(item) => {
+                if let Some(change) = self.take(resource, item) {
+                    self.deliver(resource, &change, Class::Live);
+                }
+            }
             Line::Gone { namespace, name, version } => {
                 let version = version.ok_or(Broken::NoVersion)?;
                 self.poison.remove(self.store.cluster(), resource, &namespace, &name);
@@ -270,15 +283,17 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    fn take(&self, resource: &ResourceType, item: Item<K>, class: Class) {
+    /// Takes an object into the store; tells what changed, if anything did.
+    fn take(&self, resource: &ResourceType, item: Item<K>) -> Option<Change<K>> {
         let object = match item {
             Item::Good(object) => object,
-            Item::Bad(object) => return self.leave_out(resource, &object),
+            Item::Bad(object) => {
+                self.leave_out(resource, &object);
+                return None;
+            }
         };
         self.poison.remove(self.store.cluster(), resource, namespace(object.as_ref()), name(object.as_ref()));
-        if let Some(change) = self.store.apply(*object) {
-            self.deliver(resource, &change, class);
-        }
+        self.store.apply(*object)
     }
 
     fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {

@@ -33,6 +33,31 @@ fn owner_index_follows_adoption_and_release() {
 }
 
 #[test]
+fn what_an_owner_has_comes_in_the_order_of_names_and_is_found_by_what_it_is_now() {
+    const BY_COLOUR: Index<ConfigMap> =
+        Index { name: "colour", key_of: |map| crate::object::label(map, "colour").map(str::to_owned) };
+    let store = Store::new(Cluster::CONTROL, "default");
+    store.add_index(BY_COLOUR);
+    let coloured = |name: &str, version: u64, colour: &str| {
+        let mut map = map(name, version, Some("one"));
+        map.metadata.labels = Some([("colour".to_owned(), colour.to_owned())].into());
+        map
+    };
+    for (version, name) in ["c", "a", "d", "b"].into_iter().enumerate() {
+        store.apply(coloured(name, version as u64 + 1, "red"));
+    }
+    let in_order = |objects: &[Arc<ConfigMap>]| -> Vec<String> {
+        objects.iter().map(|object| name(object.as_ref()).to_owned()).collect()
+    };
+    assert_eq!(in_order(&store.owned_by("one")), ["a", "b", "c", "d"]);
+    store.apply(coloured("c", 9, "blue"));
+    store.remove("default", "a", Version(10));
+    assert_eq!(in_order(&store.owned_by("one")), ["b", "c", "d"]);
+    assert_eq!((store.count(BY_COLOUR, "red"), store.count(BY_COLOUR, "blue")), (2, 1));
+    assert_eq!(names(&store.by(BY_COLOUR, "blue")), ["c"]);
+}
+
+#[test]
 fn never_back_in_time() {
     let store = Store::new(Cluster::CONTROL, "");
     store.apply(map("a", 5, None));
