@@ -10,13 +10,13 @@ use kube::{Api, api::PostParams};
 use nodewright_api::API_VERSION;
 use nodewright_e2e::harness::{Cluster, Failure, TestResult, ensure};
 use nodewright_runtime::{
+    fair::Gate,
     metrics::Metrics,
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
     term::Term,
 };
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
@@ -66,8 +66,8 @@ impl Server {
         Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone())
             .create(&PostParams::default(), &object)
             .await?;
-        let (agent, permits) = (HeaderValue::from_static("conformance"), Arc::new(Semaphore::new(4)));
-        let connection = Connection::new(client, agent, Term::unlimited(), permits, Arc::new(Metrics::new()));
+        let (agent, gate) = (HeaderValue::from_static("conformance"), Gate::new(4, None));
+        let connection = Connection::new(client, agent, Term::unlimited(), gate, Arc::new(Metrics::new()));
         Ok(Self { connection, namespace, cluster })
     }
 

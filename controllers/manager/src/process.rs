@@ -21,6 +21,7 @@ use nodewright_controllers::{
 use nodewright_runtime::{
     effect::NoEffects,
     events::EventTask,
+    fair::Gate,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
     metrics::Metrics,
@@ -33,7 +34,6 @@ use nodewright_runtime::{
 use nodewright_webhooks::{CertificateSource, Limits, Options as WebhookOptions, Registration, WebhookServer};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Semaphore,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,7 @@ struct Base {
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
     ready: Checks,
+    awaited: Awaited,
     tasks: JoinSet<()>,
 }
 
@@ -104,14 +105,21 @@ impl Base {
             ],
         ));
         let stop = CancellationToken::new();
-        let (ready, mut tasks) = (Checks::new(), JoinSet::new());
+        let (ready, awaited, mut tasks) = (Checks::new(), Awaited::new(), JoinSet::new());
+        let probed = awaited.clone();
+        ready.add("start", move || probed.check());
         let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
         let server = bind(address).await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
-        let endpoints = Endpoints { metrics: metrics.clone(), health: Checks::new(), ready: ready.clone() };
+        let endpoints = Endpoints {
+            metrics: metrics.clone(),
+            health: Checks::new(),
+            ready: ready.clone(),
+            levels: Some(telemetry.levels().clone()),
+        };
         tasks.spawn(server.serve(endpoints.router(), stop.clone()));
         listen_for_signals(stop.clone())?;
-        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, tasks })
+        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, awaited, tasks })
     }
 
     async fn end(mut self) {
@@ -183,6 +191,7 @@ async fn run_manager(
         field_manager: "nodewright".to_owned(),
         clients: clients(&clusters),
         requests_at_once: flags.provider.request_concurrency,
+        request_rate: flags.provider.request_rate(),
         effects_at_once: flags.provider.provider_concurrency,
         clock: base.clock.clone(),
         seed: seed(),
@@ -193,6 +202,7 @@ async fn run_manager(
     add_controllers(&mut manager, flags, chosen, &served, &driver, &base)?;
     let caches = manager.readiness();
     base.ready.add("caches", move || caches.check());
+    base.awaited.end();
     if flags.webhook.webhooks {
         let connection = manager.connection(Cluster::CONTROL, "webhook").ok_or("there is no control cluster")?;
         // Not a check of this pod's readiness: the autoscaler asks whether this pod is ready.
@@ -215,22 +225,20 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
         base.end().await;
         return Ok(());
     }
-    let permits = Arc::new(Semaphore::new(8));
-    let connection =
-        Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
+    let gate = Gate::new(8, None);
+    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), gate, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     base.ready.add("webhooks", move || readiness.check());
+    base.awaited.end();
     base.stop.cancelled().await;
     base.end().await;
     Ok(())
 }
 
-/// Waits until the clusters serve what is needed; `None` when told to stop before. Not ready until then.
+/// Waits until the clusters serve what is needed; `None` when told to stop before.
 async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
-    let (agent, awaited) = (agent("preflight"), Awaited::new());
-    let probed = awaited.clone();
-    base.ready.add("clusters", move || probed.check());
-    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &awaited);
+    let agent = agent("preflight");
+    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &base.awaited);
     let Some(served) = base.stop.run_until_cancelled(looked).await.transpose()? else { return Ok(None) };
     if !served.is_complete() {
         tracing::info!(

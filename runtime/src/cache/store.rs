@@ -177,6 +177,12 @@ impl<K: Kind> Store<K> {
         self.objects.read().slots.iter().flatten().map(|slot| slot.object.clone()).collect()
     }
 
+    /// The keys of all objects, in no order.
+    pub fn keys(&self) -> Vec<Key> {
+        let objects = self.objects.read();
+        objects.slots.iter().flatten().map(|slot| Key::of(self.cluster, slot.object.as_ref())).collect()
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.objects.read().names.len()
@@ -287,6 +293,7 @@ impl<K: Kind> Store<K> {
             }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
+            Until::Listed(since) => objects.listed.is_some_and(|started| started >= *since),
         }
     }
 

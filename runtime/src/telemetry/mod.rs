@@ -37,7 +37,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use self::export::{Bounded, Shared};
-use crate::trace::Spans;
+use crate::trace::{LOG_ONLY, Spans};
 
 /// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,8 +53,9 @@ const SCOPE: &str = "nodewright";
 /// Libraries that say much at levels at which others say what matters. What the user says comes after, and wins.
 /// kube reports each failed request as an error, although whoever made it is told, and tells.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=off";
-/// Libraries whose spans would be about the export of spans.
-const UNTRACED: [&str; 8] = ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client"];
+/// Libraries whose spans would be about the export of spans, and spans that are for the log only.
+const UNTRACED: [&str; 9] =
+    ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client", LOG_ONLY];
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
