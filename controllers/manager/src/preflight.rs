@@ -49,13 +49,13 @@ impl PreflightError {
     }
 }
 
-/// What a process waits for before it can begin, for `/readyz`; `None` once nothing is missing.
+/// What a process waits for before it can begin, for `/readyz`, until its own checks take over.
 #[derive(Clone, Debug)]
 pub(crate) struct Awaited(Arc<Mutex<Option<String>>>);
 
 impl Awaited {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Some("not looked at yet".to_owned()))))
+        Self(Arc::new(Mutex::new(Some("the clusters are not looked at yet".to_owned()))))
     }
 
     /// For a check of readiness.
@@ -63,8 +63,13 @@ impl Awaited {
         self.0.lock().clone().map_or(Ok(()), Err)
     }
 
-    fn set(&self, reason: Option<String>) {
-        *self.0.lock() = reason;
+    fn tell(&self, reason: String) {
+        *self.0.lock() = Some(reason);
+    }
+
+    /// It has begun.
+    pub(crate) fn end(&self) {
+        *self.0.lock() = None;
     }
 }
 
@@ -80,7 +85,6 @@ pub(crate) async fn look(
     if let Some(target) = target {
         settled(awaited, || look_at_target(target, agent)).await?;
     }
-    awaited.set(None);
     Ok(served)
 }
 
@@ -96,7 +100,7 @@ async fn settled<T>(awaited: &Awaited, look: impl AsyncFn() -> Result<T, Preflig
         } else if answered.get_or_insert_with(Instant::now).elapsed() >= SETTLES_WITHIN {
             return Err(error);
         }
-        awaited.set(Some(error.to_string()));
+        awaited.tell(error.to_string());
         if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
             match &error {
                 error if error.is_away() => tracing::warn!("waiting: {error}"),

@@ -88,6 +88,7 @@ struct Base {
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
     ready: Checks,
+    awaited: Awaited,
     tasks: JoinSet<()>,
 }
 
@@ -104,7 +105,9 @@ impl Base {
             ],
         ));
         let stop = CancellationToken::new();
-        let (ready, mut tasks) = (Checks::new(), JoinSet::new());
+        let (ready, awaited, mut tasks) = (Checks::new(), Awaited::new(), JoinSet::new());
+        let probed = awaited.clone();
+        ready.add("start", move || probed.check());
         let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
         let server = bind(address).await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
@@ -116,7 +119,7 @@ impl Base {
         };
         tasks.spawn(server.serve(endpoints.router(), stop.clone()));
         listen_for_signals(stop.clone())?;
-        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, tasks })
+        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, awaited, tasks })
     }
 
     async fn end(mut self) {
@@ -199,6 +202,7 @@ async fn run_manager(
     add_controllers(&mut manager, flags, chosen, &served, &driver, &base)?;
     let caches = manager.readiness();
     base.ready.add("caches", move || caches.check());
+    base.awaited.end();
     if flags.webhook.webhooks {
         let connection = manager.connection(Cluster::CONTROL, "webhook").ok_or("there is no control cluster")?;
         // Not a check of this pod's readiness: the autoscaler asks whether this pod is ready.
@@ -225,17 +229,16 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), gate, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     base.ready.add("webhooks", move || readiness.check());
+    base.awaited.end();
     base.stop.cancelled().await;
     base.end().await;
     Ok(())
 }
 
-/// Waits until the clusters serve what is needed; `None` when told to stop before. Not ready until then.
+/// Waits until the clusters serve what is needed; `None` when told to stop before.
 async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
-    let (agent, awaited) = (agent("preflight"), Awaited::new());
-    let probed = awaited.clone();
-    base.ready.add("clusters", move || probed.check());
-    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &awaited);
+    let agent = agent("preflight");
+    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &base.awaited);
     let Some(served) = base.stop.run_until_cancelled(looked).await.transpose()? else { return Ok(None) };
     if !served.is_complete() {
         tracing::info!(

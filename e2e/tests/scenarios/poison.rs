@@ -168,12 +168,12 @@ async fn poisoned_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
         .await?;
     // … and two that are no machine and no set.
     create(&world, "machines", &machine("none", json!({}), json!({"labels": "DEEP"}))).await?;
-    let set = format!("{}-none", world.namespace());
+    let none = format!("{}-none", world.namespace());
     create(
         &world,
         "machinesets",
         &json!({
-            "apiVersion": API_VERSION, "kind": "MachineSet", "metadata": {"name": set},
+            "apiVersion": API_VERSION, "kind": "MachineSet", "metadata": {"name": none},
             "spec": {
                 "replicas": 2, "selector": {"matchLabels": {"pool": "none"}},
                 "template": {
@@ -186,16 +186,18 @@ async fn poisoned_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
     .await?;
     world.scale("right", 3).await?;
     world.wait_for_running(4).await?;
-    are_counted(&world).await?;
+    are_named(&world).await?;
 
     restart_manager(&world).await?;
     world.scale("right", 4).await?;
     world.wait_for_running(5).await?;
-    are_counted(&world).await?;
+    are_named(&world).await?;
     nothing_is_told(&world).await?;
 
-    for (plural, name) in [("machines", &set), ("machinesets", &set)] {
-        send(&world, Method::DELETE, &path(&world, plural, name), "application/json", String::new()).await?;
+    for plural in ["machines", "machinesets"] {
+        send(&world, Method::DELETE, &path(&world, plural, &none), "application/json", String::new()).await?;
+        let named = named(&world, plural);
+        world.wait_for("the metric to forget it", async || Ok(world.metric(&named).await?.is_none())).await?;
     }
     let machines: Api<Machine> = Api::namespaced(world.client(), world.namespace());
     machines.delete(&format!("{}-long", world.namespace()), &DeleteParams::default()).await?;
@@ -203,9 +205,21 @@ async fn poisoned_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
     world.end().await
 }
 
-/// Of each kind one object cannot be decoded.
-async fn are_counted(world: &World) -> TestResult {
-    for plural in ["machines", "machinesets"] {
+fn named(world: &World, plural: &str) -> String {
+    let namespace = world.namespace();
+    let labels = format!(r#"cluster="control",resource="{plural}.machine.sapcloud.io",namespace="{namespace}""#);
+    format!(r#"watch_undecodable_object_info{{{labels},name="{namespace}-none"}}"#)
+}
+
+/// Of each kind one object cannot be decoded: it is counted, and named by a metric and an event.
+async fn are_named(world: &World) -> TestResult {
+    let events: Api<Event> = Api::namespaced(world.client(), world.namespace());
+    for (plural, kind) in [("machines", "Machine"), ("machinesets", "MachineSet")] {
+        let named = named(world, plural);
+        let what = format!("one object of {plural} to be named as undecodable");
+        world.wait_for(&what, async || Ok(world.metric(&named).await? == Some(1.0))).await?;
+        let told = ListParams::default().fields(&format!("involvedObject.kind={kind},reason=Undecodable"));
+        world.wait_for("an event of it", async || Ok(!events.list(&told).await?.items.is_empty())).await?;
         let series =
             format!(r#"watch_undecodable_objects{{cluster="control",resource="{plural}.machine.sapcloud.io"}}"#);
         let what = format!("one object of {plural} to be counted as undecodable");
