@@ -11,9 +11,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use nodewright_api::Machine;
+use nodewright_runtime::object::Version;
 
 use crate::{
-    contender::Contender,
+    contender::{Cache, Contender},
     fixture::MACHINES,
     heap,
     report::{Numbers, float},
@@ -34,6 +35,7 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
     let mut numbers = Numbers::new();
     numbers.insert("bytes".to_owned(), float(steady) / float(MACHINES));
     numbers.insert("resident".to_owned(), float(heap::resident().saturating_sub(before.1)) / float(MACHINES));
+    let filled = oldest(&cache);
     for (times, name) in [(2, "unchanged"), (3, "changed")] {
         if name == "changed" {
             server.change_all();
@@ -43,11 +45,16 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
         server.watched(times).await;
         numbers.insert(name.to_owned(), float(heap::peak() - before.0) / float(steady));
         at_rest().await;
+        assert_eq!(oldest(&cache) > filled, name == "changed", "the cache has taken in the list");
     }
     let most = heap::most_resident().saturating_sub(before.1);
     numbers.insert("most resident".to_owned(), float(most) / float(MACHINES));
     numbers.extend(parts(&cache.all()[..SAMPLE]));
     numbers
+}
+
+fn oldest(cache: &Cache) -> Version {
+    cache.all().iter().map(|machine| Version::of(machine.as_ref())).min().unwrap_or_default()
 }
 
 /// A list is complete when its watch is asked for; what was taken in last may still be on its way.
