@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 // The last eight fields are MCM's inlined `MachineConfiguration`. Each is optional: absent means the value
 // of the controller's flag.
@@ -65,8 +66,9 @@ pub struct MachineSpec {
     pub provider_id: String,
 
     /// What is copied onto the Node. A change does not start a rollout.
+    // Shared, because the machines of a set have equal ones, which are the largest part of most.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    pub node_template: NodeTemplate,
+    pub node_template: Arc<NodeTemplate>,
 
     /// How long the drain may take before it is forced, such as `2h`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,13 +16,13 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use nodewright_e2e::plane::{Plane, PlaneOptions, binaries, client};
 use nodewright_runtime::{
+    fair::Gate,
     metrics::Metrics,
     request::Connection,
     term::{BootClock, Term},
     trace::Spans,
 };
 use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
-use tokio::sync::Semaphore;
 
 use self::support::{TestResult, eventually};
 
@@ -138,7 +138,7 @@ async fn may(plane: &Plane, right: &str, namespace: &str) -> bool {
 
 async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestResult {
     let client = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
-    let (permits, metrics) = (Arc::new(Semaphore::new(10)), Arc::new(Metrics::new()));
+    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
     let agent = HeaderValue::from_static("config-test/1");
     let server = WebhookServer::bind(Options {
         listen: "127.0.0.1:0".parse()?,
@@ -148,7 +148,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestRes
             hosts: vec![format!("nodewright-webhook.{NAMESPACE}.svc")],
         },
         registration: Registration::Bundle,
-        connection: Connection::new(client, agent, Term::unlimited(), permits, metrics),
+        connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(|_| vec![]),
         spans: Spans::disabled(),
         clock: Arc::new(BootClock),

@@ -18,6 +18,7 @@ use nodewright_api::{
 };
 use nodewright_e2e::plane::{Plane, PlaneOptions, machine_controller_manager_crds};
 use nodewright_runtime::{
+    fair::Gate,
     metrics::Metrics,
     request::Connection,
     term::{BootClock, Term},
@@ -25,7 +26,7 @@ use nodewright_runtime::{
 };
 use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, sync::oneshot, task::JoinHandle};
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use self::support::{PATIENCE, TestResult, eventually};
 
@@ -185,7 +186,7 @@ impl Webhook {
 }
 
 fn options(client: Client) -> Options {
-    let (permits, metrics) = (Arc::new(Semaphore::new(10)), Arc::new(Metrics::new()));
+    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
     let agent = HeaderValue::from_static("webhooks-test/1");
     Options {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -195,7 +196,7 @@ fn options(client: Client) -> Options {
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
-        connection: Connection::new(client, agent, Term::unlimited(), permits, metrics),
+        connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(cluster_is_given),
         spans: Spans::disabled(),
         clock: Arc::new(BootClock),

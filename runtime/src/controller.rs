@@ -9,14 +9,14 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cache::{AnyStore, Change, Index, Store, Stores},
+    cache::{AnyStore, Change, Index, Share, Store, Stores},
     effect::Effect,
     metrics::Metrics,
     object::{Cluster, Key, Kind},
     plan::{Moment, Plan},
     queue::{Class, Queue},
     request::Connection,
-    watch::Watch,
+    watch::{Poison, Watch},
 };
 
 /// A pure function from what was observed to a plan. The runtime observes and acts.
@@ -112,6 +112,13 @@ impl<K: Kind> Watched<'_, K> {
         self
     }
 
+    /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn sharing(self, share: Share<K>) -> Self {
+        self.source.store.set_share(share);
+        self
+    }
+
     /// Says which objects of the controller a change concerns.
     pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(Key)) + Send + Sync + 'static) {
         let queue = self.queue.clone();
@@ -139,18 +146,11 @@ impl std::fmt::Debug for Sources {
 }
 
 impl Sources {
-    pub(crate) fn start(
-        self,
-        connections: &HashMap<Cluster, Connection>,
-        stores: &Stores,
-        metrics: &Arc<Metrics>,
-        tasks: &TaskTracker,
-        stop: &CancellationToken,
-    ) {
+    pub(crate) fn start(self, connections: &HashMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {
         for ((cluster, _), source) in self.0 {
             match connections.get(&cluster) {
                 Some(connection) => {
-                    source.start(connection.clone(), stores.clone(), metrics.clone(), tasks, stop.clone());
+                    source.start(connection.clone(), stores.clone(), watching);
                 }
                 None => {
                     tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to");
@@ -160,16 +160,18 @@ impl Sources {
     }
 }
 
+/// What all watches of a manager have in common.
+#[derive(Clone)]
+pub(crate) struct Watching {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) poison: Arc<Poison>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
 pub(crate) trait AnySource: Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
-    fn start(
-        self: Box<Self>,
-        connection: Connection,
-        stores: Stores,
-        metrics: Arc<Metrics>,
-        tasks: &TaskTracker,
-        stop: CancellationToken,
-    );
+    fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching);
 }
 
 impl<K: Kind> AnySource for Source<K> {
@@ -177,18 +179,12 @@ impl<K: Kind> AnySource for Source<K> {
         self
     }
 
-    fn start(
-        self: Box<Self>,
-        connection: Connection,
-        stores: Stores,
-        metrics: Arc<Metrics>,
-        tasks: &TaskTracker,
-        stop: CancellationToken,
-    ) {
+    fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
         let Self { store, listeners } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
         let deliver = move |change: &Change<K>, class| listeners.iter().for_each(|tell| tell(change, &stores, class));
-        let watch = Watch { connection, store, selector: "".into(), deliver: Box::new(deliver), metrics };
-        tasks.spawn(watch.run(stop));
+        let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
+        let watch = Watch { connection, store, selector: "".into(), deliver: Box::new(deliver), metrics, poison };
+        watching.tasks.spawn(watch.run(watching.stop.clone()));
     }
 }

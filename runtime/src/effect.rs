@@ -22,6 +22,11 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn lane(&self) -> Lane;
     /// Name for metrics, logs and spans.
     fn name(&self) -> &'static str;
+    /// Whose calls count together towards the limit of calls at once: the provider, where there are several.
+    #[allow(clippy::unnecessary_literal_bound)] // others name one that they carry
+    fn provider(&self) -> &str {
+        ""
+    }
     /// How long it may take; then it is dropped and [`Effect::late`] is its outcome.
     fn deadline(&self) -> Duration;
     /// The outcome of a call that did not answer within its deadline, and may still take effect.

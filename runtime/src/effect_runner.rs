@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
 use crate::{
     effect::{Effect, Lane, Perform},
@@ -18,6 +19,7 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 ///
 /// # Guarantees
 /// * Effects of one lane never overlap; a hung call delays its own lane and nobody else.
+/// * At most so many calls to one provider are under way at once: those that hang cannot use up what others need.
 /// * A call is begun only while the term lasts, and dropped when the term ends. It is dropped at its deadline too, and
 ///   then its outcome is [`Effect::late`]; a panic counts as one.
 ///
@@ -26,30 +28,29 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 pub(crate) struct EffectRunner<E: Effect> {
     performer: Arc<dyn Perform<E>>,
     lanes: Mutex<HashMap<Lane, LaneLock>>,
-    limit: Arc<Semaphore>,
+    limit: usize,
+    providers: Mutex<HashMap<String, Arc<Semaphore>>>,
     term: Term,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
-    controller: &'static str,
 }
 
 impl<E: Effect> EffectRunner<E> {
     pub(crate) fn new(
-        controller: &'static str,
         performer: Arc<dyn Perform<E>>,
         limit: usize,
         term: Term,
         tasks: TaskTracker,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let limit = Arc::new(Semaphore::new(limit));
-        Arc::new(Self { performer, lanes: Mutex::default(), limit, term, tasks, metrics, controller })
+        let (lanes, providers) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { performer, lanes, limit, providers, term, tasks, metrics })
     }
 
-    /// Begins a call; `done` learns its outcome. Without a term nothing begins and nothing is told.
-    pub(crate) fn start(self: &Arc<Self>, effect: E, done: impl FnOnce(E::Outcome) + Send + 'static) {
+    /// Begins a call, in `span`; `done` learns its outcome. Without a term nothing begins and nothing is told.
+    pub(crate) fn start(self: &Arc<Self>, effect: E, span: Span, done: impl FnOnce(E::Outcome) + Send + 'static) {
         let runner = self.clone();
-        self.tasks.spawn(async move {
+        let task = async move {
             let lane = runner.lane(&effect);
             let turn = lane.lock().await;
             let outcome = runner.run(effect.clone()).await;
@@ -59,11 +60,13 @@ impl<E: Effect> EffectRunner<E> {
             if let Some(outcome) = outcome {
                 done(outcome);
             }
-        });
+        };
+        self.tasks.spawn(task.instrument(span));
     }
 
     async fn run(&self, effect: E) -> Option<E::Outcome> {
-        let _permit = self.limit.acquire().await.ok()?;
+        let provider = self.provider(&effect);
+        let _permit = provider.acquire().await.ok()?;
         if self.term.is_over() {
             return None;
         }
@@ -71,7 +74,7 @@ impl<E: Effect> EffectRunner<E> {
         let limit = effect.deadline();
         let measured = self.metrics.effect_started(effect.name());
         // A task of its own, so that a panic in a driver ends the call and not the runner.
-        let mut call = tokio::spawn(self.performer.perform(effect.clone()));
+        let mut call = tokio::spawn(self.performer.perform(effect.clone()).in_current_span());
         let ended = tokio::select! {
             biased;
             ended = timeout(limit, &mut call) => ended,
@@ -83,12 +86,12 @@ impl<E: Effect> EffectRunner<E> {
         let outcome = match ended {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => {
-                tracing::error!(controller = self.controller, effect = effect.name(), %panic, "a call panicked");
+                tracing::error!(%panic, "a call panicked");
                 effect.late()
             }
             Err(_) => {
                 call.abort();
-                tracing::warn!(controller = self.controller, ?effect, ?limit, "a call did not answer in time");
+                tracing::warn!(?limit, "a call did not answer in time");
                 effect.late()
             }
         };
@@ -98,6 +101,16 @@ impl<E: Effect> EffectRunner<E> {
 
     fn lane(&self, effect: &E) -> LaneLock {
         self.lanes.lock().entry(effect.lane()).or_default().clone()
+    }
+
+    fn provider(&self, effect: &E) -> Arc<Semaphore> {
+        let mut providers = self.providers.lock();
+        if let Some(known) = providers.get(effect.provider()) {
+            return known.clone();
+        }
+        let fresh = Arc::new(Semaphore::new(self.limit));
+        providers.insert(effect.provider().to_owned(), fresh.clone());
+        fresh
     }
 
     /// Forgets a lane that nobody waits for.

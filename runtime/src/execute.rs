@@ -6,11 +6,12 @@ use futures::future::join_all;
 use http::{HeaderValue, Method};
 use json_patch::{PatchOperation, TestOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
     cache::Until,
+    fair::Flow,
     object::{Cluster, Key, ResourceType, Target, Version},
     owned::{Part, apply_body, correction},
     plan::{Apply, Create, Edit, FailureClass, Planned, Step},
@@ -35,6 +36,34 @@ pub(crate) struct Barrier {
 pub(crate) struct Unsure {
     pub(crate) resource: ResourceType,
     pub(crate) key: Key,
+    /// The object that the write was for; `None` where it was to make one.
+    pub(crate) uid: Option<Arc<str>>,
+}
+
+impl Unsure {
+    fn of(at: &Target) -> Self {
+        Self { resource: at.resource().clone(), key: at.key().clone(), uid: Some(at.uid().into()) }
+    }
+
+    fn barrier(&self, until: Until) -> Barrier {
+        Barrier { resource: self.resource.clone(), key: self.key.clone(), until }
+    }
+}
+
+/// What all requests of one plan have in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sending {
+    /// The W3C trace context that they belong to.
+    pub(crate) traceparent: Option<String>,
+    /// With whose requests they take turns.
+    pub(crate) flow: Flow,
+}
+
+impl Sending {
+    fn write(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
+        let (traceparent, flow) = (self.traceparent.clone(), self.flow.clone());
+        Call { traceparent, flow, ..Call::with(method, path, content, body) }
+    }
 }
 
 /// How one step ended.
@@ -75,7 +104,7 @@ impl Executor {
     pub(crate) async fn run<E: Clone>(
         &self,
         stages: &[Vec<Planned<E>>],
-        traceparent: Option<&str>,
+        sending: &Sending,
         call: impl Fn(&E),
     ) -> Execution {
         let mut execution = Execution::default();
@@ -84,7 +113,7 @@ impl Executor {
             let mut batch = 1;
             while !rest.is_empty() && execution.failure.is_none() {
                 let (now, later) = rest.split_at(batch.min(rest.len()));
-                let ends = join_all(now.iter().map(|planned| self.step(&planned.step, traceparent, &call))).await;
+                let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, &call))).await;
                 now.iter().zip(ends).for_each(|(planned, end)| execution.note(&planned.step, end));
                 rest = later;
                 batch *= 2;
@@ -96,15 +125,14 @@ impl Executor {
         execution
     }
 
-    async fn step<E>(&self, step: &Step<E>, traceparent: Option<&str>, call: &impl Fn(&E)) -> StepEnd {
-        let trace = traceparent.map(str::to_owned);
+    async fn step<E>(&self, step: &Step<E>, sending: &Sending, call: &impl Fn(&E)) -> StepEnd {
         match step {
-            Step::Apply(apply) => self.apply(apply, trace).await,
-            Step::Create(create) => self.create(create, trace).await,
-            Step::Edit(edit) => self.edit(edit, trace).await,
-            Step::Delete(target) => self.delete(target, None, trace).await,
-            Step::DeleteNow(target) => self.delete(target, Some(0), trace).await,
-            Step::Evict(target) => self.evict(target, trace).await,
+            Step::Apply(apply) => self.apply(apply, sending).await,
+            Step::Create(create) => self.create(create, sending).await,
+            Step::Edit(edit) => self.edit(edit, sending).await,
+            Step::Delete(target) => self.delete(target, None, sending).await,
+            Step::DeleteNow(target) => self.delete(target, Some(0), sending).await,
+            Step::Evict(target) => self.evict(target, sending).await,
             Step::Call(effect) => {
                 call(effect);
                 StepEnd::Done(None)
@@ -125,12 +153,12 @@ impl Executor {
         }
     }
 
-    async fn apply(&self, apply: &Apply, traceparent: Option<String>) -> StepEnd {
+    async fn apply(&self, apply: &Apply, sending: &Sending) -> StepEnd {
         let Apply { at, part, fragment, read_back } = apply;
         let path = at.resource().object(at.key()) + part.suffix();
         let body = apply_body(at, *part, fragment);
         let url = format!("{path}?fieldManager={}&force=true", self.manager);
-        let call = Call { traceparent: traceparent.clone(), ..Call::with(Method::PATCH, url, APPLY, &body) };
+        let call = sending.write(Method::PATCH, url, APPLY, &body);
         let answer = match self.send(at.key().cluster, call).await {
             Ok(answer) => answer,
             Err(error) => return failed("apply", at, error),
@@ -144,28 +172,28 @@ impl Executor {
         let mut body = correction;
         body["metadata"]["resourceVersion"] = version.to_string().into();
         let url = format!("{path}?fieldManager={}", self.manager);
-        let call = Call { traceparent, ..Call::with(Method::PATCH, url, MERGE, &body) };
+        let call = sending.write(Method::PATCH, url, MERGE, &body);
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(error) => {
                 let mut end = failed("correct", at, error);
                 // The apply was done, whatever became of the correction: the next plan has to see it.
                 if let StepEnd::Failed { unsure, .. } = &mut end {
-                    unsure.get_or_insert_with(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
+                    unsure.get_or_insert_with(|| Unsure::of(at));
                 }
                 end
             }
         }
     }
 
-    async fn create(&self, create: &Create, traceparent: Option<String>) -> StepEnd {
+    async fn create(&self, create: &Create, sending: &Sending) -> StepEnd {
         let Create { key, resource, body } = create;
         let mut body = body.clone();
         // No object ever has version 1 (it is the version of the empty store), so an apply that asks for it is
         // refused with 409 wherever there is an object, and creates it where there is none.
         body["metadata"]["resourceVersion"] = "1".into();
         let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
-        let call = Call { traceparent, ..Call::with(Method::PATCH, url, APPLY, &body) };
+        let call = sending.write(Method::PATCH, url, APPLY, &body);
         match self.send(key.cluster, call).await {
             Ok(answer) => StepEnd::Done(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
@@ -176,20 +204,21 @@ impl Executor {
                 if error.class == FailureClass::Conflict {
                     error.class = FailureClass::Taken;
                 }
-                let unsure = is_unsure(error.class).then(|| Unsure { resource: resource.clone(), key: key.clone() });
+                let unsure =
+                    is_unsure(error.class).then(|| Unsure { resource: resource.clone(), key: key.clone(), uid: None });
                 StepEnd::Failed { step: format!("create {} {key}", resource.kind), error, unsure }
             }
         }
     }
 
-    async fn edit(&self, edit: &Edit, traceparent: Option<String>) -> StepEnd {
+    async fn edit(&self, edit: &Edit, sending: &Sending) -> StepEnd {
         let Edit { at, part, patch } = edit;
         let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
         let mut operations = vec![PatchOperation::Test(same)];
         operations.extend(patch.0.iter().cloned());
         let Ok(body) = serde_json::to_value(operations) else { return StepEnd::Done(None) };
         let url = format!("{}{}?fieldManager={}", at.resource().object(at.key()), part.suffix(), self.manager);
-        let call = Call { traceparent, ..Call::with(Method::PATCH, url, JSON_PATCH, &body) };
+        let call = sending.write(Method::PATCH, url, JSON_PATCH, &body);
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(mut error) => {
@@ -201,7 +230,7 @@ impl Executor {
         }
     }
 
-    async fn delete(&self, at: &Target, grace_seconds: Option<u32>, traceparent: Option<String>) -> StepEnd {
+    async fn delete(&self, at: &Target, grace_seconds: Option<u32>, sending: &Sending) -> StepEnd {
         let mut preconditions = json!({"uid": at.uid()});
         if let Some(version) = at.version() {
             preconditions["resourceVersion"] = version.to_string().into();
@@ -211,7 +240,7 @@ impl Executor {
         if let Some(seconds) = grace_seconds {
             body["gracePeriodSeconds"] = seconds.into();
         }
-        let call = Call { traceparent, ..Call::with(Method::DELETE, at.resource().object(at.key()), JSON, &body) };
+        let call = sending.write(Method::DELETE, at.resource().object(at.key()), JSON, &body);
         match self.send(at.key().cluster, call).await {
             // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
             Ok(answer) => match version_of(&answer) {
@@ -223,13 +252,13 @@ impl Executor {
         }
     }
 
-    async fn evict(&self, at: &Target, traceparent: Option<String>) -> StepEnd {
+    async fn evict(&self, at: &Target, sending: &Sending) -> StepEnd {
         let key = at.key();
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": &*key.name, "namespace": &*key.namespace},
             "deleteOptions": {"preconditions": {"uid": at.uid()}}});
         let url = format!("{}/eviction", at.resource().object(key));
-        let call = Call { traceparent, ..Call::with(Method::POST, url, JSON, &body) };
+        let call = sending.write(Method::POST, url, JSON, &body);
         let leaving = Until::Leaving(key.clone(), at.uid().into());
         match self.send(key.cluster, call).await {
             Ok(_) => done_at(at, leaving),
@@ -244,14 +273,15 @@ impl Executor {
 
     /// Learns by a consistent read what became of a write, and what a cache has to show of it.
     pub(crate) async fn find_out(&self, unsure: &Unsure) -> Result<Option<Barrier>, RequestError> {
-        let Unsure { resource, key } = unsure;
+        let Unsure { resource, key, uid } = unsure;
         match self.send(key.cluster, Call::get(resource.object(key))).await {
-            Ok(answer) => Ok(version_of(&answer).map(|version| Barrier {
-                resource: resource.clone(),
-                key: key.clone(),
-                until: Until::Version(version, Instant::now()),
-            })),
-            Err(error) if error.is_not_found() => Ok(None),
+            Ok(answer) => {
+                let version = version_of(&answer);
+                Ok(version.map(|version| unsure.barrier(Until::Version(version, Instant::now()))))
+            }
+            Err(error) if error.is_not_found() => {
+                Ok(uid.clone().map(|uid| unsure.barrier(Until::Gone(key.clone(), uid))))
+            }
             Err(error) => Err(error),
         }
     }
@@ -303,7 +333,7 @@ fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
     if error.is_not_found() || namesake {
         error.class = FailureClass::Conflict;
     }
-    let unsure = is_unsure(error.class).then(|| Unsure { resource: at.resource().clone(), key: at.key().clone() });
+    let unsure = is_unsure(error.class).then(|| Unsure::of(at));
     StepEnd::Failed { step: format!("{verb} {at}"), error, unsure }
 }
 
@@ -348,10 +378,10 @@ fn version_of(answer: &Answer) -> Option<Version> {
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::Status;
-    use tokio::sync::Semaphore;
 
     use super::*;
     use crate::{
+        fair::Gate,
         metrics::Metrics,
         term::Term,
         testing::api_server::{ApiServer, Fault, Match},
@@ -360,14 +390,13 @@ mod tests {
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
     async fn edit(server: &ApiServer, live: &ConfigMap) -> Execution {
-        let permits = Arc::new(Semaphore::new(1));
-        let metrics = Arc::new(Metrics::new());
-        let connection = Connection::new(server.client(), agent("test/1", "test"), Term::unlimited(), permits, metrics);
+        let (gate, metrics) = (Gate::new(1, None), Arc::new(Metrics::new()));
+        let connection = Connection::new(server.client(), agent("test/1", "test"), Term::unlimited(), gate, metrics);
         let executor =
             Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
         let patch = serde_json::from_value(json!([{"op": "add", "path": "/data", "value": {"a": "b"}}])).unwrap();
         let step = Step::<()>::edit(Cluster::CONTROL, live, patch).unwrap();
-        executor.run(&[vec![Planned { why: "as told".into(), step }]], None, |()| {}).await
+        executor.run(&[vec![Planned { why: "as told".into(), step }]], &Sending::default(), |()| {}).await
     }
 
     #[tokio::test]

@@ -5,6 +5,23 @@
 //! [`Plan`](plan::Plan): steps, waits, events, and when to look again. The runtime acts, waits until its caches show
 //! what was written, and asks again. So a decision can be tested in microseconds, replayed and printed.
 //!
+//! # A complete controller
+//! It copies one ConfigMap into every namespace with a label, keeps the copies as the source is, and takes them away again.
+//! There is no more to it: retries, back-off, stale caches, lost answers and leadership are the runtime's. To try it:
+//! `cargo run -p nodewright-runtime --example share`, with a kubeconfig.
+//!
+#![doc = "```no_run"]
+#![doc = include_str!("../examples/share.rs")]
+#![doc = "```"]
+//!
+//! What it shows:
+//! * `watch` names the kinds, and whom a change concerns. A change comes with what was before, so that nobody is forgotten.
+//! * `observe` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
+//! * What is owned of an object is a type ([`owned::Owned`]). Where it equals what is there, nothing is sent.
+//! * [`plan::Step::create`] never touches what is there; [`plan::Step::delete`] never hits a namesake.
+//! * A wait has a reason that people can read.
+//!
+//! # The modules
 //! | module | what it is |
 //! |---|---|
 //! | [`object`] | how objects are named: cluster, key, UID, version; a [`Target`](object::Target) comes only from an object that was seen |
@@ -12,14 +29,14 @@
 //! | [`owned`] | closed sets of fields with one writer, sent by server-side apply and read back |
 //! | [`effect`] | calls outside Kubernetes, as data |
 //! | [`cache`], [`look`] | stores with indexes, filled by one watch each; and what single objects see for a while |
-//! | [`queue`] | which object is looked at next |
+//! | [`queue`], [`fair`] | which object is looked at next; whose turn it is where many wait |
 //! | [`request`] | the one way to an API server |
 //! | [`lease`], [`term`] | leader election, and the right to write that it gives |
-//! | [`manager`] | a process: caches, leases, loops, and an ordered end |
+//! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
 //! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
 //! | [`metrics`], [`server`], [`telemetry`], [`trace`] | seeing it |
-//! | [`testing`] | an API server in process |
+//! | [`testing`] | worlds in a line, plans as text, an API server in process |
 //!
 //! # Writes that are no applies
 //! What is owned entirely is applied. The rest, and why:
@@ -39,6 +56,7 @@ mod effect_runner;
 pub mod error;
 pub mod events;
 mod execute;
+pub mod fair;
 pub mod finalizers;
 pub mod lease;
 pub mod look;
@@ -48,6 +66,7 @@ pub mod object;
 pub mod owned;
 pub mod plan;
 pub mod queue;
+pub mod readiness;
 mod reconcile;
 pub mod request;
 pub mod server;

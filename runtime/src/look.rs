@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Store, Stores},
-    metrics::Metrics,
+    controller::Watching,
     object::{Cluster, Key, Kind},
     queue::{Class, Queue},
     request::Connection,
@@ -89,19 +89,13 @@ impl std::hash::Hash for User {
 pub(crate) struct Looks {
     stores: Stores,
     connections: HashMap<Cluster, Connection>,
-    metrics: Arc<Metrics>,
-    tasks: tokio_util::task::TaskTracker,
+    watching: Watching,
     active: Mutex<HashMap<Place, Active>>,
 }
 
 impl Looks {
-    pub(crate) fn new(
-        stores: Stores,
-        connections: HashMap<Cluster, Connection>,
-        metrics: Arc<Metrics>,
-        tasks: tokio_util::task::TaskTracker,
-    ) -> Arc<Self> {
-        Arc::new(Self { stores, connections, metrics, tasks, active: Mutex::default() })
+    pub(crate) fn new(stores: Stores, connections: HashMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
+        Arc::new(Self { stores, connections, watching, active: Mutex::default() })
     }
 
     /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
@@ -176,12 +170,13 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
                 looks.wake(&here);
             }
         }),
-        metrics: looks.metrics.clone(),
+        metrics: looks.watching.metrics.clone(),
+        poison: looks.watching.poison.clone(),
     };
-    looks.tasks.spawn(watch.run(stop.clone()));
+    looks.watching.tasks.spawn(watch.run(stop.clone()));
     // An empty first list changes nothing, and yet it is an answer.
     let (weak, here) = (Arc::downgrade(looks), place.clone());
-    looks.tasks.spawn(async move {
+    looks.watching.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = store.synced() => if let Some(looks) = weak.upgrade() { looks.wake(&here) },

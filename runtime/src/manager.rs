@@ -3,32 +3,32 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     cache::Stores,
-    controller::{Controller, Sources, Watches},
+    controller::{Controller, Sources, Watches, Watching},
     effect::Perform,
     effect_runner::EffectRunner,
     events::Recorder,
     execute::{Executor, agent},
+    fair::{Gate, Rate},
     lease::Election,
     look::Looks,
     metrics::Metrics,
     object::Cluster,
     queue::Queue,
+    readiness::Readiness,
     reconcile::{Reconciler, Shared},
     request::Connection,
-    term::{Clock, Term},
+    term::{BootClock, Clock, Term},
     trace::Spans,
+    watch::Poison,
 };
 
 /// How long the end may take before what is still under way is dropped.
-const STOP_WITHIN: Duration = Duration::from_secs(3);
+const STOP_WITHIN: Duration = Duration::from_secs(2);
 /// After this a wait for a cache makes its watch list again.
 const STALE_AFTER: Duration = Duration::from_secs(30);
 
@@ -43,7 +43,9 @@ pub struct Options {
     pub clients: HashMap<Cluster, kube::Client>,
     /// How many requests may be under way at once in each cluster.
     pub requests_at_once: usize,
-    /// How many calls outside Kubernetes each controller may have under way at once.
+    /// How many requests may be sent to each cluster in a second; `None` leaves that to the server's own fairness.
+    pub request_rate: Option<Rate>,
+    /// How many calls outside Kubernetes may be under way at once, for each controller and provider.
     pub effects_at_once: usize,
     /// Wall clock and the clock of terms.
     pub clock: Arc<dyn Clock>,
@@ -63,6 +65,26 @@ impl fmt::Debug for Options {
     }
 }
 
+impl Options {
+    /// One cluster, no events, no traces, no limit but 32 requests and 200 calls outside Kubernetes at once. `name` is the
+    /// prefix of field managers; `name/version` stands in each request's `User-Agent`.
+    pub fn new(name: &str, version: &str, client: kube::Client) -> Self {
+        Self {
+            product: format!("{name}/{version}"),
+            field_manager: name.to_owned(),
+            clients: HashMap::from([(Cluster::CONTROL, client)]),
+            requests_at_once: 32,
+            request_rate: None,
+            effects_at_once: 200,
+            clock: Arc::new(BootClock),
+            seed: fastrand::u64(..),
+            recorder: Recorder::discarding(),
+            spans: Spans::disabled(),
+            metrics: Arc::new(Metrics::new()),
+        }
+    }
+}
+
 /// Why a manager ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
@@ -71,30 +93,14 @@ pub enum Ended {
     LostLease,
 }
 
-/// See [`Manager::readiness`].
-#[derive(Clone, Debug)]
-pub struct Readiness {
-    stores: Stores,
-}
-
-impl Readiness {
-    /// If the caches are not filled: which.
-    pub fn check(&self) -> Result<(), String> {
-        let lasting = self.stores.lasting();
-        let empty = lasting.iter().filter(|store| !store.is_synced());
-        let mut names: Vec<_> = empty.map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
-        names.sort_unstable();
-        if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
-    }
-}
-
 type Begin = Box<dyn FnOnce(&Shared, &Term) -> BoxFuture<'static, ()> + Send>;
 
 /// Controllers that share caches and a term of leadership.
 ///
 /// # Guarantees
 /// * Each kind is watched once, whoever reads it; caches are warm before the lease is held.
-/// * No plan is made before every cache has shown a consistent list that was begun after the lease was gained.
+/// * No plan sees a cache that has not shown a consistent list begun after the lease was gained. One whose cluster is
+///   away holds up those objects whose worlds it belongs to, and nobody else.
 /// * When the lease is lost nothing more is sent, and [`Manager::run`] ends with an error.
 /// * When told to stop it takes no more work, lets requests that are under way end, and gives the lease back, within
 ///   five seconds.
@@ -106,6 +112,7 @@ pub struct Manager {
     stores: Stores,
     sources: Sources,
     connections: HashMap<Cluster, Connection>,
+    readiness: Readiness,
     begins: Vec<Begin>,
     queues: Vec<Arc<Queue>>,
 }
@@ -121,14 +128,14 @@ impl Manager {
     pub fn new(options: Options) -> Self {
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
             let agent = agent(&options.product, "cache");
-            let permits = Arc::new(Semaphore::new(options.requests_at_once));
-            let connection =
-                Connection::new(client.clone(), agent, Term::unlimited(), permits, options.metrics.clone());
+            let gate = Gate::new(options.requests_at_once, options.request_rate);
+            let connection = Connection::new(client.clone(), agent, Term::unlimited(), gate, options.metrics.clone());
             (*cluster, connection)
         };
         let connections = options.clients.iter().map(connect).collect();
         let (stores, sources) = (Stores::default(), Sources::default());
-        Self { options, stores, sources, connections, begins: vec![], queues: vec![] }
+        let readiness = Readiness::new(stores.clone());
+        Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
     }
 
     /// The caches, for checks of readiness and for tests.
@@ -136,9 +143,9 @@ impl Manager {
         self.stores.clone()
     }
 
-    /// Whether the caches are filled, for `/readyz`. A process that stands by is ready as well: it could lead at once.
+    /// Whether this process could work, for `/readyz`. One that stands by is ready as well: it could lead at once.
     pub fn readiness(&self) -> Readiness {
-        Readiness { stores: self.stores.clone() }
+        self.readiness.clone()
     }
 
     /// A connection for calls that a driver makes itself, named `name` in `User-Agent`.
@@ -167,30 +174,38 @@ impl Manager {
             let recorder = shared.recorder.named(C::NAME, user_agent.clone());
             let shared = Shared { executor: Executor { connections, manager }, recorder, ..shared.clone() };
             let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
-            let effects = EffectRunner::new(C::NAME, performer, limit, term.clone(), tasks, metrics);
+            let effects = EffectRunner::new(performer, limit, term.clone(), tasks, metrics);
             Reconciler::new(controller, queue, effects, shared).run().boxed()
         }));
     }
 
     /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
-        let Self { options, stores, sources, connections, begins, queues: _queues } = self;
+        let Self { options, stores, sources, connections, readiness, begins, queues: _queues } = self;
         let tasks = TaskTracker::new();
-        let looks = Looks::new(stores.clone(), connections.clone(), options.metrics.clone(), tasks.clone());
+        let watching = Watching {
+            metrics: options.metrics.clone(),
+            poison: Poison::new(options.metrics.clone()),
+            tasks: tasks.clone(),
+            stop: CancellationToken::new(),
+        };
+        let looks = Looks::new(stores.clone(), connections.clone(), watching.clone());
         let process = Process {
             elections: Arc::new(elections),
             tasks: tasks.clone(),
-            watching: CancellationToken::new(),
+            watching: watching.stop.clone(),
             working: CancellationToken::new(),
             looks: looks.clone(),
         };
         let watch = || {
-            sources.start(&connections, &stores, &options.metrics, &tasks, &process.watching);
+            sources.start(&connections, &stores, &watching);
             tasks.spawn(count(stores.clone(), options.metrics.clone(), process.watching.clone()));
+            if let Some(control) = connections.get(&Cluster::CONTROL) {
+                tasks.spawn(readiness.clone().watch(control.clone(), process.watching.clone()));
+            }
         };
         let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
         let lead = async {
-            until_listed_since(&stores, gained).await;
             let manager = options.field_manager.as_str().into();
             let shared = Shared {
                 stores: stores.clone(),
@@ -200,15 +215,17 @@ impl Manager {
                 spans: options.spans,
                 metrics: options.metrics.clone(),
                 since: options.clock.wall(),
+                gained,
                 clock: options.clock,
                 tasks: tasks.clone(),
                 stop: process.working.clone(),
             };
             tracing::info!("leading");
+            watching.poison.tell(shared.recorder.named("cache", agent(&options.product, "cache")));
             for begin in begins {
                 tasks.spawn(begin(&shared, &term));
             }
-            refresh_stale(&stores).await;
+            futures::future::join(list_since(&stores, gained), refresh_stale(&stores)).await;
         };
         tokio::select! {
             biased;
@@ -287,8 +304,8 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Term {
     if terms.is_empty() { Term::unlimited() } else { Term::all(&terms) }
 }
 
-/// Waits until every store has completed a list that was begun after `gained`.
-async fn until_listed_since(stores: &Stores, gained: Instant) {
+/// Sees to it that every store completes a list that was begun after `gained`, and tells of those that do not.
+async fn list_since(stores: &Stores, gained: Instant) {
     let fresh = |store: &Arc<dyn crate::cache::AnyStore>| store.listed().is_some_and(|listed| listed >= gained);
     let (mut missing, mut told) = (stores.lasting(), Instant::now());
     let mut asked = vec![];
@@ -322,6 +339,8 @@ async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToke
         for store in stores.lasting() {
             metrics.cached_objects(store.cluster(), store.resource(), store.len());
             metrics.store_version(store.cluster(), store.resource(), store.version().0);
+            let waited = store.oldest_wait().map_or(Duration::ZERO, |since| since.elapsed());
+            metrics.store_longest_wait(store.cluster(), store.resource(), waited);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
@@ -226,10 +227,25 @@ pub fn uid<K: Kind>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
 }
 
+/// The owner that controls an object.
+pub fn controller<K: Kind>(object: &K) -> Option<&OwnerReference> {
+    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
 /// The UID of the owner that controls an object.
 pub fn controller_uid<K: Kind>(object: &K) -> Option<&str> {
-    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+    controller(object).map(|owner| owner.uid.as_str())
+}
+
+/// The metadata of an object to be: it is controlled by `owner`, and collected with it.
+pub fn child_of<K: Kind>(owner: &K, namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
 }
 
 /// Whether deletion of the object has begun.

@@ -181,6 +181,18 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Status, patch }))
     }
 
+    /// The cluster that it is sent to; `None` for a call outside Kubernetes.
+    pub fn cluster(&self) -> Option<Cluster> {
+        let key = match self {
+            Self::Apply(apply) => apply.at.key(),
+            Self::Create(create) => &create.key,
+            Self::Edit(edit) => edit.at.key(),
+            Self::Delete(target) | Self::DeleteNow(target) | Self::Evict(target) => target.key(),
+            Self::Call(_) => return None,
+        };
+        Some(key.cluster)
+    }
+
     /// Deletes exactly the object that was seen.
     pub fn delete<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::Delete(Target::of(cluster, live))

@@ -41,6 +41,13 @@ pub enum Verdict {
     Failed(Option<Duration>),
     /// It waits for a cache; whoever fills the cache adds the key again.
     Parked,
+    /// Not done yet: again at once.
+    Again,
+}
+
+impl Verdict {
+    /// Nothing more to do until something changes.
+    pub const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
 /// First pause after a failure.
@@ -174,6 +181,7 @@ impl Queue {
                 Some(now + pause)
             }
             Verdict::Parked => None,
+            Verdict::Again => Some(now),
         };
         let soonest = if again { Some(entry.not_before.unwrap_or(now)) } else { wake };
         if let Some(at) = soonest.filter(|at| *at > now) {
@@ -290,8 +298,6 @@ mod tests {
     use super::*;
     use crate::object::Cluster;
 
-    const DONE: Verdict = Verdict::Done { wake: None, pause: Duration::ZERO };
-
     fn key(name: &str) -> Key {
         Key::new(Cluster::CONTROL, "default", name)
     }
@@ -313,9 +319,9 @@ mod tests {
         assert!(is_empty(&queue).await);
         queue.add(key("a"), Class::Live);
         assert!(is_empty(&queue).await, "one run at a time");
-        queue.done(&key("a"), DONE);
+        queue.done(&key("a"), Verdict::DONE);
         assert_eq!(queue.next().await, key("a"), "the change during the run is kept");
-        queue.done(&key("a"), DONE);
+        queue.done(&key("a"), Verdict::DONE);
         assert!(is_empty(&queue).await);
         assert!(queue.state.lock().entries.is_empty(), "an idle key costs nothing");
     }
@@ -350,7 +356,7 @@ mod tests {
         queue.state.lock().wake_at(key("a"), now + Duration::from_secs(5));
         assert_eq!(queue.next().await, key("a"));
         assert_eq!(Instant::now() - now, Duration::from_secs(5));
-        queue.done(&key("a"), DONE);
+        queue.done(&key("a"), Verdict::DONE);
         assert!(tokio::time::timeout(Duration::from_mins(2), queue.next()).await.is_err(), "the later one was dropped");
     }
 

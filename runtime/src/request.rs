@@ -6,9 +6,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kube::{client::Body, core::Status};
-use tokio::sync::Semaphore;
 
-use crate::{metrics::Metrics, plan::FailureClass, term::Term};
+use crate::{
+    fair::{Flow, Gate},
+    metrics::Metrics,
+    plan::FailureClass,
+    term::Term,
+};
 
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
@@ -18,14 +22,15 @@ const MAX_ANSWER: usize = 256 << 20;
 /// # Guarantees
 /// * A mutating request is begun only while the term lasts, and given up when it ends.
 /// * No request lasts longer than the time-out; none is sent twice.
-/// * At most so many requests are under way at once as the connection was given permits.
+/// * At most so many requests are under way at once, and sent in a second, as the gate lets through; the flows of
+///   several owners take turns there.
 /// * Every request names its sender in `User-Agent`.
 #[derive(Clone)]
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
     term: Term,
-    permits: Arc<Semaphore>,
+    gate: Arc<Gate>,
     timeout: Duration,
     metrics: Arc<Metrics>,
 }
@@ -49,17 +54,26 @@ pub struct Call {
     pub body: Vec<u8>,
     /// W3C trace context that the request belongs to.
     pub traceparent: Option<String>,
+    /// With whose requests it takes turns.
+    pub flow: Flow,
 }
 
 impl Call {
     /// A read.
     pub fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), content: "application/json", body: vec![], traceparent: None }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            content: "application/json",
+            body: vec![],
+            traceparent: None,
+            flow: Flow::default(),
+        }
     }
 
     /// A write with a JSON body.
     pub fn with(method: Method, path: impl Into<String>, content: &'static str, body: &serde_json::Value) -> Self {
-        Self { method, path: path.into(), content, body: body.to_string().into_bytes(), traceparent: None }
+        Self { method, content, body: body.to_string().into_bytes(), ..Self::get(path) }
     }
 }
 
@@ -106,14 +120,8 @@ impl RequestError {
 
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
-    pub fn new(
-        client: kube::Client,
-        agent: HeaderValue,
-        term: Term,
-        permits: Arc<Semaphore>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { client, agent, term, permits, timeout: Duration::from_secs(35), metrics }
+    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
+        Self { client, agent, term, gate, timeout: Duration::from_secs(35), metrics }
     }
 
     /// The same connection for another sender.
@@ -149,9 +157,8 @@ impl Connection {
 
     async fn send_unmetered(&self, call: Call) -> Result<Answer, RequestError> {
         let mutating = call.method != Method::GET;
-        let permit = self.permits.acquire().await;
-        let _permit = permit.map_err(|_| RequestError::local(FailureClass::Expired, "the manager is stopping"))?;
-        // Checked after the wait for a permit: the term may have ended meanwhile.
+        let _pass = self.gate.enter(&call.flow).await;
+        // Checked after the wait: the term may have ended meanwhile.
         let limit = if mutating { self.timeout.min(self.term.remaining()) } else { self.timeout };
         if mutating && limit.is_zero() {
             return Err(RequestError::local(FailureClass::Expired, "this process is no longer the leader"));

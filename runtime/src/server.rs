@@ -16,12 +16,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -31,6 +31,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::telemetry::Levels;
 
 /// How many connections are served at once. Others wait in the listener's backlog.
 const CONNECTIONS: usize = 128;
@@ -148,6 +149,9 @@ pub struct Endpoints {
     pub health: Checks,
     /// Behind `/readyz`.
     pub ready: Checks,
+    /// Behind `/debug/log-level`, if given: read by GET and set by PUT, from this host only. Whoever may forward a port
+    /// of the pod may do so, and nobody else.
+    pub levels: Option<Levels>,
 }
 
 impl Endpoints {
@@ -155,8 +159,10 @@ impl Endpoints {
     pub fn router(self) -> Router {
         let metrics = self.metrics;
         let metrics = get(move || async move { serve_metrics(&metrics) });
+        let levels = self.levels.map(level_routes).unwrap_or_default();
         Router::new()
             .route("/metrics", metrics)
+            .merge(levels)
             .merge(check_routes("healthz", self.health.clone()))
             .merge(check_routes("livez", self.health))
             .merge(check_routes("readyz", self.ready))
@@ -186,6 +192,31 @@ fn check_routes(endpoint: &'static str, checks: Checks) -> Router {
         .route(&format!("/{endpoint}"), get(all))
         .route(&format!("/{endpoint}/{{name}}"), get(one))
         .with_state(checks)
+}
+
+/// The address of a client.
+#[derive(Clone, Copy, Debug)]
+struct Peer(SocketAddr);
+
+fn level_routes(levels: Levels) -> Router {
+    let read = |State(levels): State<Levels>| async move { plain(StatusCode::OK, format!("{}\n", levels.current())) };
+    let set = |State(levels): State<Levels>, wanted: String| async move {
+        match levels.set(wanted.trim()) {
+            Ok(()) => plain(StatusCode::OK, format!("{}\n", levels.current())),
+            Err(error) => plain(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        }
+    };
+    Router::new()
+        .route("/debug/log-level", get(read).put(set))
+        .layer(middleware::from_fn(from_this_host))
+        .with_state(levels)
+}
+
+async fn from_this_host(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Peer>() {
+        Some(Peer(address)) if address.ip().to_canonical().is_loopback() => next.run(request).await,
+        _ => plain(StatusCode::FORBIDDEN, "only from this host: use kubectl port-forward\n".to_owned()),
+    }
 }
 
 fn plain(status: StatusCode, text: String) -> Response {
@@ -261,7 +292,10 @@ impl Server {
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                    Ok((stream, _)) => drop(connections.spawn(converse(stream, router.clone(), stop.clone()))),
+                    Ok((stream, peer)) => {
+                        let router = router.clone().layer(Extension(Peer(peer)));
+                        drop(connections.spawn(converse(stream, router, stop.clone())));
+                    }
                     Err(error) => {
                         tracing::warn!(address = %self.address, %error, "failed to accept connection, retrying");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -310,8 +344,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tower::ServiceExt;
 
     use super::*;
+    use crate::telemetry::{Telemetry, TelemetryConfig};
 
     struct Running {
         address: SocketAddr,
@@ -398,6 +434,24 @@ mod tests {
         assert!(begun.elapsed() < GRACE * 2);
         assert!(TcpStream::connect(address).await.is_err());
         drop(idle);
+    }
+
+    #[tokio::test]
+    async fn what_is_logged_is_changed_from_this_host_only() {
+        let (telemetry, _subscriber) = Telemetry::build(&TelemetryConfig::default(), std::io::sink).unwrap();
+        let levels = telemetry.levels();
+        let routes = Endpoints { levels: Some(levels.clone()), ..Endpoints::default() }.router();
+        let set = async |peer: &str, wanted: &str| {
+            let request = Request::builder().method("PUT").uri("/debug/log-level");
+            let request =
+                request.extension(Peer(peer.parse().unwrap())).body(axum::body::Body::from(wanted.to_owned())).unwrap();
+            routes.clone().oneshot(request).await.unwrap().status()
+        };
+        assert_eq!(set("10.0.0.7:1", "debug").await, StatusCode::FORBIDDEN);
+        assert_eq!(set("[::1]:1", "nonsense=loud").await, StatusCode::BAD_REQUEST);
+        assert_eq!(levels.current(), "info");
+        assert_eq!(set("[::ffff:127.0.0.1]:1", "debug\n").await, StatusCode::OK);
+        assert_eq!(levels.current(), "debug");
     }
 
     #[tokio::test]

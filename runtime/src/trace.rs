@@ -117,6 +117,9 @@ pub fn current() -> Option<TraceContext> {
     place.is_valid().then_some(found)
 }
 
+/// The target of spans that are for the log only: they say what a line is about, and are no part of a trace.
+pub const LOG_ONLY: &str = "nodewright_log";
+
 /// Links a span of `tracing` to a place in another trace: a reconcile to the life of what it is about. It is no
 /// child of it, or that trace would never end.
 pub fn link(span: &tracing::Span, to: TraceContext) {

@@ -2,264 +2,19 @@
 
 //! The whole runtime with a small controller, on an API server in process and on paused time.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod support;
 
-use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Resource;
+use std::{sync::Arc, time::Duration};
+
 use nodewright_runtime::{
-    cache::Stores,
-    controller::{Controller, Watches},
-    effect::{Effect, Lane, Perform},
-    events::Recorder,
     lease::{Election, LeaseConfig},
-    manager::{Ended, Manager, Options},
-    metrics::Metrics,
-    object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
-    owned::{Owned, Part},
-    plan::{Moment, Plan, Planned, Step},
+    manager::Ended,
     term::TokioClock,
-    testing::api_server::{ApiServer, Fault, Match, RequestRecord},
-    trace::Spans,
+    testing::api_server::{ApiServer, Fault, Match},
 };
-use serde::Serialize;
-use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use serde_json::json;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks and evicts
-/// when annotations say so.
-struct Copies;
-
-struct World {
-    source: Arc<ConfigMap>,
-    copies: Vec<Arc<ConfigMap>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ask(String);
-
-impl Effect for Ask {
-    type Outcome = Result<(), String>;
-    fn lane(&self) -> Lane {
-        Lane(self.0.as_str().into())
-    }
-    fn name(&self) -> &'static str {
-        "ask"
-    }
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(30)
-    }
-    fn late(&self) -> Self::Outcome {
-        Err("late".to_owned())
-    }
-    fn succeeded(outcome: &Self::Outcome) -> bool {
-        outcome.is_ok()
-    }
-}
-
-/// Answers at once, but for those whose name says otherwise.
-struct Answers;
-
-impl Perform<Ask> for Answers {
-    fn perform(&self, effect: Ask) -> futures::future::BoxFuture<'static, Result<(), String>> {
-        Box::pin(async move {
-            match effect.0.as_str() {
-                "hangs" => std::future::pending().await,
-                "panics" => panic!("as told"),
-                "slow" => {
-                    tokio::time::sleep(Duration::from_secs(20)).await;
-                    Ok(())
-                }
-                _ => Ok(()),
-            }
-        })
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Note {
-    metadata: NoteMeta,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct NoteMeta {
-    annotations: BTreeMap<String, String>,
-}
-
-impl Owned for Note {
-    type Of = ConfigMap;
-    const PART: Part = Part::Main;
-    fn seen(live: &ConfigMap) -> Self {
-        let all = live.metadata.annotations.clone().unwrap_or_default();
-        let annotations = all.into_iter().filter(|(key, _)| key == "copies" || key == "asked").collect();
-        Self { metadata: NoteMeta { annotations } }
-    }
-}
-
-impl Controller for Copies {
-    const NAME: &'static str = "copies";
-    type Primary = ConfigMap;
-    type World = World;
-    type Effect = Ask;
-
-    fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
-        on.kind::<ConfigMap>(Cluster::CONTROL, "default").wakes(|change, stores, wake| {
-            for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
-                let all = stores.of::<ConfigMap>(Cluster::CONTROL).all();
-                let owners = all.iter().filter(|map| uid(map.as_ref()) == owner);
-                owners.for_each(|map| wake(Key::of(Cluster::CONTROL, map.as_ref())));
-            }
-        });
-    }
-
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        let store = stores.of::<ConfigMap>(Cluster::CONTROL);
-        let source = store.get(key)?;
-        let mut copies = store.owned_by(uid(source.as_ref()));
-        copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        Some(World { source, copies })
-    }
-
-    fn plan(&self, at: &Moment<'_, Ask>, world: &World) -> Plan<Ask> {
-        let mut plan = Plan::idle();
-        let source = world.source.as_ref();
-        let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
-        assert!(annotation(source, "panic").is_none(), "as told");
-        let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();
-        let live: Vec<_> = world.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
-        let missing = names.iter().filter(|wanted| live.iter().all(|copy| name(copy.as_ref()) != wanted.as_str()));
-        plan.stage(missing.filter_map(|name| {
-            let step = Step::create(Cluster::CONTROL, &copy(source, name))?;
-            Some(Planned { why: "a copy is missing".into(), step })
-        }));
-        let surplus = live.iter().filter(|copy| !names.iter().any(|wanted| wanted == name(copy.as_ref())));
-        plan.stage(surplus.map(|copy| Planned {
-            why: "a copy too many".into(),
-            step: Step::delete(Cluster::CONTROL, copy.as_ref()),
-        }));
-        let mut annotations = BTreeMap::from([("copies".to_owned(), live.len().to_string())]);
-        if let Some(whom) = annotation(source, "ask") {
-            let ask = Ask(whom.to_owned());
-            match at.outcomes.last(&ask) {
-                Some(answer) => drop(annotations.insert("asked".to_owned(), format!("{answer:?}"))),
-                None if at.outcomes.is_running(&ask) => {}
-                None => {
-                    plan.then("nobody has been asked", Step::Call(ask));
-                }
-            }
-        }
-        if annotation(source, "evict").is_some() {
-            let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
-            match due.filter(|due| *due > at.now) {
-                Some(due) => drop(plan.wake_at(due)),
-                None => drop(plan.then("as told", Step::Evict(Target::of(Cluster::CONTROL, source)))),
-            }
-        }
-        let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("the note is out of date", Step::apply(Cluster::CONTROL, source, &note));
-        plan
-    }
-}
-
-fn copy(source: &ConfigMap, name: &str) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default",
-        "ownerReferences": [source.controller_owner_ref(&())]}, "data": source.data}))
-    .unwrap()
-}
-
-/// A running manager.
-struct Running {
-    server: ApiServer,
-    stop: CancellationToken,
-    manager: JoinHandle<Result<(), Ended>>,
-}
-
-impl Running {
-    fn start(server: ApiServer, elections: Vec<Election>) -> Self {
-        let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
-        let mut manager = Manager::new(Options {
-            product: "test/1".to_owned(),
-            field_manager: "test".to_owned(),
-            clients: [(Cluster::CONTROL, server.client())].into(),
-            requests_at_once: 8,
-            effects_at_once: 8,
-            clock,
-            seed: 1,
-            recorder: Recorder::discarding(),
-            spans: Spans::disabled(),
-            metrics: Arc::new(Metrics::new()),
-        });
-        manager.add(Copies, Arc::new(Answers));
-        let stop = CancellationToken::new();
-        let manager = tokio::spawn(manager.run(elections, stop.clone()));
-        Self { server, stop, manager }
-    }
-
-    /// One whose source has its copies, and the note of them.
-    async fn with_copies(copies: usize) -> Self {
-        let server = ApiServer::new();
-        source(&server, "s", copies);
-        let running = Self::start(server, vec![]);
-        running.until_noted(copies).await;
-        running
-    }
-
-    fn copies(&self) -> usize {
-        self.server.objects(MAPS).iter().filter(|map| map["metadata"].get("ownerReferences").is_some()).count()
-    }
-
-    fn writes(&self) -> Vec<RequestRecord> {
-        let all = self.server.requests();
-        all.into_iter().filter(|request| !matches!(request.verb, "get" | "list" | "watch")).collect()
-    }
-
-    /// Time passes until the condition holds.
-    async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        for _ in 0..6_000 {
-            if condition(self) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{what} did not happen; requests: {:#?}", self.writes());
-    }
-
-    /// Time passes until the source says that it has so many copies.
-    async fn until_noted(&self, copies: usize) {
-        let is_noted = |it: &Self| annotated(&it.server, "s", "copies") == Some(copies.to_string());
-        self.until(&format!("the note of {copies} copies"), is_noted).await;
-    }
-
-    async fn passes(&self, seconds: u64) {
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-    }
-
-    async fn end(self) {
-        self.stop.cancel();
-        assert_eq!(self.manager.await.unwrap(), Ok(()));
-    }
-}
-
-fn source(server: &ApiServer, name: &str, copies: usize) -> Value {
-    let labels = json!({"copies": copies.to_string()});
-    server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}))
-}
-
-fn annotate(server: &ApiServer, name: &str, annotations: &Value) {
-    server.change(&format!("{MAPS}/{name}"), |map| map["metadata"]["annotations"] = annotations.clone());
-}
-
-fn annotated(server: &ApiServer, name: &str, key: &str) -> Option<String> {
-    Some(server.object(&format!("{MAPS}/{name}"))?["metadata"]["annotations"][key].as_str()?.to_owned())
-}
-
-fn set_copies(server: &ApiServer, name: &str, copies: usize) {
-    server.change(&format!("{MAPS}/{name}"), |map| map["metadata"]["labels"]["copies"] = copies.to_string().into());
-}
+use self::support::{MAPS, Running, annotate, annotated, set_copies, source};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_is_reached_with_one_write_for_each_object_and_then_there_is_silence() {
@@ -329,17 +84,6 @@ async fn a_watch_that_is_silent_is_opened_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_vanishes_while_the_watch_is_broken_wakes_its_owner() {
-    let running = Running::with_copies(2).await;
-    running.passes(1).await;
-    running.server.break_watches();
-    running.server.remove(&format!("{MAPS}/s-1"));
-    running.server.compact();
-    running.until("the copy is made again", |it| it.copies() == 2).await;
-    running.end().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_list_that_breaks_off_is_made_again_from_its_beginning() {
     let server = ApiServer::new();
     for n in 0..520 {
@@ -392,7 +136,8 @@ async fn a_server_that_is_away_is_asked_less_and_less() {
     running.server.fail_always(Match::any(), Fault::Unreachable);
     running.server.break_watches();
     running.passes(300).await;
-    let asked = running.server.take_requests().len();
+    // Whether it is well again is asked by whoever answers /readyz, at a steady pace.
+    let asked = running.server.take_requests().iter().filter(|request| request.path != "/readyz").count();
     assert!((5..20).contains(&asked), "asked {asked} times in five minutes");
     running.server.heal();
     set_copies(&running.server, "s", 2);
@@ -426,19 +171,6 @@ async fn a_correction_that_is_refused_is_made_on_the_state_that_the_apply_has_le
     let all = running.server.requests();
     let reads = all.iter().filter(|request| request.verb == "get" && request.path.ends_with("/s")).count();
     assert_eq!(reads, 1);
-    running.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_eviction_that_is_refused_is_tried_again_when_its_time_has_come() {
-    let server = ApiServer::new();
-    source(&server, "s", 0);
-    annotate(&server, "s", &json!({"evict": "yes"}));
-    server.fail_times(50, Match::verb("create").path("eviction"), Fault::too_many_requests("budget", 1));
-    let running = Running::start(server, vec![]);
-    running.passes(299).await;
-    let asked = running.writes().iter().filter(|request| request.path.ends_with("eviction")).count();
-    assert_eq!(asked, 15, "once in 20 s, for five minutes");
     running.end().await;
 }
 
@@ -514,6 +246,90 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     assert_eq!(running.writes().len(), 1);
     running.until("one copy", |it| it.copies() == 1).await;
     running.end().await;
+}
+
+/// Two owners: one with very many copies to make, and one that comes a little later with a few.
+#[tokio::test(start_paused = true)]
+async fn owners_take_turns_where_requests_wait() {
+    let server = ApiServer::new();
+    source(&server, "many", 2_000);
+    server.fail_always(Match::verb("patch"), Fault::Delay(Duration::from_millis(100)));
+    let running = Running::start(server, vec![]);
+    running.until("the many to be under way", |it| it.copies() >= 100).await;
+    let before = running.copies();
+    source(&running.server, "few", 3);
+    running.until("the few", |it| it.server.object(&format!("{MAPS}/few-2")).is_some()).await;
+    let meanwhile = running.copies() - before;
+    assert!(meanwhile < 100, "{meanwhile} others were made before the third of the few");
+    running.stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_outside_of_a_plan_is_caught_as_well() {
+    let server = ApiServer::new();
+    for name in ["observed", "listened", "well"] {
+        source(&server, name, 1);
+    }
+    annotate(&server, "observed", &json!({"panic-observe": "1"}));
+    annotate(&server, "listened", &json!({"panic-listen": "1"}));
+    let running = Running::start(server, vec![]);
+    running.until("the healthy one", |it| annotated(&it.server, "well", "copies").as_deref() == Some("1")).await;
+    let text = running.metrics.encode().unwrap();
+    assert!(text.contains(r#"watch_panics_total{cluster="control",resource="configmaps"} 1"#), "{text}");
+    assert!(text.contains(r#"controller_runtime_reconcile_panics_total{controller="copies"}"#), "{text}");
+    for name in ["observed", "listened"] {
+        annotate(&running.server, name, &json!({}));
+        running.until("it is well again", |it| it.server.object(&format!("{MAPS}/{name}-0")).is_some()).await;
+    }
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader() {
+    let server = ApiServer::new();
+    let poison = |name: &str, data: serde_json::Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    server.seed(MAPS, poison("bad", json!({"deep": [["hush"]]})));
+    let other = election(&server);
+    let _term = other.acquire().await;
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    running.passes(5).await;
+    let named =
+        r#"watch_undecodable_object_info{cluster="control",resource="configmaps",namespace="default",name="bad"} 1"#;
+    assert!(running.metrics.encode().unwrap().contains(named));
+    let events = |server: &ApiServer| {
+        server.objects("/apis/events.k8s.io/v1/namespaces/default/events").len()
+            + server.objects("/api/v1/namespaces/default/events").len()
+    };
+    assert_eq!(events(&server), 0, "another process leads");
+    other.release().await;
+    running.until("an event", |it| events(&it.server) == 1).await;
+    // One that was well before, and the first one well again.
+    server.seed(MAPS, poison("later", json!({"a": "b"})));
+    running.passes(1).await;
+    server.seed(MAPS, poison("later", json!({"a": 1})));
+    running.until("another event", |it| events(&it.server) == 2).await;
+    server.seed(MAPS, poison("bad", json!({"a": "b"})));
+    running.passes(1).await;
+    let text = running.metrics.encode().unwrap();
+    assert!(!text.contains(named) && text.contains(r#"name="later"} 1"#), "{text}");
+    assert!(text.contains(r#"watch_undecodable_objects{cluster="control",resource="configmaps"} 1"#), "{text}");
+    let told: Vec<_> =
+        server.requests().into_iter().filter_map(|request| request.body).map(|it| it.to_string()).collect();
+    assert!(told.iter().all(|body| !body.contains("hush")), "{told:?}");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_within_five_seconds_whatever_hangs() {
+    let running = Running::with_copies(1).await;
+    annotate(&running.server, "s", &json!({"ask": "hangs"}));
+    running.until("a call", |it| it.asking() == 1).await;
+    running.server.fail_always(Match::any(), Fault::Hang);
+    set_copies(&running.server, "s", 3);
+    running.passes(1).await;
+    let begun = tokio::time::Instant::now();
+    running.end().await;
+    assert!(begun.elapsed() <= Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 fn election(server: &ApiServer) -> Election {

@@ -5,7 +5,10 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
-use nodewright_runtime::telemetry::{self, TelemetryConfig};
+use nodewright_runtime::{
+    fair::Rate,
+    telemetry::{self, TelemetryConfig},
+};
 
 /// Keeps a fleet of Kubernetes worker machines as declared.
 ///
@@ -222,6 +225,21 @@ pub(crate) struct ProviderFlags {
     /// How many API requests may be under way at once in each cluster.
     #[arg(long, default_value_t = 32)]
     pub(crate) request_concurrency: usize,
+    /// How many API requests may be sent to each cluster in a second, watches and leases apart. 0: as many as the API
+    /// server's own fairness lets through.
+    #[arg(long, default_value_t = 0.0, value_parser = rate, value_name = "REQUESTS")]
+    pub(crate) kube_api_qps: f64,
+    /// How many of them may be sent at once after a rest; counts only with --kube-api-qps.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..), value_name = "REQUESTS")]
+    pub(crate) kube_api_burst: u32,
+}
+
+impl ProviderFlags {
+    /// The limit of requests, if one is set.
+    pub(crate) fn request_rate(&self) -> Option<Rate> {
+        let rate = Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst };
+        (rate.per_second > 0.0).then_some(rate)
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -267,10 +285,6 @@ pub(crate) struct IgnoredFlags {
     #[arg(long, hide = true)]
     kube_api_content_type: Option<String>,
     #[arg(long, hide = true)]
-    kube_api_qps: Option<String>,
-    #[arg(long, hide = true)]
-    kube_api_burst: Option<String>,
-    #[arg(long, hide = true)]
     controller_start_interval: Option<String>,
     #[arg(long, hide = true)]
     leader_elect_resource_lock: Option<String>,
@@ -307,8 +321,6 @@ impl IgnoredFlags {
             ("--profiling", &self.profiling),
             ("--contention-profiling", &self.contention_profiling),
             ("--kube-api-content-type", &self.kube_api_content_type),
-            ("--kube-api-qps", &self.kube_api_qps),
-            ("--kube-api-burst", &self.kube_api_burst),
             ("--controller-start-interval", &self.controller_start_interval),
             ("--leader-elect-resource-lock", &self.leader_elect_resource_lock),
             ("--safety-up", &self.safety_up),
@@ -324,6 +336,14 @@ impl IgnoredFlags {
             ("--v", &self.verbosity),
         ];
         all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
+    }
+}
+
+/// Times a second, not negative.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err("a rate is a number of requests a second, such as 20 or 0.5; 0 sets no limit".to_owned()),
     }
 }
 
@@ -362,6 +382,20 @@ mod tests {
         let Command::Mc(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert!(!flags.election.leader_elect);
         assert_eq!(flags.machine.settings(true).drain_timeout, Duration::from_hours(2));
+    }
+
+    #[test]
+    fn a_rate_counts_only_when_it_is_set() {
+        let rate_of = |flags: &str| {
+            let line = format!("nodewright mcm {flags}");
+            let Command::Mcm(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else {
+                panic!()
+            };
+            flags.provider.request_rate()
+        };
+        assert_eq!(rate_of("--kube-api-burst=50"), None);
+        assert_eq!(rate_of("--kube-api-qps=20"), Some(Rate { per_second: 20.0, burst: 30 }));
+        assert!(rate("-1").is_err() && rate("NaN").is_err() && rate("many").is_err());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use nodewright_controllers::{
 use nodewright_runtime::{
     effect::NoEffects,
     events::EventTask,
+    fair::Gate,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
     metrics::Metrics,
@@ -33,7 +34,6 @@ use nodewright_runtime::{
 use nodewright_webhooks::{CertificateSource, Limits, Options as WebhookOptions, Registration, WebhookServer};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Semaphore,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -108,7 +108,12 @@ impl Base {
         let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
         let server = bind(address).await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
-        let endpoints = Endpoints { metrics: metrics.clone(), health: Checks::new(), ready: ready.clone() };
+        let endpoints = Endpoints {
+            metrics: metrics.clone(),
+            health: Checks::new(),
+            ready: ready.clone(),
+            levels: Some(telemetry.levels().clone()),
+        };
         tasks.spawn(server.serve(endpoints.router(), stop.clone()));
         listen_for_signals(stop.clone())?;
         Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, tasks })
@@ -180,6 +185,7 @@ async fn run_manager(
         field_manager: "nodewright".to_owned(),
         clients: clients(&clusters),
         requests_at_once: flags.provider.request_concurrency,
+        request_rate: flags.provider.request_rate(),
         effects_at_once: flags.provider.provider_concurrency,
         clock: base.clock.clone(),
         seed: seed(),
@@ -209,9 +215,8 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let mut base = Base::start(&flags.process, Role::All.port()).await?;
     let clusters = Clusters::connect(&flags.process).await?;
     look(&clusters).await?;
-    let permits = Arc::new(Semaphore::new(8));
-    let connection =
-        Connection::new(clusters.control, agent("webhook"), Term::unlimited(), permits, base.metrics.clone());
+    let gate = Gate::new(8, None);
+    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), gate, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     base.ready.add("webhooks", move || readiness.check());
     base.stop.cancelled().await;

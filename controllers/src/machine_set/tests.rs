@@ -343,7 +343,8 @@ fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote
     let mut set = machine_set("set", 1, Some(LEDGER));
     let one = member(&set, 0).annotation("users", "own").with("/spec/providerID", json!("p:///1")).build();
     assert!(steps(&planned(&world(set.clone(), vec![one.clone()]))).is_empty());
-    set.spec.template.spec.node_template.metadata.labels = Some([("pool".to_owned(), "a".to_owned())].into());
+    let template = std::sync::Arc::make_mut(&mut set.spec.template.spec.node_template);
+    template.metadata.labels = Some([("pool".to_owned(), "a".to_owned())].into());
     set.spec.template.spec.class.name = "other".into();
     let plan = planned(&world(set, vec![one]));
     let Step::Apply(apply) = &plan.stages[0][0].step else { panic!() };

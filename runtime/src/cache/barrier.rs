@@ -16,6 +16,8 @@ pub(crate) enum Until {
     Leaving(Key, Arc<str>),
     /// The object with this UID is gone.
     Gone(Key, Arc<str>),
+    /// A complete list that was begun at this moment or later.
+    Listed(Instant),
 }
 
 /// Called once when the wait is over.

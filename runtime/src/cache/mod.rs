@@ -8,6 +8,6 @@ mod stores;
 pub(crate) use self::{barrier::Until, store::AnyStore};
 pub use self::{
     index::Index,
-    store::{Change, Store},
+    store::{Change, Share, Store},
     stores::Stores,
 };

@@ -13,7 +13,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     barrier::{Until, Waiters, Wake},
-    index::{Entries, Index},
+    index::{Entries, Index, Owners},
 };
 use crate::object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid};
 
@@ -42,6 +42,7 @@ impl<K> Change<K> {
 ///   moves the version only by its end.
 /// * What vanished while the watch was broken is reported as gone, with its last value.
 /// * An unchanged object keeps its allocation on a re-list, and nobody is told.
+/// * What is kept has no spare room, and may share equal parts with its siblings ([`Store::set_share`]).
 /// * Every look-up costs what it returns: by name, by owner, by index.
 ///
 /// # Assumptions
@@ -55,13 +56,17 @@ pub struct Store<K> {
     lists: Notify,
 }
 
+/// Lets a new object share equal parts with one that is known: its former self, or a sibling.
+pub type Share<K> = fn(new: &mut K, known: &K);
+
 struct Objects<K> {
     slots: Vec<Option<Slot<K>>>,
     free: Vec<u32>,
     names: HashTable<u32>,
     hasher: NameHasher,
-    owners: Entries<K>,
+    owners: Owners,
     indexes: Vec<Entries<K>>,
+    share: Option<Share<K>>,
     epoch: u32,
     version: Version,
     listed: Option<Instant>,
@@ -106,11 +111,9 @@ impl<K: Kind> Store<K> {
                 free: vec![],
                 names: HashTable::new(),
                 hasher: NameHasher::default(),
-                owners: Entries::new(Index {
-                    name: "owner",
-                    key_of: |object| controller_uid(object).map(str::to_owned),
-                }),
+                owners: Owners::default(),
                 indexes: vec![],
+                share: None,
                 epoch: 0,
                 version: Version::default(),
                 listed: None,
@@ -136,6 +139,11 @@ impl<K: Kind> Store<K> {
             }
         }
         objects.indexes.push(entries);
+    }
+
+    /// From now on, objects share what they have in common.
+    pub fn set_share(&self, share: Share<K>) {
+        self.objects.write().share = Some(share);
     }
 
     /// The cluster whose objects these are.
@@ -175,6 +183,12 @@ impl<K: Kind> Store<K> {
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.objects.read().slots.iter().flatten().map(|slot| slot.object.clone()).collect()
+    }
+
+    /// The keys of all objects, in no order.
+    pub fn keys(&self) -> Vec<Key> {
+        let objects = self.objects.read();
+        objects.slots.iter().flatten().map(|slot| Key::of(self.cluster, slot.object.as_ref())).collect()
     }
 
     /// How many objects there are.
@@ -287,6 +301,7 @@ impl<K: Kind> Store<K> {
             }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
+            Until::Listed(since) => objects.listed.is_some_and(|started| started >= *since),
         }
     }
 
@@ -341,10 +356,22 @@ impl<K: Kind> Objects<K> {
                 return None;
             }
         }
+        // A copy has room for what it holds and no more; what was decoded has grown as it came.
+        let mut new = object.clone();
+        drop(object);
+        self.share(&mut new, known);
         let old = known.and_then(|slot| self.take(slot));
-        let new = Arc::new(object);
+        let new = Arc::new(new);
         self.put(new.clone(), epoch);
         Some(Change { old, new: Some(new) })
+    }
+
+    fn share(&self, new: &mut K, known: Option<u32>) {
+        let Some(share) = self.share else { return };
+        let sibling = || controller_uid(new).and_then(|owner| self.owners.get(owner).first().copied());
+        if let Some(known) = known.or_else(sibling).and_then(|slot| self.at(slot)) {
+            share(new, known);
+        }
     }
 
     fn put(&mut self, object: Arc<K>, epoch: u32) {
@@ -352,7 +379,7 @@ impl<K: Kind> Objects<K> {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
-        self.owners.insert(&object, slot);
+        self.owners.insert(controller_uid(object.as_ref()), slot);
         self.indexes.iter_mut().for_each(|index| index.insert(&object, slot));
         let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
         self.slots[slot as usize] = Some(Slot { object, epoch });
@@ -369,7 +396,7 @@ impl<K: Kind> Objects<K> {
         if let Ok(entry) = self.names.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
-        self.owners.remove(&object, slot);
+        self.owners.remove(controller_uid(object.as_ref()), slot);
         self.indexes.iter_mut().for_each(|index| index.remove(&object, slot));
         self.slots[slot as usize] = None;
         self.free.push(slot);

@@ -2,7 +2,8 @@
 
 use std::{any::TypeId, collections::HashMap, fmt, sync::Arc};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 use super::store::{AnyStore, Store};
 use crate::object::{Cluster, Key, Kind, ResourceType};
@@ -13,18 +14,43 @@ type Place = (Cluster, TypeId, Option<Arc<str>>);
 #[derive(Clone, Default)]
 pub struct Stores {
     shared: Arc<RwLock<HashMap<Place, Arc<dyn AnyStore>>>>,
+    view: Option<Arc<View>>,
+}
+
+/// What one look at the stores may trust, and what it asked for in vain.
+struct View {
+    since: Instant,
+    behind: Mutex<Vec<Arc<dyn AnyStore>>>,
 }
 
 impl fmt::Debug for Stores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stores").field("count", &self.shared.read().len()).finish()
+        f.debug_struct("Stores").field("count", &self.shared.read().len()).finish_non_exhaustive()
     }
 }
 
 impl Stores {
     /// The store of a kind. One that nobody watches is empty, and stays so.
     pub fn of<K: Kind>(&self, cluster: Cluster) -> Arc<Store<K>> {
-        self.lookup(&(cluster, TypeId::of::<K>(), None)).unwrap_or_else(|| Arc::new(Store::new(cluster, "")))
+        let Some(store) = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None)) else {
+            return Arc::new(Store::new(cluster, ""));
+        };
+        if let Some(view) = &self.view
+            && store.listed().is_none_or(|listed| listed < view.since)
+        {
+            view.behind.lock().push(store.clone());
+        }
+        store
+    }
+
+    /// The same stores, for one look that notes which of those that it asks have shown no list since `since`.
+    pub(crate) fn since(&self, since: Instant) -> Self {
+        Self { shared: self.shared.clone(), view: Some(Arc::new(View { since, behind: Mutex::default() })) }
+    }
+
+    /// The stores that were asked through [`Stores::since`] and lie behind.
+    pub(crate) fn behind(&self) -> Vec<Arc<dyn AnyStore>> {
+        self.view.as_ref().map(|view| std::mem::take(&mut *view.behind.lock())).unwrap_or_default()
     }
 
     /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.

@@ -34,7 +34,7 @@ use crate::term::Clock;
 const QUEUE_LENGTH: usize = 1_000;
 
 /// How long [`EventTask::drain`] goes on sending.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether an event tells of ordinary progress or of something to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,7 +152,7 @@ impl EventTask {
         (Recorder { reporter, queue: Some(queue), metrics }, Self { task, stop })
     }
 
-    /// Takes no more events, sends what waits, and gives up after two seconds.
+    /// Takes no more events, sends what waits, and gives up after a second.
     pub async fn drain(self) {
         self.stop.cancel();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.task).await.is_err() {

@@ -40,7 +40,7 @@ use crate::term::{BootClock, Clock, Term};
 
 /// How long [`Election::release`] tries to give the lease back. The process is about to end, and others take the
 /// lease over by themselves once it has expired.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest part of the pause between two attempts that chance decides, so that contenders spread out.
 const JITTER: f64 = 0.2;
@@ -205,7 +205,7 @@ impl Election {
 
     /// Ends the term and gives the lease back, so that another may take it at once.
     ///
-    /// Does nothing when the lease is not held. Gives up after 2 s: the lease then expires by itself. Not to be
+    /// Does nothing when the lease is not held. Gives up after a second: the lease then expires by itself. Not to be
     /// called while [`Election::acquire`] is waited for; drop that first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };

@@ -7,7 +7,8 @@
 //! # Guarantees
 //!
 //! - No method blocks on I/O or waits for a scrape longer than it takes to copy one family.
-//! - The number of series is bounded by the number of controllers, kinds and answer codes; no object has one.
+//! - The number of series is bounded by the number of controllers, kinds and answer codes; no object has one, but for
+//!   the first hundred of those that cannot be decoded.
 
 mod process;
 mod queue;
@@ -82,6 +83,14 @@ struct WatchLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabels {
+    cluster: String,
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EffectLabels {
     effect: &'static str,
 }
@@ -117,7 +126,10 @@ pub struct Metrics {
     watch_restarts: Family<WatchLabels, Counter>,
     watch_rewinds: Family<WatchLabels, Counter>,
     watch_healthy: Family<WatchLabels, Gauge>,
+    watch_panics: Family<WatchLabels, Counter>,
     undecodable: Family<WatchLabels, Gauge>,
+    undecodable_names: Family<ObjectLabels, Gauge>,
+    oldest_wait: Family<WatchLabels, Gauge<f64, std::sync::atomic::AtomicU64>>,
     cached: Family<WatchLabels, Gauge>,
     version: Family<WatchLabels, Gauge>,
     effects: Arc<Effects>,
@@ -147,7 +159,10 @@ impl Metrics {
             watch_restarts: Family::default(),
             watch_rewinds: Family::default(),
             watch_healthy: Family::default(),
+            watch_panics: Family::default(),
             undecodable: Family::default(),
+            undecodable_names: Family::default(),
+            oldest_wait: Family::default(),
             cached: Family::default(),
             version: Family::default(),
             effects: Arc::default(),
@@ -179,8 +194,13 @@ impl Metrics {
         let help = "Lists that were older than what was known, as after the restore of a backup";
         add(registry, "watch_rewinds", help, &self.watch_rewinds);
         add(registry, "watch_healthy", "1 while the watch follows the server", &self.watch_healthy);
+        add(registry, "watch_panics", "Panics of whoever was told of a change", &self.watch_panics);
         let help = "Objects that the server holds and this process cannot decode";
         add(registry, "watch_undecodable_objects", help, &self.undecodable);
+        let help = "The first hundred of the objects that this process cannot decode, by name";
+        add(registry, "watch_undecodable_object_info", help, &self.undecodable_names);
+        let help = "Age of the longest wait for the cache to show what was written";
+        add(registry, "store_longest_wait_seconds", help, &self.oldest_wait);
         add(registry, "cache_objects", "Objects in the cache", &self.cached);
         add(registry, "store_resource_version", "Version that the cache has reached", &self.version);
     }
@@ -291,6 +311,34 @@ impl Metrics {
     /// How many objects of a kind cannot be decoded at present.
     pub fn undecodable_objects(&self, cluster: impl Display, resource: impl Display, count: usize) {
         self.undecodable.get_or_create(&watch_labels(cluster, resource)).set(saturating(count));
+    }
+
+    /// Names an object that cannot be decoded, or no longer does.
+    pub fn undecodable_object(
+        &self,
+        cluster: impl Display,
+        resource: impl Display,
+        namespace: &str,
+        name: &str,
+        is_bad: bool,
+    ) {
+        let WatchLabels { cluster, resource } = watch_labels(cluster, resource);
+        let labels = ObjectLabels { cluster, resource, namespace: namespace.to_owned(), name: name.to_owned() };
+        if is_bad {
+            self.undecodable_names.get_or_create(&labels).set(1);
+        } else {
+            self.undecodable_names.remove(&labels);
+        }
+    }
+
+    /// Whoever was told of a change has panicked, and was caught.
+    pub fn watch_panicked(&self, cluster: impl Display, resource: impl Display) {
+        self.watch_panics.get_or_create(&watch_labels(cluster, resource)).inc();
+    }
+
+    /// How long the longest wait for the cache of a kind has lasted.
+    pub fn store_longest_wait(&self, cluster: impl Display, resource: impl Display, waited: Duration) {
+        self.oldest_wait.get_or_create(&watch_labels(cluster, resource)).set(waited.as_secs_f64());
     }
 
     /// How many objects of a kind are cached.

@@ -7,7 +7,7 @@
 //!
 //! - A collector that is away, slow or full holds up nothing: spans wait in a queue of bounded length, and what
 //!   does not fit is dropped. It is logged once a minute.
-//! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within two seconds.
+//! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within a second.
 //! - Levels of the log decide nothing about traces, and the other way round.
 //!
 //! # Caveats
@@ -37,10 +37,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use self::export::{Bounded, Shared};
-use crate::trace::Spans;
+use crate::trace::{LOG_ONLY, Spans};
 
 /// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long one export may take, its repeats included.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many spans may wait to be exported.
@@ -53,8 +53,9 @@ const SCOPE: &str = "nodewright";
 /// Libraries that say much at levels at which others say what matters. What the user says comes after, and wins.
 /// kube reports each failed request as an error, although whoever made it is told, and tells.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=off";
-/// Libraries whose spans would be about the export of spans.
-const UNTRACED: [&str; 8] = ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client"];
+/// Libraries whose spans would be about the export of spans, and spans that are for the log only.
+const UNTRACED: [&str; 9] =
+    ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client", LOG_ONLY];
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,13 +205,13 @@ impl Telemetry {
         &self.spans
     }
 
-    /// Exports all spans that have ended, within two seconds.
+    /// Exports all spans that have ended, within a second.
     pub async fn flush(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("flush traces", move || provider.force_flush()).await;
     }
 
-    /// Exports all spans that have ended, within two seconds, and no more after that.
+    /// Exports all spans that have ended, within a second, and no more after that.
     pub async fn shutdown(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("shut down tracing", move || provider.shutdown_with_timeout(STOP_TIMEOUT)).await;

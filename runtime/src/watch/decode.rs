@@ -2,9 +2,12 @@
 //!
 //! One object that cannot be decoded never hides the others. Skipping it does not recurse, so its depth is no danger.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::undecodable::Undecodable;
 use crate::object::{Kind, Version};
 
 /// One page of a list.
@@ -20,15 +23,6 @@ pub(super) struct Page<K> {
 pub(super) enum Item<K> {
     Good(Box<K>),
     Bad(Undecodable),
-}
-
-/// What is known of an object that could not be decoded. Its content is not kept, so it cannot get into a log.
-#[derive(Debug, Default)]
-pub(super) struct Undecodable {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) version: Option<Version>,
-    pub(super) why: String,
 }
 
 /// One line of a watch.
@@ -78,6 +72,8 @@ struct IdentityMeta {
     #[serde(default)]
     name: String,
     #[serde(default)]
+    uid: String,
+    #[serde(default)]
     resource_version: String,
 }
 
@@ -117,21 +113,24 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
 }
 
 fn item<K: Kind>(raw: &RawValue) -> Item<K> {
-    match serde_json::from_str::<K>(raw.get()) {
-        Ok(mut object) => {
+    // A type may have a decoder of its own, and that may have a mistake.
+    let decoded = catch_unwind(AssertUnwindSafe(|| serde_json::from_str::<K>(raw.get())));
+    let why = match decoded {
+        Ok(Ok(mut object)) => {
             object.meta_mut().managed_fields = None;
-            Item::Good(Box::new(object))
+            return Item::Good(Box::new(object));
         }
-        Err(error) => {
-            let Identity { metadata } = identity(raw);
-            Item::Bad(Undecodable {
-                version: Version::parse(&metadata.resource_version),
-                namespace: metadata.namespace,
-                name: metadata.name,
-                why: describe(&error),
-            })
-        }
-    }
+        Ok(Err(error)) => describe(&error),
+        Err(_) => "its decoder panicked".to_owned(),
+    };
+    let Identity { metadata } = identity(raw);
+    Item::Bad(Undecodable {
+        version: Version::parse(&metadata.resource_version),
+        namespace: metadata.namespace,
+        name: metadata.name,
+        uid: metadata.uid,
+        why,
+    })
 }
 
 fn identity(raw: &RawValue) -> Identity {

@@ -6,14 +6,21 @@
 //! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
 //! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
 //!   breaks; what it lists replaces what was known.
-//! * An object that cannot be decoded is named in a log line and counted; the others go on.
+//! * An object that cannot be decoded is named in a log line, a metric and an event; the others go on.
+//! * A panic of whoever is told of a change is caught and counted; the watch goes on.
 //!
 //! # Assumptions
 //! Versions of one resource type may be compared (KEP-5504, true for Kubernetes 1.33 and later).
 
 mod decode;
+mod undecodable;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
@@ -25,11 +32,15 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
-use self::decode::{Item, Line, Page, Undecodable};
+pub(crate) use self::undecodable::Poison;
+use self::{
+    decode::{Item, Line, Page},
+    undecodable::Undecodable,
+};
 use crate::{
     cache::{Change, Store},
     metrics::Metrics,
-    object::{Kind, ResourceType, Version},
+    object::{Kind, ResourceType, Version, name, namespace},
     queue::Class,
     request::{Call, Connection, RequestError},
 };
@@ -60,6 +71,7 @@ pub(crate) struct Watch<K> {
     pub(crate) selector: Arc<str>,
     pub(crate) deliver: Deliver<K>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) poison: Arc<Poison>,
 }
 
 /// Why a watch has to begin again.
@@ -160,7 +172,7 @@ impl<K: Kind> Watch<K> {
     async fn list(&self, resource: &ResourceType) -> Result<(), Broken> {
         let started = Instant::now();
         let class = if self.store.is_synced() { Class::Live } else { Class::Initial };
-        let mut token: Option<String> = None;
+        let (mut token, mut bad): (Option<String>, _) = (None, BTreeSet::new());
         self.store.begin_list();
         loop {
             let page = self.page(resource, PAGE, token.as_deref()).await?;
@@ -169,13 +181,17 @@ impl<K: Kind> Watch<K> {
                 self.rewind(resource, version);
             }
             for item in page.items {
+                if let Item::Bad(object) = &item {
+                    bad.insert((object.namespace.clone(), object.name.clone()));
+                }
                 self.take(resource, item, class);
             }
             token = page.next;
             if token.is_none() {
                 for change in self.store.end_list(version, started) {
-                    (self.deliver)(&change, Class::Live);
+                    self.deliver(resource, &change, Class::Live);
                 }
+                self.poison.retain(self.store.cluster(), resource, &bad);
                 return Ok(());
             }
         }
@@ -243,8 +259,9 @@ impl<K: Kind> Watch<K> {
             Line::Present(item) => self.take(resource, item, Class::Live),
             Line::Gone { namespace, name, version } => {
                 let version = version.ok_or(Broken::NoVersion)?;
+                self.poison.remove(self.store.cluster(), resource, &namespace, &name);
                 if let Some(change) = self.store.remove(&namespace, &name, version) {
-                    (self.deliver)(&change, Class::Live);
+                    self.deliver(resource, &change, Class::Live);
                 }
             }
             Line::Bookmark(version) => version.into_iter().for_each(|version| self.store.advance(version)),
@@ -254,21 +271,31 @@ impl<K: Kind> Watch<K> {
     }
 
     fn take(&self, resource: &ResourceType, item: Item<K>, class: Class) {
-        match item {
-            Item::Good(object) => {
-                if let Some(change) = self.store.apply(*object) {
-                    (self.deliver)(&change, class);
-                }
-            }
-            Item::Bad(Undecodable { namespace, name, version, why }) => {
-                self.metrics.undecodable_objects(self.store.cluster(), resource, 1);
-                tracing::error!(resource = %resource, %namespace, %name, %why,
-                    "an object cannot be decoded and is left out until it is changed");
-                self.store.keep(&namespace, &name);
-                if let Some(version) = version {
-                    self.store.advance(version);
-                }
-            }
+        let object = match item {
+            Item::Good(object) => object,
+            Item::Bad(object) => return self.leave_out(resource, &object),
+        };
+        self.poison.remove(self.store.cluster(), resource, namespace(object.as_ref()), name(object.as_ref()));
+        if let Some(change) = self.store.apply(*object) {
+            self.deliver(resource, &change, class);
+        }
+    }
+
+    fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {
+        tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.namespace,
+            name = object.name, why = object.why, "an object cannot be decoded and is left out until it is changed");
+        self.poison.add(self.store.cluster(), resource, object);
+        self.store.keep(&object.namespace, &object.name);
+        if let Some(version) = object.version {
+            self.store.advance(version);
+        }
+    }
+
+    fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Class) {
+        if catch_unwind(AssertUnwindSafe(|| (self.deliver)(change, class))).is_err() {
+            tracing::error!(resource = %resource, cluster = %self.store.cluster(),
+                "whoever was told of a change panicked; what it would have woken is planned for with its next change");
+            self.metrics.watch_panicked(self.store.cluster(), resource);
         }
     }
 

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::ByteString;
 use nodewright_api::MachineClass;
 use nodewright_api::field::{FieldError, FieldPath};
+use nodewright_runtime::fair::Gate;
 use nodewright_runtime::metrics::Metrics;
 use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::{BootClock, Term};
@@ -26,7 +27,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -152,7 +153,7 @@ impl Client {
 }
 
 fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Options {
-    let (permits, metrics) = (Arc::new(Semaphore::new(10)), Arc::new(Metrics::new()));
+    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
     let agent = HeaderValue::from_static("test");
     Options {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -162,7 +163,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
-        connection: Connection::new(cluster.client(), agent, Term::unlimited(), permits, metrics),
+        connection: Connection::new(cluster.client(), agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(check),
         spans: Spans::new(spans.clone(), "test", 1.0),
         clock: Arc::new(BootClock),

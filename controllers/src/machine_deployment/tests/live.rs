@@ -1,16 +1,11 @@
 //! The controllers of deployments, sets and classes under the real runtime, against the API server in process.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use nodewright_runtime::{
     effect::NoEffects,
-    events::Recorder,
     manager::{Manager, Options},
-    metrics::Metrics,
-    object::Cluster,
-    term::BootClock,
     testing::api_server::{ApiServer, Fault, Match, RequestRecord},
-    trace::Spans,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -37,18 +32,7 @@ struct Plane {
 
 impl Plane {
     fn start(server: ApiServer) -> Self {
-        let mut manager = Manager::new(Options {
-            product: "nodewright/test".into(),
-            field_manager: "nodewright".into(),
-            clients: HashMap::from([(Cluster::CONTROL, server.client())]),
-            requests_at_once: 50,
-            effects_at_once: 1,
-            clock: Arc::new(BootClock),
-            seed: 1,
-            recorder: Recorder::discarding(),
-            spans: Spans::disabled(),
-            metrics: Arc::new(Metrics::new()),
-        });
+        let mut manager = Manager::new(Options::new("nodewright", "test", server.client()));
         let namespace = || "default".to_owned();
         let none = || Arc::new(NoEffects);
         manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true }, none());

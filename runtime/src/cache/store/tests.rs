@@ -140,3 +140,78 @@ fn slots_are_used_again() {
     }
     assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
 }
+
+#[test]
+fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
+    #[derive(Clone, Debug, kube::Resource, serde::Deserialize)]
+    #[resource(inherit = ConfigMap)]
+    struct Shared {
+        metadata: kube::core::ObjectMeta,
+        data: Arc<Vec<String>>,
+    }
+    let store = Store::new(Cluster::CONTROL, "default");
+    store.set_share(|new: &mut Shared, known| {
+        if new.data == known.data {
+            new.data = known.data.clone();
+        }
+    });
+    let shared = |name: &str, version: u64, owner: &str, data: &str| {
+        let metadata = map(name, version, Some(owner)).metadata;
+        Shared { metadata, data: Arc::new(vec![data.to_owned()]) }
+    };
+    let put = |object: Shared| store.apply(object).unwrap().new.unwrap().data.clone();
+    let a = put(shared("a", 1, "one", "x"));
+    assert!(Arc::ptr_eq(&a, &put(shared("b", 2, "one", "x"))), "a sibling's");
+    assert!(Arc::ptr_eq(&a, &put(shared("a", 3, "one", "x"))), "its own");
+    assert!(!Arc::ptr_eq(&a, &put(shared("c", 4, "two", "x"))), "a stranger's");
+    let changed = put(shared("b", 5, "one", "y"));
+    assert_eq!((*changed).as_slice(), ["y"]);
+}
+
+/// F. A look-up touches what it returns and nothing else, however much there is.
+#[test]
+fn a_look_up_reads_no_object_but_its_own() {
+    thread_local!(static READS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+    #[derive(Clone, Debug, serde::Deserialize)]
+    struct Counted {
+        metadata: kube::core::ObjectMeta,
+    }
+    impl Resource for Counted {
+        type DynamicType = ();
+        type Scope = kube::core::NamespaceResourceScope;
+        fn kind((): &()) -> std::borrow::Cow<'_, str> {
+            "Counted".into()
+        }
+        fn group((): &()) -> std::borrow::Cow<'_, str> {
+            "test".into()
+        }
+        fn version((): &()) -> std::borrow::Cow<'_, str> {
+            "v1".into()
+        }
+        fn plural((): &()) -> std::borrow::Cow<'_, str> {
+            "counted".into()
+        }
+        fn meta(&self) -> &kube::core::ObjectMeta {
+            READS.set(READS.get() + 1);
+            &self.metadata
+        }
+        fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+            &mut self.metadata
+        }
+    }
+    let reads = |objects: u64| {
+        let store = Store::<Counted>::new(Cluster::CONTROL, "default");
+        for n in 0..objects {
+            let owner = format!("owner-{}", n / 10);
+            store.apply(Counted { metadata: map(&format!("a-{n}"), n + 2, Some(&owner)).metadata });
+        }
+        READS.set(0);
+        assert_eq!(store.owned_by("owner-7").len(), 10);
+        assert!(store.owned_by("nobody").is_empty());
+        let owned = READS.replace(0);
+        assert!(store.by_name("default", "a-70").is_some());
+        (owned, READS.get())
+    };
+    let (few, many) = (reads(1_000), reads(10_000));
+    assert_eq!((few, many), ((0, 2), (0, 2)), "name and namespace of the one that was looked for");
+}

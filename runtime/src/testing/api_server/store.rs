@@ -145,7 +145,7 @@ impl Store {
         let Some(live) = self.objects.get(id).map(|stored| stored.value.clone()) else {
             return self.insert(id, object, owners, writer.now);
         };
-        for field in ["uid", "creationTimestamp", "generation"] {
+        for field in ["name", "namespace", "uid", "creationTimestamp", "generation"] {
             set_or_remove(&mut object["metadata"], field, live["metadata"].get(field).cloned());
         }
         if spec_of(&live) != spec_of(&object) {

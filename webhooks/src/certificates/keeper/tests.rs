@@ -2,13 +2,13 @@
 
 use http::HeaderValue;
 use jiff::SignedDuration;
+use nodewright_runtime::fair::Gate;
 use nodewright_runtime::metrics::Metrics;
 use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::Term;
 use nodewright_runtime::testing::api_server::{ApiServer, Fault, Match};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::*;
 use crate::configurations::{Reach, configurations};
@@ -52,8 +52,8 @@ impl World {
 
     fn connection(&self) -> Connection {
         let agent = HeaderValue::from_static(crate::USER_AGENT);
-        let (permits, metrics) = (Arc::new(Semaphore::new(10)), Arc::new(Metrics::new()));
-        Connection::new(self.server.client(), agent, Term::unlimited(), permits, metrics)
+        let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
+        Connection::new(self.server.client(), agent, Term::unlimited(), gate, metrics)
     }
 
     fn replica(&self, registration: Registration) -> Keeper {

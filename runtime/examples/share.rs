@@ -1,0 +1,85 @@
+//! Copies the ConfigMap `shared` of namespace `default` into every namespace that has the label `share=true`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Client, Config};
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::{Never, NoEffects},
+    manager::{Manager, Options},
+    object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
+    owned::{Owned, Part},
+    plan::{Moment, Plan, Step},
+};
+
+const SOURCE: (&str, &str) = ("default", "shared");
+
+/// The controller. What it plans for is a namespace.
+pub struct Share;
+
+/// What it owns of a copy.
+#[derive(Clone, PartialEq, serde::Serialize)]
+struct Content {
+    data: BTreeMap<String, String>,
+}
+
+impl Owned for Content {
+    type Of = ConfigMap;
+    const PART: Part = Part::Main;
+    fn seen(live: &ConfigMap) -> Self {
+        Self { data: live.data.clone().unwrap_or_default() }
+    }
+}
+
+impl Controller for Share {
+    const NAME: &'static str = "share";
+    type Primary = Namespace;
+    /// The namespace, the source, and what has the name of the copy.
+    type World = (Arc<Namespace>, Option<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<Namespace>(Cluster::CONTROL, "");
+        on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|change, stores, wake| {
+            let Some(map) = change.sides().last().filter(|map| name(map.as_ref()) == SOURCE.1) else { return };
+            let spaces = stores.of::<Namespace>(Cluster::CONTROL).keys().into_iter();
+            let place = namespace(map.as_ref());
+            spaces.filter(|space| place == SOURCE.0 || *space.name == *place).for_each(wake);
+        });
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World> {
+        let (spaces, maps) = (stores.of::<Namespace>(key.cluster), stores.of::<ConfigMap>(key.cluster));
+        Some((spaces.get(key)?, maps.by_name(SOURCE.0, SOURCE.1), maps.by_name(&key.name, SOURCE.1)))
+    }
+
+    fn plan(&self, _at: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
+        let (cluster, space, mut plan) = (Cluster::CONTROL, space.as_ref(), Plan::idle());
+        let is_wanted = label(space, "share") == Some("true") && !is_deleting(space);
+        let wanted = source.as_deref().filter(|_| is_wanted).map(Content::seen);
+        let ours = copy.as_deref().filter(|copy| controller_uid(*copy) == Some(uid(space)));
+        match (wanted, ours) {
+            (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
+            (Some(Content { data }), None) => {
+                let metadata = child_of(space, name(space), SOURCE.1);
+                let copy = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+                plan.then("the copy is missing", Step::create(cluster, &copy))
+            }
+            (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(cluster, ours, &content)),
+            (None, Some(ours)) => plan.then("it is not to be shared", Step::delete(cluster, ours)),
+            (None, None) => return plan,
+        };
+        plan
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut config = Config::infer().await?;
+    config.default_retry = false;
+    let mut manager = Manager::new(Options::new("share", "1", Client::try_from(config)?));
+    manager.add(Share, Arc::new(NoEffects));
+    Ok(manager.run(vec![], tokio_util::sync::CancellationToken::new()).await?)
+}

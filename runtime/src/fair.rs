@@ -1,0 +1,251 @@
+//! Whose turn it is where many wait: owners in turn, each in the order in which it came.
+//!
+//! Ten thousand creations of one set then hold up the three of another for three turns, not for ten thousand.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+/// Who competes as one: most often the UID of an owner. Whatever belongs to nobody shares the empty one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Flow(Arc<str>);
+
+impl Flow {
+    /// The flow of an owner.
+    pub fn of(owner: &str) -> Self {
+        Self(owner.into())
+    }
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self::of("")
+    }
+}
+
+/// What waits, handed out by flows in turn.
+pub(crate) struct FairQueue<T> {
+    waiting: HashMap<Flow, VecDeque<T>>,
+    turns: VecDeque<Flow>,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        Self { waiting: HashMap::new(), turns: VecDeque::new() }
+    }
+}
+
+impl<T> FairQueue<T> {
+    pub(crate) fn push(&mut self, flow: &Flow, item: T) {
+        if let Some(waiting) = self.waiting.get_mut(flow) {
+            waiting.push_back(item);
+        } else {
+            self.waiting.insert(flow.clone(), VecDeque::from([item]));
+            self.turns.push_back(flow.clone());
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let flow = self.turns.pop_front()?;
+        let waiting = self.waiting.get_mut(&flow)?;
+        let item = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&flow);
+        } else {
+            self.turns.push_back(flow);
+        }
+        item
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+/// How often something may happen: so many times a second on average, and so many at once after a rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Times a second.
+    pub per_second: f64,
+    /// How many at once.
+    pub burst: u32,
+}
+
+/// Lets so many through at once, and so many in a second.
+///
+/// # Guarantees
+/// * Flows take turns; within a flow, first come, first served.
+/// * A place is free again as soon as its [`Pass`] is dropped; whoever gave up waiting takes none.
+///
+/// # Caveats
+/// Who waits for the rate does so with a place in hand: the rate slows all flows alike.
+pub struct Gate {
+    state: Mutex<State>,
+    rate: Option<Rate>,
+}
+
+struct State {
+    free: usize,
+    waiting: FairQueue<oneshot::Sender<Pass>>,
+    /// When the next one would be due if all kept to the average.
+    due: Option<Instant>,
+}
+
+impl State {
+    fn take(&mut self) -> bool {
+        let free = self.free > 0 && self.waiting.is_empty();
+        self.free -= usize::from(free);
+        free
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("free", &self.state.lock().free).field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+/// A place inside; given back when it is dropped.
+#[derive(Debug)]
+pub struct Pass(Option<Arc<Gate>>);
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(gate) = self.0.take() {
+            gate.leave();
+        }
+    }
+}
+
+impl Gate {
+    /// A gate with so many places, at least one.
+    pub fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
+        let rate = rate.filter(|rate| rate.per_second > 0.0);
+        let state = State { free: places.max(1), waiting: FairQueue::default(), due: None };
+        Arc::new(Self { state: Mutex::new(state), rate })
+    }
+
+    /// Waits for a place, and for the rate.
+    pub async fn enter(self: &Arc<Self>, flow: &Flow) -> Pass {
+        let pass = match self.line_up(flow) {
+            Ok(pass) => pass,
+            // The gate outlives whoever waits at it, and passes each place on, so the sender is never dropped.
+            Err(turn) => turn.await.unwrap_or(Pass(None)),
+        };
+        if let Some(due) = self.reserve() {
+            sleep_until(due).await;
+        }
+        pass
+    }
+
+    /// A place, if one is free and nobody waits for it; whatever the rate.
+    pub fn try_enter(self: &Arc<Self>) -> Option<Pass> {
+        self.state.lock().take().then(|| Pass(Some(self.clone())))
+    }
+
+    fn line_up(self: &Arc<Self>, flow: &Flow) -> Result<Pass, oneshot::Receiver<Pass>> {
+        let mut state = self.state.lock();
+        if state.take() {
+            return Ok(Pass(Some(self.clone())));
+        }
+        let (sender, turn) = oneshot::channel();
+        state.waiting.push(flow, sender);
+        Err(turn)
+    }
+
+    /// When the rate lets the next one go, if not at once.
+    fn reserve(&self) -> Option<Instant> {
+        let rate = self.rate?;
+        let interval = Duration::from_secs_f64(1.0 / rate.per_second);
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let due = state.due.map_or(now, |due| due.max(now));
+        state.due = Some(due + interval);
+        let ahead = interval.saturating_mul(rate.burst.saturating_sub(1));
+        (due > now + ahead).then(|| due - ahead)
+    }
+
+    fn leave(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                let next = state.waiting.pop();
+                if next.is_none() {
+                    state.free += 1;
+                }
+                next
+            };
+            let Some(next) = next else { return };
+            match next.send(Pass(Some(self.clone()))) {
+                Ok(()) => return,
+                // It gave up. The place goes on to the next one, and not through its drop, which would come back here.
+                Err(mut pass) => pass.0 = None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, future::join_all};
+
+    use super::*;
+
+    #[test]
+    fn flows_take_turns_and_keep_their_own_order() {
+        let mut queue = FairQueue::default();
+        let (many, few) = (Flow::of("many"), Flow::of("few"));
+        for n in 0..5 {
+            queue.push(&many, n);
+        }
+        queue.push(&few, 100);
+        queue.push(&few, 101);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [0, 100, 1, 101, 2, 3, 4]);
+        assert!(queue.is_empty() && queue.waiting.is_empty(), "a flow that waits for nothing costs nothing");
+    }
+
+    #[tokio::test]
+    async fn whoever_gives_up_takes_no_place() {
+        let gate = Gate::new(1, None);
+        let flow = Flow::default();
+        let inside = gate.enter(&flow).await;
+        let mut second = Box::pin(gate.enter(&flow));
+        let mut third = Box::pin(gate.enter(&flow));
+        assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
+        drop(second);
+        drop(inside);
+        let third = third.now_or_never().expect("its turn");
+        assert!(gate.enter(&flow).now_or_never().is_none(), "one at a time");
+        drop(third);
+        // The one that was polled once and dropped with its turn in hand gives it back.
+        assert!(gate.enter(&flow).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_lets_a_burst_go_and_then_so_many_in_a_second() {
+        let gate = Gate::new(100, Some(Rate { per_second: 10.0, burst: 5 }));
+        let begun = Instant::now();
+        let ends = join_all((0..25).map(|_| {
+            let gate = gate.clone();
+            async move {
+                let _pass = gate.enter(&Flow::default()).await;
+                begun.elapsed()
+            }
+        }))
+        .await;
+        assert_eq!(ends.iter().filter(|end| end.is_zero()).count(), 5);
+        // Timers tick in milliseconds.
+        let last = ends.iter().max().copied().unwrap_or_default();
+        assert!((Duration::from_secs(2)..Duration::from_millis(2_010)).contains(&last), "{last:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What a process knows of one object besides what the caches show. Lost on restart, learnt again by trying.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    effect::{Effect, Outcomes},
+    execute::{Barrier, Execution, Unsure},
+    fair::Flow,
+    look::Look,
+    object::Key,
+    plan::{Failure, Refusal},
+};
+
+/// The memory of one object.
+pub(super) struct Memory<E: Effect> {
+    pub(super) uid: String,
+    /// With whose requests its own take turns.
+    pub(super) flow: Flow,
+    /// What the caches have to show before the next plan.
+    pub(super) barriers: Vec<Barrier>,
+    /// Since when it waits for a cache to show what was written.
+    pub(super) parked: Option<Instant>,
+    /// Of which objects only a read can tell what became of a write.
+    pub(super) unsure: Vec<Unsure>,
+    pub(super) failure: Option<Failure>,
+    pub(super) refusals: Vec<Refusal>,
+    pub(super) outcomes: Outcomes<E>,
+    pub(super) status_written: Option<Timestamp>,
+    pub(super) looks: Vec<Look>,
+}
+
+impl<E: Effect> Memory<E> {
+    fn new(uid: &str, flow: Flow) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            flow,
+            barriers: vec![],
+            parked: None,
+            unsure: vec![],
+            failure: None,
+            refusals: vec![],
+            outcomes: Outcomes::default(),
+            status_written: None,
+            looks: vec![],
+        }
+    }
+
+    /// From now on it is about this object: another one under the same name has no past but what it looks at.
+    fn is_about(&mut self, uid: &str, owner: &str) {
+        if self.uid != uid {
+            let looks = std::mem::take(&mut self.looks);
+            *self = Self { looks, ..Self::new(uid, Flow::of(owner)) };
+        }
+    }
+
+    /// Keeps what the steps of a plan have led to. Tells why they failed, if they did.
+    pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
+        self.barriers.extend(execution.barriers);
+        self.unsure.extend(execution.unsure);
+        if execution.status_written {
+            self.status_written = Some(now);
+        }
+        self.refusals.retain(|refusal| !execution.evicted.contains(&refusal.uid));
+        for (uid, error) in execution.refused {
+            let times = self.refusals.iter().find(|refusal| refusal.uid == uid).map_or(0, |refusal| refusal.times);
+            self.refusals.retain(|refusal| refusal.uid != uid);
+            let times = times.saturating_add(1);
+            let refusal = Refusal { uid, at: now, times, message: error.message, retry_after: error.retry_after };
+            self.refusals.push(refusal);
+        }
+        self.failure = execution.failure.map(|(step, error)| Failure {
+            at: now,
+            step,
+            class: error.class,
+            message: error.message,
+            retry_after: error.retry_after,
+        });
+        self.failure.clone()
+    }
+}
+
+/// The memories of all objects of one controller.
+///
+/// # Guarantees
+/// The lock of one is held for as long as a plan takes, and never across an await; that of all, for a look-up.
+pub(super) struct Memories<E: Effect>(Mutex<HashMap<Key, Arc<Mutex<Memory<E>>>>>);
+
+impl<E: Effect> Default for Memories<E> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<E: Effect> Memories<E> {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {
+        self.0.lock().get(key).cloned()
+    }
+
+    /// The memory of the object with this UID, whose requests take turns as those of `owner`.
+    pub(super) fn of(&self, key: &Key, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
+        let memory = match self.0.lock().get(key) {
+            Some(memory) => memory.clone(),
+            None => Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner)))),
+        };
+        memory.lock().is_about(uid, owner);
+        self.0.lock().entry(key.clone()).or_insert(memory).clone()
+    }
+
+    pub(super) fn forget(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {
+        self.0.lock().remove(key)
+    }
+}

@@ -1,0 +1,446 @@
+//! The loop of one controller: fresh enough? observe, plan, act, remember.
+
+mod memory;
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use parking_lot::Mutex;
+use tokio::{task::coop::consume_budget, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{Instrument, Span};
+
+use self::memory::{Memories, Memory};
+use crate::{
+    cache::{AnyStore, Stores, Until},
+    controller::Controller,
+    effect::Effect,
+    effect_runner::EffectRunner,
+    events::{Event, Recorder},
+    execute::{Executor, Sending},
+    fair::{Gate, Pass},
+    look::Looks,
+    metrics::{Metrics, ReconcileResult},
+    object::{Cluster, Key, controller, uid},
+    plan::{Failure, FailureClass, Moment, Plan, reference},
+    queue::{Class, Queue, Verdict},
+    term::Clock,
+    trace::{self, Spans, TraceContext},
+};
+
+/// How many plans of one controller are executed at once in one cluster.
+const EXECUTING: usize = 512;
+/// An object is looked at again no sooner than after this, whenever its plan wants to be made again: a plan that names a
+/// moment in the past each time costs little.
+const SOONEST: Duration = Duration::from_millis(100);
+/// Conflicts are ordinary, but for so many in a row.
+const CONFLICTS: u32 = 5;
+
+/// Reason of the event of an object for which the API server refuses a request that will not do as it is.
+const STEP_REFUSED: &str = "StepRefused";
+
+/// What the loops of all controllers share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) stores: Stores,
+    pub(crate) executor: Executor,
+    pub(crate) looks: Arc<Looks>,
+    pub(crate) recorder: Recorder,
+    pub(crate) spans: Spans,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    /// Since when this process may write.
+    pub(crate) since: Timestamp,
+    /// The same moment in the time of timers: a cache counts once it has shown a list that was begun after it.
+    pub(crate) gained: Instant,
+}
+
+/// The loop of one controller. Plans are made one after the other, and executed side by side.
+///
+/// # Guarantees
+/// * A run sees everything that earlier runs for the object wrote: until the caches show it, the object waits.
+/// * A run sees only caches that were listed after this process may write. One that is not, because its cluster is away,
+///   holds up those who ask it, and nobody else.
+/// * What became of an unanswered write is read before the next plan.
+/// * After a refusal there is a plan that knows of it, and can say when to try again.
+/// * A panic in one plan is caught, counted and backed off; other objects go on.
+/// * So many plans are executed at once for each cluster that they write to; owners take turns.
+pub(crate) struct Reconciler<C: Controller> {
+    controller: C,
+    queue: Arc<Queue>,
+    effects: Arc<EffectRunner<C::Effect>>,
+    shared: Shared,
+    memories: Memories<C::Effect>,
+    /// Bound the plans that are executed at once.
+    gates: Mutex<BTreeMap<Cluster, Arc<Gate>>>,
+    /// Whether all caches have been listed since this process may write: then they need not be asked any more.
+    listed: AtomicBool,
+}
+
+/// What there is to do for an object.
+enum Work<E> {
+    /// Nothing, or nothing that could be done now.
+    None(Verdict),
+    /// To learn what became of writes whose answer was lost.
+    FindOut,
+    /// To execute a plan.
+    Act(Box<Act<E>>),
+}
+
+struct Act<E> {
+    plan: Plan<E>,
+    /// How long to leave the object alone after it.
+    pause: Duration,
+    sending: Sending,
+    subject: Subject,
+}
+
+impl<C: Controller> Reconciler<C> {
+    pub(crate) fn new(
+        controller: C,
+        queue: Arc<Queue>,
+        effects: Arc<EffectRunner<C::Effect>>,
+        shared: Shared,
+    ) -> Arc<Self> {
+        let (memories, gates, listed) = (Memories::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { controller, queue, effects, shared, memories, gates, listed })
+    }
+
+    /// Takes keys from the queue until told to stop; what is under way is finished by tasks of its own.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let key = tokio::select! {
+                biased;
+                () = self.shared.stop.cancelled() => return,
+                key = self.queue.next() => key,
+            };
+            self.begin(key);
+            // With a long queue there is nothing to wait for, and others want to run on this thread, too.
+            consume_budget().await;
+        }
+    }
+
+    fn begin(self: &Arc<Self>, key: Key) {
+        let begun = Instant::now();
+        let this = self.clone();
+        match self.prepare(&key) {
+            Work::None(verdict) => self.end(&key, verdict, begun),
+            Work::FindOut => drop(self.shared.tasks.spawn(async move {
+                let verdict = this.find_out(&key).await;
+                this.queue.done(&key, verdict);
+            })),
+            Work::Act(act) => {
+                let gate = self.gate(&act.plan);
+                match gate.try_enter() {
+                    Some(pass) => drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await })),
+                    // The plan is not kept: there may be very many, and the world goes on.
+                    None => drop(self.shared.tasks.spawn(async move {
+                        let pass = gate.enter(&act.sending.flow).await;
+                        drop(act);
+                        this.begin_again(key, pass).await;
+                    })),
+                }
+            }
+        }
+    }
+
+    /// Goes on with an object whose turn has come. Whatever is not a plan to execute comes back through the queue.
+    async fn begin_again(self: Arc<Self>, key: Key, pass: Pass) {
+        let begun = Instant::now();
+        match self.prepare(&key) {
+            Work::None(verdict) => self.end(&key, verdict, begun),
+            Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
+            Work::Act(act) => self.act(key, act, pass, begun).await,
+        }
+    }
+
+    fn end(&self, key: &Key, verdict: Verdict, begun: Instant) {
+        let result = match verdict {
+            Verdict::Failed(_) => Some(ReconcileResult::Error),
+            Verdict::Done { wake: Some(_), .. } => Some(ReconcileResult::RequeueAfter),
+            Verdict::Done { .. } => Some(ReconcileResult::Success),
+            Verdict::Parked | Verdict::Again => None,
+        };
+        if let Some(result) = result {
+            self.shared.metrics.reconciled(C::NAME, result, begun.elapsed());
+        }
+        self.queue.done(key, verdict);
+    }
+
+    /// All that needs no waiting: is it fresh, what does it see, what does it decide.
+    fn prepare(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
+        if let Some(memory) = self.memories.get(key) {
+            let mut memory = memory.lock();
+            if !memory.unsure.is_empty() {
+                return Work::FindOut;
+            }
+            if !self.is_fresh(key, &mut memory) {
+                self.shared.metrics.stale_skipped(C::NAME);
+                return Work::None(Verdict::Parked);
+            }
+        }
+        catch_unwind(AssertUnwindSafe(|| self.decide(key))).unwrap_or_else(|_| {
+            tracing::error!(controller = C::NAME, object = %key, "the plan panicked");
+            self.shared.metrics.reconcile_panicked(C::NAME);
+            Work::None(Verdict::Failed(None))
+        })
+    }
+
+    /// Reads what became of writes whose answer was lost. The object is looked at again at once, or after a back-off
+    /// where that cannot be learnt.
+    async fn find_out(&self, key: &Key) -> Verdict {
+        let Some(memory) = self.memories.get(key) else { return Verdict::Again };
+        let unsure = memory.lock().unsure.clone();
+        for one in unsure {
+            match self.shared.executor.find_out(&one).await {
+                Ok(barrier) => {
+                    let mut memory = memory.lock();
+                    memory.unsure.retain(|other| *other != one);
+                    memory.barriers.extend(barrier);
+                }
+                Err(error) => {
+                    tracing::warn!(controller = C::NAME, object = %key, unsure = %one.key, %error,
+                        "cannot learn what became of a write; trying again");
+                    return Verdict::Failed(error.retry_after);
+                }
+            }
+        }
+        Verdict::Again
+    }
+
+    /// Whether the caches show everything that was written for the object; if not, it is woken when they do.
+    fn is_fresh(&self, key: &Key, memory: &mut Memory<C::Effect>) -> bool {
+        while let Some(barrier) = memory.barriers.last() {
+            let mut stores = self.shared.stores.showing(&barrier.resource, &barrier.key);
+            if stores.is_empty() && !matches!(barrier.until, Until::Version(..)) {
+                stores = self.shared.stores.looking_at(&barrier.resource, barrier.key.cluster);
+            }
+            if !self.wait(key, &stores, &barrier.until) {
+                memory.parked.get_or_insert_with(Instant::now);
+                return false;
+            }
+            memory.barriers.pop();
+        }
+        if let Some(since) = memory.parked.take() {
+            self.shared.metrics.freshness_waited(C::NAME, since.elapsed());
+        }
+        true
+    }
+
+    /// Whether stores show something. If not, the first that does not wakes the object when it does.
+    fn wait(&self, key: &Key, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
+        let (queue, woken) = (self.queue.clone(), key.clone());
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || queue.add(woken.clone(), Class::Live));
+        stores.iter().all(|store| store.wait(until, &wake))
+    }
+
+    /// The caches, as far as they may be trusted: one that was not listed yet notes who asks it.
+    fn view(&self) -> Stores {
+        if self.listed.load(Ordering::Relaxed) {
+            return self.shared.stores.clone();
+        }
+        let fresh = |store: &Arc<dyn AnyStore>| store.listed().is_some_and(|listed| listed >= self.shared.gained);
+        self.listed.store(self.shared.stores.lasting().iter().all(fresh), Ordering::Relaxed);
+        self.shared.stores.since(self.shared.gained)
+    }
+
+    fn decide(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
+        let stores = self.view();
+        let live = stores.of::<C::Primary>(key.cluster).get(key);
+        let world = self.controller.observe(&stores, key);
+        let behind = stores.behind();
+        if !self.wait(key, &behind, &Until::Listed(self.shared.gained)) {
+            return Work::None(Verdict::Parked);
+        }
+        let (Some(world), Some(live)) = (world, live) else {
+            self.forget(key);
+            return Work::None(Verdict::DONE);
+        };
+        let owner = controller(live.as_ref());
+        let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
+        let mut memory = memory.lock();
+        let plan = self.controller.plan(&self.moment(key, &memory), &world);
+        let former = std::mem::take(&mut memory.looks);
+        memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
+        let pause = pause_after(self.controller.children(&world));
+        if plan.is_idle() {
+            memory.failure = None;
+            drop(memory);
+            if tracing::enabled!(tracing::Level::DEBUG) {
+                Subject::new::<C>(key, owner, &plan).reconcile().in_scope(|| tell(&plan));
+            }
+            return Work::None(self.conclude(plan, pause, false));
+        }
+        let subject = Subject::new::<C>(key, owner, &plan);
+        let sending = Sending { traceparent: plan.traceparent.clone(), flow: memory.flow.clone() };
+        Work::Act(Box::new(Act { plan, pause, sending, subject }))
+    }
+
+    fn moment<'a>(&self, key: &Key, memory: &'a Memory<C::Effect>) -> Moment<'a, C::Effect> {
+        Moment {
+            now: self.shared.clock.wall(),
+            since: self.shared.since,
+            attempt: self.queue.failures(key),
+            failure: memory.failure.as_ref(),
+            outcomes: &memory.outcomes,
+            refusals: &memory.refusals,
+            status_written: memory.status_written,
+        }
+    }
+
+    /// Who writes to another cluster than the control cluster waits for that one's answers, and takes places there.
+    fn gate(&self, plan: &Plan<C::Effect>) -> Arc<Gate> {
+        let cluster = plan.steps().filter_map(|planned| planned.step.cluster()).max().unwrap_or(Cluster::CONTROL);
+        self.gates.lock().entry(cluster).or_insert_with(|| Gate::new(EXECUTING, None)).clone()
+    }
+
+    async fn act(self: Arc<Self>, key: Key, act: Box<Act<C::Effect>>, pass: Pass, begun: Instant) {
+        let span = act.subject.reconcile();
+        let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
+        let verdict = executed.unwrap_or_else(|_| {
+            tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
+            self.shared.metrics.reconcile_panicked(C::NAME);
+            Verdict::Failed(None)
+        });
+        drop(pass);
+        self.end(&key, verdict, begun);
+    }
+
+    async fn execute(self: &Arc<Self>, key: &Key, act: Box<Act<C::Effect>>) -> Verdict {
+        let Act { plan, pause, sending, subject } = *act;
+        tell(&plan);
+        let call = |effect: &C::Effect| self.call(key, effect, &subject);
+        let execution = self.shared.executor.run(&plan.stages, &sending, call).await;
+        let refused = !execution.refused.is_empty();
+        let failed = self.memories.get(key).and_then(|memory| memory.lock().keep(execution, self.shared.clock.wall()));
+        match failed {
+            Some(failure) => {
+                self.report(key, &failure);
+                Verdict::Failed(failure.retry_after)
+            }
+            None => self.conclude(plan, pause, refused),
+        }
+    }
+
+    /// Tells what a plan that succeeded has to tell.
+    fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> Verdict {
+        plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
+        plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
+        let now = self.shared.clock.wall();
+        // A plan that is made before a refusal does not know when to try again; the one after it does.
+        let due = if refused { Some(now) } else { plan.wake };
+        let wake = due.map(|at| {
+            let after = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            Instant::now() + after.max(SOONEST)
+        });
+        Verdict::Done { wake, pause }
+    }
+
+    fn call(self: &Arc<Self>, key: &Key, effect: &C::Effect, subject: &Subject) {
+        let now = self.shared.clock.wall();
+        let Some(memory) = self.memories.get(key) else { return };
+        if !memory.lock().outcomes.begin(effect, now) {
+            return;
+        }
+        let (this, key, same) = (self.clone(), key.clone(), effect.clone());
+        self.effects.start(effect.clone(), subject.call(effect.name()), move |outcome| {
+            // Not the outcome itself: it may carry what a driver keeps to itself.
+            let succeeded = C::Effect::succeeded(&outcome);
+            tracing::debug!(succeeded, "a call ended");
+            let now = this.shared.clock.wall();
+            if let Some(memory) = this.memories.get(&key) {
+                memory.lock().outcomes.finish(&same, now, outcome);
+            }
+            this.queue.add(key, Class::Live);
+        });
+    }
+
+    fn report(&self, key: &Key, failure: &Failure) {
+        match failure.class {
+            // Ordinary among several writers: the next run sees what the other one wrote.
+            FailureClass::Conflict | FailureClass::Taken if self.queue.failures(key) < CONFLICTS => {
+                tracing::debug!(%failure, "somebody else was faster");
+            }
+            FailureClass::Invalid | FailureClass::Forbidden => {
+                tracing::warn!(%failure, "a step was refused");
+                // Trying again does not help: somebody has to see it.
+                if let Some(object) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) {
+                    let regarding = reference(object.as_ref());
+                    self.shared.recorder.publish(Event::warning(regarding, STEP_REFUSED, failure.to_string()));
+                }
+            }
+            _ => tracing::warn!(%failure, "a step failed"),
+        }
+    }
+
+    fn forget(&self, key: &Key) {
+        if let Some(memory) = self.memories.forget(key) {
+            let looks = std::mem::take(&mut memory.lock().looks);
+            self.shared.looks.set(&self.queue, key, &looks, &[]);
+        }
+    }
+}
+
+/// What each line of the log says that is written while a plan is executed, or a call made: what it is about.
+#[derive(Clone, Debug)]
+struct Subject {
+    controller: &'static str,
+    object: Key,
+    owner: Option<String>,
+    context: Option<TraceContext>,
+}
+
+impl Subject {
+    fn new<C: Controller>(key: &Key, owner: Option<&OwnerReference>, plan: &Plan<C::Effect>) -> Self {
+        let owner = owner.map(|owner| format!("{}/{}", owner.kind, owner.name));
+        let context = plan.traceparent.as_deref().and_then(|text| text.parse().ok());
+        Self { controller: C::NAME, object: key.clone(), owner, context }
+    }
+
+    /// The span of an execution. In the traces it is one of its own, linked to that of the object: were it a child, that
+    /// trace would never end.
+    fn reconcile(&self) -> Span {
+        let Self { controller, object, owner, context } = self;
+        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
+        let span = tracing::info_span!("reconcile", controller, %object, owner, trace_id);
+        if let Some(context) = context {
+            trace::link(&span, *context);
+        }
+        span
+    }
+
+    /// The span of a call, for the log only: what a call means to the trace, its performer knows.
+    fn call(&self, effect: &'static str) -> Span {
+        let Self { controller, object, owner, context } = self;
+        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
+        tracing::info_span!(target: trace::LOG_ONLY, "call", effect, controller, %object, owner, trace_id)
+    }
+}
+
+fn tell<E: Effect>(plan: &Plan<E>) {
+    for planned in plan.steps() {
+        tracing::debug!(why = %planned.why, step = ?planned.step, "step");
+    }
+    for wait in &plan.waits {
+        tracing::debug!(reason = wait.reason, message = wait.message, "waiting");
+    }
+}
+
+/// A plan over very many children is made the less often: n changes then cost n plans of n children at most once.
+fn pause_after(children: usize) -> Duration {
+    let children = u64::try_from(children).unwrap_or(u64::MAX);
+    let micros = children.saturating_mul(children) / 1_000;
+    if micros < 1_000 { Duration::ZERO } else { Duration::from_micros(micros).min(Duration::from_secs(1)) }
+}

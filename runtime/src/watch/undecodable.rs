@@ -1,0 +1,124 @@
+//! The objects that cannot be decoded: named in a metric, and in an event each, for as long as they are so.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use parking_lot::Mutex;
+
+use crate::{
+    events::{Event, Recorder},
+    metrics::Metrics,
+    object::{Cluster, ResourceType},
+};
+
+/// Reason of the event of an object that cannot be decoded.
+const UNDECODABLE: &str = "Undecodable";
+
+/// How many of them are named in metrics at most: whoever can make one can make many.
+const NAMED: usize = 100;
+
+/// What is known of an object that could not be decoded. Its content is not kept, so it cannot get into a log.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Undecodable {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) version: Option<crate::object::Version>,
+    pub(super) why: String,
+}
+
+type Place = (Cluster, String);
+type Name = (String, String);
+
+/// All objects of a manager that cannot be decoded at present.
+///
+/// # Guarantees
+/// * One event for each, as soon as this process may write events; again when the object has changed and is no better.
+/// * Nothing of their content is kept.
+pub(crate) struct Poison {
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<Place, BTreeMap<Name, Event>>,
+    named: BTreeSet<(Place, Name)>,
+    /// Absent while another process leads: events are writes.
+    recorder: Option<Recorder>,
+}
+
+impl Poison {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { metrics, state: Mutex::default() })
+    }
+
+    /// From now on this process may write: what is known is told.
+    pub(crate) fn tell(&self, recorder: Recorder) {
+        let mut state = self.state.lock();
+        state.objects.values().flat_map(BTreeMap::values).for_each(|event| recorder.publish(event.clone()));
+        state.recorder = Some(recorder);
+    }
+
+    pub(super) fn add(&self, cluster: Cluster, resource: &ResourceType, object: &Undecodable) {
+        let place = (cluster, resource.to_string());
+        let name = (object.namespace.clone(), object.name.clone());
+        let event = event(resource, object);
+        let mut state = self.state.lock();
+        if let Some(recorder) = &state.recorder {
+            recorder.publish(event.clone());
+        }
+        let all = state.objects.entry(place.clone()).or_default();
+        all.insert(name.clone(), event);
+        self.metrics.undecodable_objects(cluster, resource, all.len());
+        if state.named.len() < NAMED && state.named.insert((place, name)) {
+            self.metrics.undecodable_object(cluster, resource, &object.namespace, &object.name, true);
+        }
+    }
+
+    /// It is gone, or can be decoded again.
+    pub(super) fn remove(&self, cluster: Cluster, resource: &ResourceType, namespace: &str, name: &str) {
+        let mut state = self.state.lock();
+        // Nearly always: nothing is wrong with any object, and this costs one look at an empty map.
+        if state.objects.is_empty() {
+            return;
+        }
+        let (place, name) = ((cluster, resource.to_string()), (namespace.to_owned(), name.to_owned()));
+        let Some(all) = state.objects.get_mut(&place) else { return };
+        if all.remove(&name).is_none() {
+            return;
+        }
+        self.metrics.undecodable_objects(cluster, resource, all.len());
+        if all.is_empty() {
+            state.objects.remove(&place);
+        }
+        if state.named.remove(&(place, name.clone())) {
+            self.metrics.undecodable_object(cluster, resource, &name.0, &name.1, false);
+        }
+    }
+
+    /// A complete list has shown these and no others.
+    pub(super) fn retain(&self, cluster: Cluster, resource: &ResourceType, seen: &BTreeSet<Name>) {
+        let known = self.state.lock().objects.get(&(cluster, resource.to_string())).cloned().unwrap_or_default();
+        for (namespace, name) in known.into_keys().filter(|name| !seen.contains(name)) {
+            self.remove(cluster, resource, &namespace, &name);
+        }
+    }
+}
+
+fn event(resource: &ResourceType, object: &Undecodable) -> Event {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let regarding = ObjectReference {
+        api_version: Some(resource.api_version()),
+        kind: Some(resource.kind.to_string()),
+        namespace: some(&object.namespace),
+        name: some(&object.name),
+        uid: some(&object.uid),
+        ..ObjectReference::default()
+    };
+    let text = format!("this object cannot be read and is left alone until it is changed: {}", object.why);
+    Event::warning(regarding, UNDECODABLE, text)
+}

@@ -1,0 +1,67 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+//! Several clusters in one process: one that is away holds up its own objects, and nobody else.
+
+mod support;
+
+use std::time::Duration;
+
+use nodewright_runtime::testing::api_server::{Fault, Match};
+
+use self::support::clusters::Mirrors;
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_away_from_the_start_holds_up_its_own_objects_only() {
+    for fault in [Fault::Unreachable, Fault::Hang] {
+        let mirrors = Mirrors::start(|_, far| far.fail_always(Match::any(), fault)).await;
+        mirrors.wanted("near", 1, "a");
+        mirrors.wanted("far", 2, "b");
+        mirrors.until("the near copy", |it| it.near.value("near").is_some()).await;
+        assert_eq!(mirrors.readiness.check(), Ok(()), "the process works");
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let asked = mirrors.far.0.take_requests();
+        assert!(
+            asked.iter().all(|request| request.verb == "list"),
+            "no plan on a cache that knows nothing: {asked:#?}"
+        );
+        mirrors.far.0.heal();
+        mirrors.until("the far copy", |it| it.far.value("far").is_some()).await;
+        mirrors.end().await;
+    }
+}
+
+/// More objects than plans are executed at once: those that wait for the far cluster take no place from the others.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_no_longer_answers_takes_nobody_elses_place() {
+    let mirrors = Mirrors::start(|_, _| {}).await;
+    mirrors.far.0.fail_always(Match::any(), Fault::Hang);
+    for n in 0..1_500 {
+        mirrors.wanted(&format!("far-{n}"), 2, "x");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = tokio::time::Instant::now();
+    for n in 0..600 {
+        mirrors.wanted(&format!("near-{n}"), 1, "x");
+    }
+    mirrors.until("the near copies", |it| it.near.count() == 600).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    mirrors.far.0.heal();
+    mirrors.until("the far copies", |it| it.far.count() == 1_500).await;
+    mirrors.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_follows_the_control_cluster() {
+    let mirrors = Mirrors::start(|_, _| {}).await;
+    assert_eq!(mirrors.readiness.check(), Ok(()));
+    for fault in [Fault::Unreachable, Fault::Hang, Fault::Status(500)] {
+        mirrors.control.fail_always(Match::any(), fault);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let why = mirrors.readiness.check().unwrap_err();
+        assert!(why.starts_with("the API server of the control cluster is not well"), "{why}");
+        mirrors.control.heal();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(mirrors.readiness.check(), Ok(()));
+    }
+    mirrors.end().await;
+}

@@ -1,0 +1,147 @@
+//! One controller over three clusters: what is wanted stands in the first, and is made in the second or the third.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::{Never, NoEffects},
+    manager::{Ended, Manager, Options},
+    object::{Cluster, Key, label, name, namespace},
+    owned::{Owned, Part},
+    plan::{Moment, Plan, Step},
+    readiness::Readiness,
+    term::TokioClock,
+    testing::api_server::ApiServer,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::MAPS;
+
+/// Where copies are made; the third one is the one that is away.
+pub(crate) const NEAR: Cluster = Cluster(1);
+pub(crate) const FAR: Cluster = Cluster(2);
+
+/// Copies a ConfigMap into the cluster that its label names.
+struct Mirror;
+
+#[derive(Clone, PartialEq, Serialize)]
+struct Content {
+    data: BTreeMap<String, String>,
+}
+
+impl Owned for Content {
+    type Of = ConfigMap;
+    const PART: Part = Part::Main;
+    fn seen(live: &ConfigMap) -> Self {
+        Self { data: live.data.clone().unwrap_or_default() }
+    }
+}
+
+impl Controller for Mirror {
+    const NAME: &'static str = "mirror";
+    type Primary = ConfigMap;
+    type World = (Arc<ConfigMap>, Cluster, Option<Arc<ConfigMap>>);
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
+        for cluster in [NEAR, FAR] {
+            on.kind::<ConfigMap>(cluster, "default").wakes(|change, _, wake| {
+                for map in change.sides() {
+                    wake(Key::new(Cluster::CONTROL, namespace(map.as_ref()), name(map.as_ref())));
+                }
+            });
+        }
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World> {
+        let wanted = stores.of::<ConfigMap>(Cluster::CONTROL).get(key)?;
+        let cluster = Cluster(label(wanted.as_ref(), "cluster")?.parse().ok()?);
+        let copy = stores.of::<ConfigMap>(cluster).by_name(&key.namespace, &key.name);
+        Some((wanted, cluster, copy))
+    }
+
+    fn plan(&self, _: &Moment<'_, Never>, (wanted, cluster, copy): &Self::World) -> Plan<Never> {
+        let mut plan = Plan::idle();
+        let step = if let Some(copy) = copy {
+            Step::apply(*cluster, copy.as_ref(), &Content::seen(wanted))
+        } else {
+            let mut copy = ConfigMap { data: wanted.data.clone(), ..ConfigMap::default() };
+            copy.metadata.name.clone_from(&wanted.metadata.name);
+            copy.metadata.namespace.clone_from(&wanted.metadata.namespace);
+            Step::create(*cluster, &copy)
+        };
+        plan.then("the copy is not as it should be", step);
+        plan
+    }
+}
+
+/// One API server, and what its maps say.
+pub(crate) struct Place(pub(crate) ApiServer);
+
+impl Place {
+    pub(crate) fn value(&self, name: &str) -> Option<String> {
+        Some(self.0.object(&format!("{MAPS}/{name}"))?["data"]["key"].as_str()?.to_owned())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.objects(MAPS).len()
+    }
+}
+
+/// A manager of three clusters.
+pub(crate) struct Mirrors {
+    pub(crate) control: ApiServer,
+    pub(crate) near: Place,
+    pub(crate) far: Place,
+    pub(crate) readiness: Readiness,
+    stop: CancellationToken,
+    manager: JoinHandle<Result<(), Ended>>,
+}
+
+impl Mirrors {
+    /// Starts it after `prepare` has seen the control cluster and the far one.
+    pub(crate) async fn start(prepare: impl FnOnce(&ApiServer, &ApiServer)) -> Self {
+        let (control, near, far) = (ApiServer::new(), ApiServer::new(), ApiServer::new());
+        prepare(&control, &far);
+        let mut manager = Manager::new(Options {
+            clients: [(Cluster::CONTROL, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
+            requests_at_once: 8,
+            clock: Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap())),
+            seed: 1,
+            ..Options::new("test", "1", control.client())
+        });
+        manager.add(Mirror, Arc::new(NoEffects));
+        let (readiness, stop) = (manager.readiness(), CancellationToken::new());
+        let manager = tokio::spawn(manager.run(vec![], stop.clone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Self { control, near: Place(near), far: Place(far), readiness, stop, manager }
+    }
+
+    /// From now on a copy with this value is wanted in a cluster.
+    pub(crate) fn wanted(&self, name: &str, cluster: u16, value: &str) -> Value {
+        let metadata = json!({"name": name, "labels": {"cluster": cluster.to_string()}});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": value}});
+        self.control.seed(MAPS, map)
+    }
+
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        for _ in 0..60_000 {
+            if condition(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{what} did not happen");
+    }
+
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        assert_eq!(self.manager.await.unwrap(), Ok(()));
+    }
+}

@@ -1,0 +1,183 @@
+//! A small controller for the tests of the whole runtime.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::{Effect, Lane, Perform},
+    object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
+    owned::{Owned, Part},
+    plan::{Moment, Plan, Planned, Step},
+};
+use serde::Serialize;
+use serde_json::json;
+
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks and evicts
+/// when annotations say so.
+#[derive(Default)]
+pub(crate) struct Copies {
+    /// How many plans were made.
+    pub(crate) plans: Arc<AtomicUsize>,
+}
+
+pub(crate) struct World {
+    source: Arc<ConfigMap>,
+    copies: Vec<Arc<ConfigMap>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ask(String);
+
+impl Effect for Ask {
+    type Outcome = Result<(), String>;
+    fn lane(&self) -> Lane {
+        Lane(self.0.as_str().into())
+    }
+    fn name(&self) -> &'static str {
+        "ask"
+    }
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+    fn late(&self) -> Self::Outcome {
+        Err("late".to_owned())
+    }
+    fn succeeded(outcome: &Self::Outcome) -> bool {
+        outcome.is_ok()
+    }
+}
+
+/// Answers at once, but for those whose name says otherwise.
+#[derive(Clone, Default)]
+pub(crate) struct Answers {
+    /// How many calls were begun.
+    pub(crate) begun: Arc<AtomicUsize>,
+}
+
+impl Perform<Ask> for Answers {
+    fn perform(&self, effect: Ask) -> futures::future::BoxFuture<'static, Result<(), String>> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            match effect.0.split(' ').next().unwrap_or_default() {
+                "hangs" => std::future::pending().await,
+                "panics" => panic!("as told"),
+                "slow" => {
+                    tokio::time::sleep(Duration::from_secs(20)).await;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Note {
+    metadata: NoteMeta,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct NoteMeta {
+    annotations: BTreeMap<String, String>,
+}
+
+impl Owned for Note {
+    type Of = ConfigMap;
+    const PART: Part = Part::Main;
+    fn seen(live: &ConfigMap) -> Self {
+        let all = live.metadata.annotations.clone().unwrap_or_default();
+        let annotations = all.into_iter().filter(|(key, _)| key == "copies" || key == "asked").collect();
+        Self { metadata: NoteMeta { annotations } }
+    }
+}
+
+impl Controller for Copies {
+    const NAME: &'static str = "copies";
+    type Primary = ConfigMap;
+    type World = World;
+    type Effect = Ask;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.kind::<ConfigMap>(Cluster::CONTROL, "default").wakes(|change, stores, wake| {
+            if let Some(new) = &change.new {
+                assert!(annotation(new.as_ref(), "panic-listen").is_none(), "as told");
+            }
+            for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
+                let all = stores.of::<ConfigMap>(Cluster::CONTROL).all();
+                let owners = all.iter().filter(|map| uid(map.as_ref()) == owner);
+                owners.for_each(|map| wake(Key::of(Cluster::CONTROL, map.as_ref())));
+            }
+        });
+        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
+    }
+
+    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+        let store = stores.of::<ConfigMap>(Cluster::CONTROL);
+        let source = store.get(key)?;
+        assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as told");
+        let mut copies = store.owned_by(uid(source.as_ref()));
+        copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        Some(World { source, copies })
+    }
+
+    fn plan(&self, at: &Moment<'_, Ask>, world: &World) -> Plan<Ask> {
+        self.plans.fetch_add(1, Ordering::Relaxed);
+        let mut plan = Plan::idle();
+        let source = world.source.as_ref();
+        plan.traceparent = annotation(source, "traceparent").map(str::to_owned);
+        let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
+        assert!(annotation(source, "panic").is_none(), "as told");
+        let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();
+        let live: Vec<_> = world.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
+        let missing = names.iter().filter(|wanted| live.iter().all(|copy| name(copy.as_ref()) != wanted.as_str()));
+        plan.stage(missing.filter_map(|name| {
+            let step = Step::create(Cluster::CONTROL, &copy(source, name))?;
+            Some(Planned { why: "a copy is missing".into(), step })
+        }));
+        let surplus = live.iter().filter(|copy| !names.iter().any(|wanted| wanted == name(copy.as_ref())));
+        plan.stage(surplus.map(|copy| Planned {
+            why: "a copy too many".into(),
+            step: Step::delete(Cluster::CONTROL, copy.as_ref()),
+        }));
+        let mut annotations = BTreeMap::from([("copies".to_owned(), live.len().to_string())]);
+        if let Some(whom) = annotation(source, "ask") {
+            let ask = Ask(whom.to_owned());
+            match at.outcomes.last(&ask) {
+                Some(answer) => drop(annotations.insert("asked".to_owned(), format!("{answer:?}"))),
+                None if at.outcomes.is_running(&ask) => {}
+                None => {
+                    plan.then("nobody has been asked", Step::Call(ask));
+                }
+            }
+        }
+        if annotation(source, "evict").is_some() {
+            let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
+            match due.filter(|due| *due > at.now) {
+                Some(due) => drop(plan.wake_at(due)),
+                None => drop(plan.then("as told", Step::Evict(Target::of(Cluster::CONTROL, source)))),
+            }
+        }
+        let note = Note { metadata: NoteMeta { annotations } };
+        plan.then("the note is out of date", Step::apply(Cluster::CONTROL, source, &note));
+        plan
+    }
+}
+
+fn copy(source: &ConfigMap, name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default",
+        "ownerReferences": [source.controller_owner_ref(&())]}, "data": source.data}))
+    .unwrap()
+}

@@ -1,0 +1,136 @@
+//! A running manager with the small controller, on an API server in process and on paused time.
+
+#![allow(dead_code)] // each test uses its part
+
+pub(crate) mod clusters;
+pub(crate) mod copies;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use nodewright_runtime::{
+    events::EventTask,
+    lease::Election,
+    manager::{Ended, Manager, Options},
+    metrics::Metrics,
+    term::TokioClock,
+    testing::api_server::{ApiServer, RequestRecord},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::copies::MAPS;
+use self::copies::{Answers, Copies};
+
+/// A running manager.
+pub(crate) struct Running {
+    pub(crate) server: ApiServer,
+    pub(crate) stop: CancellationToken,
+    pub(crate) plans: Arc<AtomicUsize>,
+    pub(crate) answers: Answers,
+    pub(crate) metrics: Arc<Metrics>,
+    _events: EventTask,
+    pub(crate) manager: JoinHandle<Result<(), Ended>>,
+}
+
+impl Running {
+    pub(crate) fn start(server: ApiServer, elections: Vec<Election>) -> Self {
+        let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
+        let metrics = Arc::new(Metrics::new());
+        let agent = "test/1 (events)".parse().unwrap();
+        let (recorder, events) = EventTask::start(server.client(), "test", agent, metrics.clone(), clock.clone());
+        let mut manager = Manager::new(Options {
+            recorder,
+            metrics: metrics.clone(),
+            requests_at_once: 8,
+            effects_at_once: 20_000,
+            clock,
+            seed: 1,
+            ..Options::new("test", "1", server.client())
+        });
+        let (plans, answers) = (Arc::default(), Answers::default());
+        manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
+        let stop = CancellationToken::new();
+        let manager = tokio::spawn(manager.run(elections, stop.clone()));
+        Self { server, stop, plans, answers, metrics, _events: events, manager }
+    }
+
+    /// One whose source has its copies, and the note of them.
+    pub(crate) async fn with_copies(copies: usize) -> Self {
+        let server = ApiServer::new();
+        source(&server, "s", copies);
+        let running = Self::start(server, vec![]);
+        running.until_noted(copies).await;
+        running
+    }
+
+    pub(crate) fn copies(&self) -> usize {
+        self.server.objects(MAPS).iter().filter(|map| map["metadata"].get("ownerReferences").is_some()).count()
+    }
+
+    pub(crate) fn writes(&self) -> Vec<RequestRecord> {
+        let all = self.server.requests();
+        all.into_iter()
+            .filter(|request| !matches!(request.verb, "get" | "list" | "watch") && !request.path.contains("/events"))
+            .collect()
+    }
+
+    /// Time passes until the condition holds.
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        for _ in 0..6_000 {
+            if condition(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{what} did not happen; requests: {:#?}", self.writes());
+    }
+
+    /// Time passes until the source says that it has so many copies.
+    pub(crate) async fn until_noted(&self, copies: usize) {
+        let is_noted = |it: &Self| annotated(&it.server, "s", "copies") == Some(copies.to_string());
+        self.until(&format!("the note of {copies} copies"), is_noted).await;
+    }
+
+    /// How many calls were begun so far.
+    pub(crate) fn asking(&self) -> usize {
+        self.answers.begun.load(Ordering::Relaxed)
+    }
+
+    /// How many plans were made so far.
+    pub(crate) fn plans(&self) -> usize {
+        self.plans.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn passes(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        assert_eq!(self.manager.await.unwrap(), Ok(()));
+    }
+}
+
+pub(crate) fn source(server: &ApiServer, name: &str, copies: usize) -> Value {
+    let labels = json!({"copies": copies.to_string()});
+    server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}))
+}
+
+pub(crate) fn annotate(server: &ApiServer, name: &str, annotations: &Value) {
+    server.change(&format!("{MAPS}/{name}"), |map| map["metadata"]["annotations"] = annotations.clone());
+}
+
+pub(crate) fn annotated(server: &ApiServer, name: &str, key: &str) -> Option<String> {
+    Some(server.object(&format!("{MAPS}/{name}"))?["metadata"]["annotations"][key].as_str()?.to_owned())
+}
+
+pub(crate) fn set_copies(server: &ApiServer, name: &str, copies: usize) {
+    server.change(&format!("{MAPS}/{name}"), |map| map["metadata"]["labels"]["copies"] = copies.to_string().into());
+}
