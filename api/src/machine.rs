@@ -188,6 +188,14 @@ wire_string! {
 }
 
 impl Machine {
+    /// Shares what is equal with another Machine, so that both keep it once: the machines of a set have one node template,
+    /// which is the largest part of most.
+    pub fn share(&mut self, known: &Self) {
+        if self.spec.node_template == known.spec.node_template {
+            self.spec.node_template = known.spec.node_template.clone();
+        }
+    }
+
     /// The phase, [`MachinePhase::Unset`] without a status.
     pub fn phase(&self) -> &MachinePhase {
         static UNSET: MachinePhase = MachinePhase::Unset;

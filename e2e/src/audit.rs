@@ -4,6 +4,7 @@
 //!
 //! * Each request is given out once, when it has been answered; a watch when its answer begins.
 //! * A line that is still being written is left for the next time.
+//! * A log that was rotated is an error: requests would be missing.
 //!
 //! # Caveats
 //!
@@ -14,13 +15,15 @@ use std::{
     collections::BTreeMap,
     fmt,
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Seek, SeekFrom},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use serde::Deserialize;
 
+/// How much of the log is in memory at once, in bytes.
+const BUFFER: usize = 1 << 20;
 /// How often a growing log is read.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -154,17 +157,30 @@ impl AuditLog {
 
     /// The requests that were answered since the last time.
     pub fn read(&mut self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each(|entry| entries.push(entry))?;
+        Ok(entries)
+    }
+
+    /// Shows `see` the requests that were answered since the last time, one after the other: there may be millions.
+    pub fn each(&mut self, mut see: impl FnMut(Entry)) -> io::Result<()> {
         let mut file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             result => result?,
         };
+        if file.metadata()?.len() < self.offset {
+            return Err(io::Error::other("it is shorter than before, so requests are missing: was it rotated?"));
+        }
         file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let entries = parse(&bytes[..complete])?;
-        self.offset += complete as u64;
-        Ok(entries)
+        let (mut file, mut line) = (BufReader::with_capacity(BUFFER, file), Vec::new());
+        while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            if let Some(entry) = parse(&line)? {
+                see(entry);
+            }
+            self.offset += line.len() as u64;
+            line.clear();
+        }
+        Ok(())
     }
 
     /// Reads until all requests read by this call satisfy `enough`, or the time is up; returns them in either case.
@@ -179,10 +195,10 @@ impl AuditLog {
     }
 }
 
-fn parse(bytes: &[u8]) -> io::Result<Vec<Entry>> {
-    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let parsed = lines.map(|line| serde_json::from_slice::<Line>(line).map_err(io::Error::from));
-    parsed.filter(|line| line.as_ref().map_or(true, Line::is_answer)).map(|line| line.map(Line::into_entry)).collect()
+/// The request that a line tells of, unless another line does.
+fn parse(line: &[u8]) -> io::Result<Option<Entry>> {
+    let line: Line = serde_json::from_slice(line)?;
+    Ok(line.is_answer().then(|| line.into_entry()))
 }
 
 /// What requests are counted by.

@@ -85,7 +85,7 @@ impl Controller for MachineController {
             .index(MACHINES_BY_CLASS)
             .index(WAITING_BY_SET)
             .index(LEAVING_BY_SET)
-            .sharing(share_template)
+            .sharing(Machine::share)
             // A budget that one Machine has used up is free again once that Machine is well or gone.
             .wakes(|change, stores, wake| waiting_peers(change.sides().last(), stores, wake));
         on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).wakes(machines_of_set);
@@ -118,13 +118,6 @@ impl Controller for MachineController {
         } else {
             life::plan(at, world, context)
         }
-    }
-}
-
-/// The machines of a set have one node template, which is the largest part of most.
-fn share_template(new: &mut Machine, known: &Machine) {
-    if new.spec.node_template == known.spec.node_template {
-        new.spec.node_template = known.spec.node_template.clone();
     }
 }
 

@@ -14,6 +14,10 @@ fn line(agent: &str, verb: &str, stage: &str, subresource: &str, code: u16) -> S
     .to_string()
 }
 
+fn parse_all(lines: &[String]) -> Vec<Entry> {
+    lines.iter().filter_map(|line| parse(line.as_bytes()).unwrap()).collect()
+}
+
 #[test]
 fn reads_on_where_it_stopped_and_leaves_half_a_line() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -37,6 +41,17 @@ fn a_missing_log_is_empty_and_old_lines_can_be_left_out() {
 }
 
 #[test]
+fn a_rotated_log_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = line("x", "get", "ResponseComplete", "", 200) + "\n";
+    std::fs::write(file.path(), text.repeat(2)).unwrap();
+    let mut log = AuditLog::from_start(file.path());
+    assert_eq!(log.read().unwrap().len(), 2);
+    std::fs::write(file.path(), text).unwrap();
+    assert!(log.read().unwrap_err().to_string().contains("rotated"));
+}
+
+#[test]
 fn each_request_counts_once() {
     let lines = [
         line("nodewright/1 (machine)", "watch", "ResponseStarted", "", 200),
@@ -45,7 +60,7 @@ fn each_request_counts_once() {
         line("nodewright/1 (machine)", "patch", "ResponseComplete", "", 201),
         line("kubectl/1", "patch", "ResponseComplete", "", 201),
     ];
-    let entries = parse(lines.join("\n").as_bytes()).unwrap();
+    let entries = parse_all(&lines);
     let counts = Counts::by_agent(&entries, "nodewright/");
     assert_eq!(counts.total(), 2);
     assert_eq!(counts.exactly("patch", "machines", 201), 1);
@@ -60,7 +75,7 @@ fn prints_a_table() {
         line("a", "patch", "ResponseComplete", "status", 200),
         line("a", "delete", "ResponseComplete", "", 200),
     ];
-    let counts = Counts::of(&parse(lines.join("\n").as_bytes()).unwrap());
+    let counts = Counts::of(&parse_all(&lines));
     let expected = "\
 RESOURCE         VERB              CODE  REQUESTS
 machines         delete             200         1

@@ -61,6 +61,9 @@ pub struct Arguments {
     /// Seconds between two posts of an unchanged node status
     #[arg(long, default_value = "300", value_parser = seconds)]
     pub status_seconds: Duration,
+    /// Neither renew Leases nor post what is unchanged: nodes say what is new, and are silent else
+    #[arg(long, conflicts_with_all = ["lease_seconds", "status_seconds"])]
+    pub no_heartbeats: bool,
     /// Seconds from the deletion of the Node of a living machine until it is registered again
     #[arg(long, default_value = "5", value_parser = seconds)]
     pub register_again_seconds: Duration,
@@ -123,6 +126,7 @@ impl Arguments {
     fn kubelets(&self, seed: u64) -> kubelet::Settings {
         kubelet::Settings {
             ready_after: self.ready_seconds,
+            heartbeats: !self.no_heartbeats,
             lease_period: self.lease_seconds,
             status_period: self.status_seconds,
             register_again_after: (!self.never_register_again).then_some(self.register_again_seconds),

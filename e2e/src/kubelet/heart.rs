@@ -84,17 +84,20 @@ impl Heart {
     pub(super) fn next(&self, spec: &KubeletSpec, now: Timestamp) -> Option<(Timestamp, Beat)> {
         let (at, beat) = match &self.node {
             None => (self.register_at?, Beat::Register),
-            Some(node) => {
-                let status_at = match node.ready {
-                    Some((ready, _)) if ready == self.wanted(spec, now) => {
-                        self.status_at.min(self.next_flip(spec, now).unwrap_or(self.status_at))
-                    }
-                    _ => now,
-                };
-                if status_at <= self.lease_at { (status_at, Beat::Status) } else { (self.lease_at, Beat::Lease) }
-            }
+            Some(node) => self.next_of(node, spec, now)?,
         };
         Some((self.retry_at.map_or(at, |retry_at| retry_at.max(at)), beat))
+    }
+
+    /// The next beat of a registered kubelet. Without heartbeats it only posts what is news.
+    fn next_of(&self, node: &NodeSeen, spec: &KubeletSpec, now: Timestamp) -> Option<(Timestamp, Beat)> {
+        let is_known = node.ready.is_some_and(|(ready, _)| ready == self.wanted(spec, now));
+        let news = if is_known { self.next_flip(spec, now) } else { Some(now) };
+        if !self.settings.heartbeats {
+            return news.map(|at| (at, Beat::Status));
+        }
+        let status_at = news.map_or(self.status_at, |at| at.min(self.status_at));
+        Some(if status_at <= self.lease_at { (status_at, Beat::Status) } else { (self.lease_at, Beat::Lease) })
     }
 
     /// What the kubelet reports now.
@@ -240,6 +243,18 @@ mod tests {
         }
         heart.renewed(at(300));
         assert_eq!(heart.next(&spec, at(300)), Some((at(301), Beat::Status)), "five minutes after the last");
+    }
+
+    #[test]
+    fn without_heartbeats_only_news_are_posted() {
+        let (mut heart, spec) = (Heart::new(Settings { heartbeats: false, ..settings() }, at(0), 1), spec());
+        assert_eq!(heart.next(&spec, at(0)), Some((at(0), Beat::Register)));
+        heart.registered(node(1, Ready::False, 0), at(0));
+        assert_eq!(heart.next(&spec, at(0)), Some((at(1), Beat::Status)), "ready after a second");
+        heart.posted(node(2, Ready::True, 1), at(1));
+        assert_eq!(heart.next(&spec, at(1)), None);
+        heart.seen(&node(3, Ready::Unknown, 60));
+        assert_eq!(heart.next(&spec, at(60)), Some((at(60), Beat::Status)));
     }
 
     #[test]

@@ -70,6 +70,8 @@ const BACKLOG: usize = 1_024;
 pub struct Settings {
     /// From boot to Ready.
     pub ready_after: Duration,
+    /// Is what is known already said again and again: is the Lease renewed, and an unchanged status posted?
+    pub heartbeats: bool,
     /// Between two renewals of the Lease.
     pub lease_period: Duration,
     /// How long the Lease says that it lasts.
@@ -94,6 +96,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             ready_after: Duration::from_secs(1),
+            heartbeats: true,
             lease_period: Duration::from_secs(10),
             lease_duration_seconds: 40,
             status_period: Duration::from_mins(5),

@@ -104,6 +104,8 @@ impl CommandLines<'_> {
             flag("initial-cluster", format!("default={peer}")),
             // The data need not survive the machine, and disks of test machines are slow.
             flag("unsafe-no-fsync", true),
+            // The default, 2 GiB, is too little for what fleets of ten thousand machines write until it is compacted.
+            flag("quota-backend-bytes", 8_u64 << 30),
             flag("log-level", "warn"),
         ]
     }

@@ -1,4 +1,4 @@
-//! What `writes` and `steady` have in common: a set of their own, and the requests of Nodewright in its audit log.
+//! What `writes`, `steady` and `fleet` have in common: a set of their own, and the requests of Nodewright in its audit log.
 
 use std::{
     io,
@@ -8,11 +8,14 @@ use std::{
 use kube::{Client, ResourceExt};
 
 use super::{
-    SetError,
+    ManagerProcess, SetError,
     machines::{machine_deployments, wait_for_running},
     set::{NAMESPACE, RunningSet, SetOptions},
 };
-use crate::audit::{AuditLog, Entry};
+use crate::{
+    audit::{AuditLog, Entry},
+    cloud::CloudClient,
+};
 
 /// How the names of all of Nodewright's clients begin.
 const USER_AGENT: &str = "nodewright";
@@ -42,9 +45,8 @@ pub(super) struct Measured {
 
 impl Measured {
     /// A set in a temporary directory, with the sample's machines running.
-    pub(super) async fn start(manager_flags: Vec<String>) -> Result<Self, SetError> {
-        let options = SetOptions { manager_flags, ..SetOptions::default() };
-        let set = RunningSet::start(&options, |line| eprintln!("{line}")).await?;
+    pub(super) async fn start(options: &SetOptions) -> Result<Self, SetError> {
+        let set = RunningSet::start(options, |line| eprintln!("{line}")).await?;
         set.apply_samples().await?;
         let deployments = machine_deployments(&set.client(), NAMESPACE).await?;
         let names: Vec<_> = deployments.iter().map(ResourceExt::name_any).collect();
@@ -61,12 +63,36 @@ impl Measured {
         self.set.client()
     }
 
-    /// Scales, and waits until the machines run or are gone, VMs included, and nothing is written any more. Returns the
-    /// requests since the last time.
-    pub(super) async fn scale(&mut self, machines: usize, timeout: Duration) -> Result<Vec<Entry>, SetError> {
+    pub(super) fn cloud(&self) -> CloudClient {
+        self.set.cloud()
+    }
+
+    pub(super) fn manager(&mut self) -> &mut ManagerProcess {
+        self.set.manager()
+    }
+
+    /// The name of the one MachineDeployment.
+    pub(super) fn deployment(&self) -> &str {
+        &self.deployment
+    }
+
+    /// Asks for so many machines.
+    pub(super) async fn order(&self, machines: usize) -> Result<(), SetError> {
         let replicas = format!("--replicas={machines}");
         let arguments = ["scale", "machinedeployment", &self.deployment, "--namespace", NAMESPACE, &replicas];
         self.set.plane().kubectl(arguments).await?;
+        Ok(())
+    }
+
+    /// Scales, and waits until the machines run or are gone, VMs included, and nothing is written any more. Shows `see`
+    /// the requests since the last time.
+    pub(super) async fn scale(
+        &mut self,
+        machines: usize,
+        timeout: Duration,
+        see: impl FnMut(Entry),
+    ) -> Result<(), SetError> {
+        self.order(machines).await?;
         let arrived = async {
             wait_for_running(&self.client(), NAMESPACE, machines, timeout).await?;
             self.set.cloud().wait_for_count(machines, timeout).await?;
@@ -75,37 +101,44 @@ impl Measured {
         if let Err(error) = arrived.await {
             return Err(self.explain(error));
         }
-        self.settle().await
+        self.settle(see).await
     }
 
-    /// Waits until nothing has been written for a while. Returns the requests since the last time.
-    async fn settle(&mut self) -> Result<Vec<Entry>, SetError> {
-        let (since, mut last_write) = (Instant::now(), Instant::now());
-        let mut entries = Vec::new();
+    /// Waits until nothing has been written for a while. Shows `see` the requests since the last time.
+    pub(super) async fn settle(&mut self, mut see: impl FnMut(Entry)) -> Result<(), SetError> {
+        let (since, mut last_write, mut writes) = (Instant::now(), Instant::now(), 0_u64);
         while last_write.elapsed() < QUIET {
-            let new = self.read()?;
-            if new.iter().any(is_work) {
+            let before = writes;
+            self.each(|entry| {
+                writes += u64::from(is_work(&entry));
+                see(entry);
+            })?;
+            if writes > before {
                 last_write = Instant::now();
             }
-            entries.extend(new);
             if since.elapsed() > QUIET_TIMEOUT {
-                let writes = entries.iter().filter(|entry| is_work(entry)).count();
                 let problem = format!("the manager goes on writing: {writes} writes in {QUIET_TIMEOUT:?}");
                 return Err(SetError::Exceeded(problem));
             }
             tokio::time::sleep(LOOK).await;
         }
-        Ok(entries)
+        Ok(())
+    }
+
+    fn each(&mut self, see: impl FnMut(Entry)) -> Result<(), SetError> {
+        let path = self.log.path().to_owned();
+        self.log.each(see).map_err(SetError::file("read", path))
     }
 
     /// The requests since the last time.
     pub(super) fn read(&mut self) -> Result<Vec<Entry>, SetError> {
-        let path = self.log.path().to_owned();
-        self.log.read().map_err(SetError::file("read", path))
+        let mut entries = Vec::new();
+        self.each(|entry| entries.push(entry))?;
+        Ok(entries)
     }
 
     /// Why it is so stands in the manager's log, which is gone afterwards.
-    fn explain(&mut self, error: SetError) -> SetError {
+    pub(super) fn explain(&mut self, error: SetError) -> SetError {
         match error {
             SetError::Machines { what, waited, seen } => {
                 let tail = self.set.manager().log_tail();

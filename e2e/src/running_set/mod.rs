@@ -14,13 +14,15 @@
 //! One process, the keeper, starts the others and takes orders over a socket: so a manager that is started later ends
 //! with the set like all others, even when the keeper is killed.
 //!
-//! `writes` and `steady` measure, each on a set of its own in a temporary directory.
+//! `writes`, `steady` and `fleet` measure, each on a set of its own in a temporary directory.
 
 mod binary;
 mod command_line;
 pub mod commands;
+mod costs;
 mod directory;
 mod error;
+pub mod fleet;
 mod http_get;
 mod interruptions;
 mod journal;
@@ -33,6 +35,7 @@ mod screen;
 mod set;
 pub mod steady;
 mod table;
+mod usage;
 mod view;
 mod webhooks;
 pub mod writes;

@@ -37,6 +37,8 @@ pub struct SetOptions {
     pub manager_flags: Vec<String>,
     /// More flags for the cloud.
     pub cloud_flags: Vec<String>,
+    /// Without controller manager and scheduler: nothing but etcd and the API server stands beside the manager.
+    pub bare: bool,
 }
 
 /// A running set. Dropping it kills all its processes, without asking; see [`RunningSet::stop`].
@@ -53,7 +55,12 @@ impl RunningSet {
     /// Starts everything, CRDs included, and waits until it is ready. `report` is told of each step.
     pub async fn start(options: &SetOptions, report: impl Fn(String)) -> Result<Self, SetError> {
         report("starting the control plane".to_owned());
-        let plane_options = PlaneOptions { directory: options.directory.clone(), ..PlaneOptions::default() };
+        let plane_options = PlaneOptions {
+            directory: options.directory.clone(),
+            controller_manager: !options.bare,
+            scheduler: !options.bare,
+            ..PlaneOptions::default()
+        };
         let plane = Plane::start(plane_options).await?;
         report(format!("the control plane is ready at {}", plane.server()));
         let (cloud, cloud_url) = start_cloud(&plane, &options.cloud_flags).await?;

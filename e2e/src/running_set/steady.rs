@@ -6,6 +6,7 @@ use super::{
     SetError,
     interruptions::Ends,
     measure::{Measured, is_work, print},
+    set::SetOptions,
 };
 use crate::audit::Entry;
 
@@ -35,8 +36,9 @@ pub async fn run(arguments: SteadyArguments) -> Result<(), SetError> {
 }
 
 async fn watch(arguments: SteadyArguments) -> Result<(), SetError> {
-    let mut measured = Measured::start(arguments.manager_flags).await?;
-    measured.scale(arguments.machines as usize, START_TIMEOUT).await?;
+    let options = SetOptions { manager_flags: arguments.manager_flags, ..SetOptions::default() };
+    let mut measured = Measured::start(&options).await?;
+    measured.scale(arguments.machines as usize, START_TIMEOUT, |_| ()).await?;
     let (machines, minutes) = (arguments.machines, arguments.minutes);
     print(&format!("{machines} machines are Running; watching for {minutes} minutes"))?;
     let (since, mut writes, mut renewals) = (Instant::now(), 0_usize, 0_usize);

@@ -13,13 +13,9 @@ use nodewright_runtime::{
     cache::{Store, Stores},
     controller::{Controller, Watches},
     effect::{Effect, Lane, Never, NoEffects, Perform},
-    events::Recorder,
     manager::{Manager, Options},
-    metrics::Metrics,
     object::{Cluster, Key, uid},
     plan::{Moment, Plan, Step},
-    term::BootClock,
-    trace::Spans,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +31,7 @@ impl Controller for Keeps {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.kind::<Machine>(Cluster::CONTROL, "");
+        on.kind::<Machine>(Cluster::CONTROL, "").sharing(Machine::share);
     }
 
     fn observe(&self, _: &Stores, _: &Key) -> Option<()> {
@@ -152,18 +148,11 @@ pub(crate) fn control(server: &Server, job: Arc<Job>) {
 }
 
 fn manager(server: &Server) -> Manager {
+    // As many calls as wait in the measures, so that all of them are truly under way.
     Manager::new(Options {
-        product: "bench/1".to_owned(),
-        field_manager: "bench".to_owned(),
-        clients: [(Cluster::CONTROL, server.client())].into(),
         requests_at_once: 64,
-        // As many as wait in the measures, so that all of them are truly under way.
         effects_at_once: 10_000,
-        clock: Arc::new(BootClock),
-        seed: 1,
-        recorder: Recorder::discarding(),
-        spans: Spans::disabled(),
-        metrics: Arc::new(Metrics::new()),
+        ..Options::new("bench", "1", server.client())
     })
 }
 

@@ -1,0 +1,95 @@
+//! `nodewright-e2e fleet`: what many machines cost, and whether they come out exact.
+//!
+//! One MachineDeployment is scaled from 0 to N and back. The surroundings are those that other managers were measured
+//! in, see [`goals`]: etcd and the API server alone, a cloud that takes 100 ms to create a VM whose node registers two
+//! seconds later, no pods, and kubelets that are silent once they are Ready.
+//!
+//! Nothing of this disturbs what is measured: while machines come and go, one MachineDeployment and a number of the
+//! cloud are looked at now and then; the audit log is read, and the machines are listed, when all is quiet again.
+
+mod goals;
+mod inventory;
+mod way;
+
+use std::time::Duration;
+
+use self::{
+    goals::{Goal, goals, others, verdicts},
+    inventory::Inventory,
+    way::Way,
+};
+use super::{
+    SetError,
+    interruptions::Ends,
+    measure::{Measured, print},
+    set::SetOptions,
+};
+
+/// How the cloud and its kubelets behave.
+const CLOUD_FLAGS: [&str; 5] =
+    ["--create-latency-ms=100", "--boot-seconds=2", "--boot-jitter=0", "--ready-seconds=0", "--no-heartbeats"];
+/// How long each way may take, unless the caller says it: so long, and so much more for each machine.
+const PATIENCE: (Duration, Duration) = (Duration::from_mins(2), Duration::from_millis(300));
+
+/// Creates and deletes machines on a control plane of its own: time, requests, processor time, memory, exactness.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FleetArguments {
+    /// How many machines are created, and then deleted
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    machines: u32,
+    /// Seconds that each of both may take; by default two minutes, and 0.3 for each machine
+    #[arg(long)]
+    timeout: Option<u64>,
+    /// More flags for the manager
+    #[arg(last = true)]
+    manager_flags: Vec<String>,
+}
+
+impl FleetArguments {
+    fn timeout(&self) -> Duration {
+        self.timeout.map_or(PATIENCE.0 + PATIENCE.1 * self.machines, Duration::from_secs)
+    }
+
+    fn options(&self) -> SetOptions {
+        SetOptions {
+            manager_flags: self.manager_flags.clone(),
+            cloud_flags: CLOUD_FLAGS.map(str::to_owned).to_vec(),
+            bare: true,
+            ..SetOptions::default()
+        }
+    }
+}
+
+/// Runs the command. An error if a goal is missed.
+pub async fn run(arguments: FleetArguments) -> Result<(), SetError> {
+    let ends = Ends::listen().map_err(SetError::file("listen to signals of", "this process"))?;
+    ends.gracefully.run_until_cancelled(Box::pin(measure(arguments))).await.unwrap_or(Ok(()))
+}
+
+async fn measure(arguments: FleetArguments) -> Result<(), SetError> {
+    let (machines, timeout) = (arguments.machines, arguments.timeout());
+    let mut measured = Measured::start(&arguments.options()).await?;
+    // The first machines may cost more, and what the set as a whole costs is not theirs.
+    measured.scale(0, timeout, |_| ()).await?;
+    let up = Way::go(&mut measured, machines, machines, timeout).await?;
+    print(&format!("\n0 -> {machines}\n\n{up}"))?;
+    let there = Inventory::take(&measured).await?;
+    let down = Way::go(&mut measured, 0, machines, timeout).await?;
+    print(&format!("{machines} -> 0\n\n{down}"))?;
+    let left = Inventory::take(&measured).await?;
+    measured.stop().await?;
+    let problems = [there.problems(machines as usize), left.problems(0)].concat();
+    for problem in &problems {
+        print(problem)?;
+    }
+    judge(&goals(machines, &up, &down, problems.len()))
+}
+
+fn judge(goals: &[Goal]) -> Result<(), SetError> {
+    print(&format!("{}\n{}", verdicts(goals), others()))?;
+    let missed: Vec<_> = goals.iter().filter(|goal| !goal.is_met()).map(Goal::name).collect();
+    if missed.is_empty() {
+        return print("all goals are met");
+    }
+    Err(SetError::Exceeded(format!("goals were missed: {}", missed.join("; "))))
+}
