@@ -27,18 +27,20 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    pub(crate) fn new() -> Self {
-        Self::of(&first())
-    }
-
-    pub(crate) fn without_managed_fields() -> Self {
-        let mut machine = first();
-        machine["metadata"].as_object_mut().expect("it has metadata").remove("managedFields");
-        Self::of(&machine)
-    }
-
-    fn of(machine: &Value) -> Self {
+    /// Machines that lack the fields at these JSON pointers.
+    pub(crate) fn without(paths: &[&str]) -> Self {
+        let mut machine: Value = serde_json::from_str(MACHINE).expect("machine.json is JSON");
+        for path in paths {
+            let (parent, field) = path.rsplit_once('/').expect("a JSON pointer");
+            let parent = machine.pointer_mut(parent).and_then(Value::as_object_mut);
+            parent.and_then(|parent| parent.remove(field)).expect("machine.json has this field");
+        }
         Self { pieces: machine.to_string().split('@').map(str::to_owned).collect() }
+    }
+
+    /// Machines without managedFields.
+    pub(crate) fn bare() -> Self {
+        Self::without(&["/metadata/managedFields"])
     }
 
     /// Writes the `number`th machine as an API server sends it. Its heartbeats are those of the `revision`.
@@ -52,10 +54,6 @@ impl Fixture {
             written.expect("a string takes all text");
         }
     }
-}
-
-fn first() -> Value {
-    serde_json::from_str(MACHINE).expect("machine.json is JSON")
 }
 
 fn write_field(field: &str, number: usize, version: u64, revision: u64, out: &mut String) -> std::fmt::Result {
@@ -143,5 +141,5 @@ pub(crate) fn sizes() -> (usize, usize) {
         fixture.write(MACHINES / 2, 4_000_000, 0, &mut text);
         text.len()
     };
-    (size(&Fixture::new()), size(&Fixture::without_managed_fields()))
+    (size(&Fixture::without(&[])), size(&Fixture::bare()))
 }

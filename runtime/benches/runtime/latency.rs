@@ -72,7 +72,7 @@ fn alone(runtime: &Runtime) -> Numbers {
     let mut numbers = Numbers::new();
     let wake = wake_alone(runtime);
     numbers.extend(quantiles("wake", (0..EVENTS).map(|_| wake()).collect()));
-    for (name, fixture) in [("decode", Fixture::new()), ("decode bare", Fixture::without_managed_fields())] {
+    for (name, fixture) in [("decode", Fixture::without(&[])), ("decode bare", Fixture::bare())] {
         numbers.extend(quantiles(name, (0..EVENTS).map(|number| decode_alone(&fixture, number)).collect()));
     }
     numbers

@@ -4,21 +4,31 @@
 //! on the fly and are gone by then. Twice the server answers "too old": once nothing has changed since, once everything.
 //! Pages count towards the peak, once, as they would if they had come over a network.
 
-use std::{hint::black_box, mem::take, sync::Arc};
-
-use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use nodewright_api::{Machine, MachineSpec};
+use nodewright_api::Machine;
+use nodewright_runtime::object::Version;
 
 use crate::{
-    contender::Contender,
-    fixture::MACHINES,
+    contender::{Cache, Contender},
+    fixture::{Fixture, MACHINES},
     heap,
     report::{Numbers, float},
     server::Server,
 };
 
-/// How many machines are taken apart.
-const SAMPLE: usize = 1_000;
+/// How many machines the cache holds that shows where the bytes go.
+const SAMPLE: usize = 5_000;
+
+/// The parts that are told apart. The owners are not among them: siblings are known by them.
+pub(crate) const PARTS: [(&str, &[&str]); 5] = [
+    ("managedFields", &["/metadata/managedFields"]),
+    ("labels, annotations, finalizers", &["/metadata/labels", "/metadata/annotations", "/metadata/finalizers"]),
+    ("nodeTemplate", &["/spec/nodeTemplate"]),
+    (
+        "the class and the time-outs",
+        &["/spec/class", "/spec/creationTimeout", "/spec/drainTimeout", "/spec/nodeConditions"],
+    ),
+    ("conditions", &["/status/conditions"]),
+];
 
 pub(crate) async fn measure(who: Contender) -> Numbers {
     let server = Server::new(MACHINES);
@@ -31,6 +41,7 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
     let mut numbers = Numbers::new();
     numbers.insert("bytes".to_owned(), float(steady) / float(MACHINES));
     numbers.insert("resident".to_owned(), float(heap::resident().saturating_sub(before.1)) / float(MACHINES));
+    let filled = oldest(&cache);
     for (times, name) in [(2, "unchanged"), (3, "changed")] {
         if name == "changed" {
             server.change_all();
@@ -40,11 +51,16 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
         server.watched(times).await;
         numbers.insert(name.to_owned(), float(heap::peak() - before.0) / float(steady));
         at_rest().await;
+        assert_eq!(oldest(&cache) > filled, name == "changed", "the cache has taken in the list");
     }
     let most = heap::most_resident().saturating_sub(before.1);
     numbers.insert("most resident".to_owned(), float(most) / float(MACHINES));
-    numbers.extend(parts(&cache.all()[..SAMPLE]));
+    numbers.extend(parts(who).await);
     numbers
+}
+
+fn oldest(cache: &Cache) -> Version {
+    cache.all().iter().map(|machine| Version::of(machine.as_ref())).min().unwrap_or_default()
 }
 
 /// A list is complete when its watch is asked for; what was taken in last may still be on its way.
@@ -60,44 +76,29 @@ pub(crate) async fn at_rest() {
     }
 }
 
-/// Where the bytes of one machine go, in an exact copy: what the cache needs beyond that is spare room and indexes.
-fn parts(machines: &[Arc<Machine>]) -> Numbers {
-    let mut copies = Vec::with_capacity(SAMPLE);
-    let before = heap::live();
-    copies.extend(machines.iter().map(|machine| machine.as_ref().clone()));
-    let all = float(heap::live() - before) / float(SAMPLE);
+/// Where the bytes of one object go: how much less a small cache needs when its machines lack a part. So whatever the
+/// cache does with a part is in the number: room to spare, or that siblings share it.
+async fn parts(who: Contender) -> Numbers {
+    let all = bytes_without(who, &[]).await;
     let mut numbers = Numbers::new();
-    let mut part = |name: &str, bytes: f64| numbers.insert(format!("part {name}"), bytes);
-    part("Machine itself: ObjectMeta", float(size_of::<ObjectMeta>()));
-    part("Machine itself: the rest", float(size_of::<Machine>() - size_of::<ObjectMeta>()));
-    // Whatever is taken out, another one takes its place that costs nothing more.
-    let nothing = MachineSpec::default();
-    let mut heap_of = |clear: &dyn Fn(&mut Machine)| {
-        let before = heap::live();
-        black_box(&mut copies).iter_mut().for_each(clear);
-        float(before - heap::live()) / float(SAMPLE)
-    };
-    let managed = heap_of(&|machine| drop(machine.metadata.managed_fields.take()));
-    part("managedFields", managed);
-    let maps = heap_of(&|machine| drop((machine.metadata.labels.take(), machine.metadata.annotations.take())));
-    part("labels, annotations", maps);
-    let owners = heap_of(&|machine| drop(machine.metadata.owner_references.take()));
-    part("ownerReferences", owners);
-    let meta = heap_of(&|machine| drop(take(&mut machine.metadata)));
-    part("name, uid and the like", meta);
-    let template = heap_of(&|machine| machine.spec.node_template.clone_from(&nothing.node_template));
-    part("nodeTemplate, where it is not shared", template);
-    let spec = heap_of(&|machine| machine.spec.clone_from(&nothing));
-    part("spec: the rest", spec);
-    let conditions =
-        heap_of(&|machine| machine.status.iter_mut().for_each(|status| drop(take(&mut status.conditions))));
-    let in_line = float(7 * size_of::<NodeCondition>());
-    part("conditions: seven structs", in_line.min(conditions));
-    part("conditions: their text", (conditions - in_line).max(0.0));
-    let status = heap_of(&|machine| drop(machine.status.take()));
-    part("status: the rest", status);
-    let heap = managed + maps + owners + meta + template + spec + conditions + status;
-    numbers.insert("exact".to_owned(), float(size_of::<Machine>()) + heap);
-    assert!((all - heap).abs() < 1.0, "the parts are the whole: {all} and {heap}");
+    let mut rest = all - float(size_of::<Machine>());
+    for (name, paths) in PARTS {
+        let part = all - bytes_without(who, paths).await;
+        rest -= part;
+        numbers.insert(format!("part {name}"), part);
+    }
+    numbers.insert("struct".to_owned(), float(size_of::<Machine>()));
+    numbers.insert("rest".to_owned(), rest);
     numbers
+}
+
+/// Bytes per object of a small cache whose machines lack the fields at these paths.
+async fn bytes_without(who: Contender, paths: &[&str]) -> f64 {
+    let server = Server::of(SAMPLE, Fixture::without(paths));
+    let before = heap::live();
+    let cache = who.cache(&server);
+    server.watched(1).await;
+    at_rest().await;
+    assert_eq!(cache.len(), SAMPLE, "the cache is full");
+    float(heap::live() - before) / float(SAMPLE)
 }

@@ -53,7 +53,7 @@ impl Controller for Works {
     type Effect = Slow;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<Machine>(Cluster::CONTROL, "");
+        on.primary::<Machine>(Cluster::CONTROL, "").sharing(Machine::share);
         on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|_, stores, wake| {
             let machines = stores.of::<Machine>(Cluster::CONTROL).all();
             for machine in machines {

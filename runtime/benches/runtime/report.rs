@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     contender::Contender,
     fixture::{self, MACHINES},
+    memory::PARTS,
 };
 
 /// What one contender needed, by name.
@@ -89,13 +90,12 @@ impl Report {
     }
 
     fn print_parts(&self) {
-        println!("Where the bytes of one Machine go");
-        let numbers = self.0.iter().filter(|((measure, _), _)| measure == "memory").flat_map(|(_, numbers)| numbers);
-        let parts: std::collections::BTreeSet<_> = numbers.filter_map(|(name, _)| name.strip_prefix("part ")).collect();
-        for part in parts {
+        println!("Where the bytes per object go");
+        self.line("the struct", "memory", "struct");
+        for (part, _) in PARTS {
             self.line(part, "memory", &format!("part {part}"));
         }
-        self.line("sum, in an exact copy", "memory", "exact");
+        self.line("names, owners and the like, indexes", "memory", "rest");
     }
 
     fn goals(&self, json: f64) -> Vec<Goal> {

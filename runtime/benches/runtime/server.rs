@@ -72,8 +72,13 @@ impl Watches {
 
 impl Server {
     pub(crate) fn new(count: usize) -> Self {
+        Self::of(count, Fixture::without(&[]))
+    }
+
+    /// A server of so many machines of this making.
+    pub(crate) fn of(count: usize, fixture: Fixture) -> Self {
         Self(Arc::new(Shared {
-            fixture: Fixture::new(),
+            fixture,
             count,
             revision: AtomicU64::new(0),
             version: AtomicU64::new(0),
