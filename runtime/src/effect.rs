@@ -103,6 +103,11 @@ impl<E: Effect> Default for Outcomes<E> {
 }
 
 impl<E: Effect> Outcomes<E> {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// What is known of an effect.
     pub fn get(&self, effect: &E) -> Option<&Known<E::Outcome>> {
         self.known.get(effect)

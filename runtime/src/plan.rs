@@ -23,6 +23,9 @@ pub struct Moment<'a, E: Effect> {
     pub now: Timestamp,
     /// Since when this process may write: whatever an earlier leader began was begun before this.
     pub since: Timestamp,
+    /// Since when the caches that were asked follow their servers without a break of more than 30 s, and this process may
+    /// write: what was reported before may be old, because nobody could report. Not before `since`.
+    pub in_touch: Timestamp,
     /// How many runs in a row have failed.
     pub attempt: u32,
     /// Why the last run failed, if it did.

@@ -48,8 +48,24 @@ impl Clusters {
             ("", "") | ("inClusterConfig", _) => incluster(CONTROL),
             ("", file) | (file, _) => from_file(CONTROL, file).await,
         };
-        let target = target.transpose()?.map(|config| client(TARGET, config)).transpose()?;
-        Ok(Self { control: client(CONTROL, control?)?, target })
+        let control = client(CONTROL, control?)?;
+        let target = match target.transpose()? {
+            // One cluster, one pool of connections.
+            Some(_) if is_one(flags) => Some(control.clone()),
+            Some(config) => Some(client(TARGET, config)?),
+            None => None,
+        };
+        Ok(Self { control, target })
+    }
+}
+
+/// Whether both kubeconfigs are the same.
+fn is_one(flags: &ProcessFlags) -> bool {
+    let target = flags.target_kubeconfig.as_str();
+    match flags.control_kubeconfig.as_str() {
+        "" => true,
+        "inClusterConfig" => target.is_empty(),
+        control => control == target,
     }
 }
 

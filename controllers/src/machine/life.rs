@@ -155,7 +155,7 @@ fn unwell(
     let draft = StatusDraft::of(machine, at.now).node_conditions(node);
     match machine.phase() {
         MachinePhase::Running => {
-            if let Some(until) = node.and_then(|node| health::held_until(node, at.since, at.now)) {
+            if let Some(until) = node.and_then(|node| health::held_until(node, at.in_touch, at.now)) {
                 await_report(plan, why, until);
                 return draft.step(machine);
             }
@@ -192,13 +192,13 @@ fn give_up_when_due(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let is_proven = node.is_some_and(|node| health::is_reported_since(node, at.since));
-    let earliest = if is_proven { Timestamp::MIN } else { at.since };
+    let is_proven = node.is_some_and(|node| health::is_reported_since(node, at.in_touch));
+    let earliest = if is_proven { Timestamp::MIN } else { at.in_touch };
     let Some(due) = health::given_up_at(machine, context.settings, earliest) else {
         plan.wait("Unhealthy", format!("{why}; its health timeout is switched off"));
         return draft.step(machine);
     };
-    if let Some(until) = node.and_then(|node| health::held_until(node, at.since, at.now)) {
+    if let Some(until) = node.and_then(|node| health::held_until(node, at.in_touch, at.now)) {
         await_report(plan, why, until.max(due));
         return draft.step(machine);
     }

@@ -93,6 +93,7 @@ impl Held {
         let moment = Moment {
             now,
             since: now,
+            in_touch: now,
             attempt: 0,
             failure: None,
             outcomes: &outcomes,

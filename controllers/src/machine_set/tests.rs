@@ -48,6 +48,7 @@ fn planned(world: &World) -> Plan<Never> {
     let at = Moment {
         now: NOW.parse().unwrap(),
         since: "2026-06-01T09:00:00Z".parse().unwrap(),
+        in_touch: "2026-06-01T09:00:00Z".parse().unwrap(),
         attempt: 0,
         failure: None,
         outcomes: &outcomes,
@@ -259,6 +260,7 @@ fn with_failure(world: &World, class: FailureClass, step: &str) -> Plan<Never> {
     let at = Moment {
         now,
         since: now,
+        in_touch: now,
         attempt: 1,
         failure: Some(&failure),
         outcomes: &outcomes,
@@ -363,6 +365,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     let mut at = Moment {
         now,
         since: now,
+        in_touch: now,
         attempt: 0,
         failure: None,
         outcomes: &outcomes,

@@ -6,6 +6,7 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::Arc,
+    time::Duration,
 };
 
 use hashbrown::HashTable;
@@ -55,7 +56,20 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
+    touch: Mutex<Touch>,
 }
+
+/// Whether the watch follows its server, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Touch {
+    /// Since when it does not, if so.
+    lost: Option<Instant>,
+    /// Since when it does without a break that mattered.
+    since: Option<Instant>,
+}
+
+/// A break that is shorter than this does not matter: whoever reports could do so before and after it.
+const SHORT_BREAK: Duration = Duration::from_secs(30);
 
 /// Lets a new object share equal parts with one that is known: its former self, or a sibling.
 pub type Share<K> = fn(new: &mut K, known: &K);
@@ -124,6 +138,7 @@ impl<K: Kind> Store<K> {
             waiters: Mutex::default(),
             relist: Notify::new(),
             lists: Notify::new(),
+            touch: Mutex::default(),
         }
     }
 
@@ -462,6 +477,8 @@ pub(crate) trait AnyStore: Send + Sync {
     /// Whether the condition holds; if not, `wake` is called once when it does.
     fn wait(&self, until: &Until, wake: &Wake) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
+    /// Since when the watch follows its server without a long break; the present moment while it does not.
+    fn in_touch_since(&self) -> Instant;
     /// Asks the watch for a consistent list.
     fn relist(&self);
     /// Resolves when a list is complete.
@@ -503,6 +520,11 @@ impl<K: Kind> AnyStore for Store<K> {
     fn oldest_wait(&self) -> Option<Instant> {
         self.waiters.lock().oldest()
     }
+    fn in_touch_since(&self) -> Instant {
+        let touch = *self.touch.lock();
+        let long = touch.lost.is_some_and(|lost| lost.elapsed() >= SHORT_BREAK);
+        touch.since.filter(|_| !long).unwrap_or_else(Instant::now)
+    }
     fn relist(&self) {
         self.relist.notify_one();
     }
@@ -522,6 +544,20 @@ impl<K> Store<K> {
         listed.as_mut().enable();
         if self.objects.read().listed.is_none() {
             listed.await;
+        }
+    }
+
+    /// The watch follows its server, or no longer does.
+    pub(crate) fn touch(&self, follows: bool) {
+        let now = Instant::now();
+        let mut touch = self.touch.lock();
+        if !follows {
+            touch.lost.get_or_insert(now);
+        } else if let Some(lost) = touch.lost.take() {
+            let short = touch.since.filter(|_| now - lost < SHORT_BREAK);
+            touch.since = Some(short.unwrap_or(now));
+        } else {
+            touch.since.get_or_insert(now);
         }
     }
 

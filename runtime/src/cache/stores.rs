@@ -17,10 +17,19 @@ pub struct Stores {
     view: Option<Arc<View>>,
 }
 
-/// What one look at the stores may trust, and what it asked for in vain.
+/// What one look at the stores may trust, and what it has asked.
 struct View {
     since: Instant,
-    behind: Mutex<Vec<Arc<dyn AnyStore>>>,
+    asked: Mutex<Asked>,
+}
+
+/// See [`Stores::since`].
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The stores that have shown no list since the moment that was given.
+    pub(crate) behind: Vec<Arc<dyn AnyStore>>,
+    /// Since when all stores that were asked follow their servers without a long break.
+    pub(crate) in_touch: Option<Instant>,
 }
 
 impl fmt::Debug for Stores {
@@ -35,22 +44,25 @@ impl Stores {
         let Some(store) = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None)) else {
             return Arc::new(Store::new(cluster, ""));
         };
-        if let Some(view) = &self.view
-            && store.listed().is_none_or(|listed| listed < view.since)
-        {
-            view.behind.lock().push(store.clone());
+        if let Some(view) = &self.view {
+            let mut asked = view.asked.lock();
+            asked.in_touch = asked.in_touch.max(Some(store.in_touch_since()));
+            if store.listed().is_none_or(|listed| listed < view.since) {
+                asked.behind.push(store.clone());
+            }
         }
         store
     }
 
-    /// The same stores, for one look that notes which of those that it asks have shown no list since `since`.
+    /// The same stores, for one look that notes what it asks: which stores have shown no list since `since`, and how long
+    /// they have been in touch.
     pub(crate) fn since(&self, since: Instant) -> Self {
-        Self { shared: self.shared.clone(), view: Some(Arc::new(View { since, behind: Mutex::default() })) }
+        Self { shared: self.shared.clone(), view: Some(Arc::new(View { since, asked: Mutex::default() })) }
     }
 
-    /// The stores that were asked through [`Stores::since`] and lie behind.
-    pub(crate) fn behind(&self) -> Vec<Arc<dyn AnyStore>> {
-        self.view.as_ref().map(|view| std::mem::take(&mut *view.behind.lock())).unwrap_or_default()
+    /// What was asked through [`Stores::since`].
+    pub(crate) fn asked(&self) -> Asked {
+        self.view.as_ref().map(|view| std::mem::take(&mut *view.asked.lock())).unwrap_or_default()
     }
 
     /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.

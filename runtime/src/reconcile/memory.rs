@@ -49,6 +49,18 @@ impl<E: Effect> Memory<E> {
         }
     }
 
+    /// Whether there is nothing to remember.
+    fn is_blank(&self) -> bool {
+        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, .. } = self;
+        barriers.is_empty()
+            && unsure.is_empty()
+            && failure.is_none()
+            && refusals.is_empty()
+            && outcomes.is_empty()
+            && status_written.is_none()
+            && looks.is_empty()
+    }
+
     /// From now on it is about this object: another one under the same name has no past but what it looks at.
     fn is_about(&mut self, uid: &str, owner: &str) {
         if self.uid != uid {
@@ -108,6 +120,14 @@ impl<E: Effect> Memories<E> {
         };
         memory.lock().is_about(uid, owner);
         self.0.lock().entry(key.clone()).or_insert(memory).clone()
+    }
+
+    /// Lets go of a memory in which nothing stands: most objects are left alone most of the time.
+    pub(super) fn forget_blank(&self, key: &Key) {
+        let mut all = self.0.lock();
+        if all.get(key).is_some_and(|memory| memory.try_lock().is_some_and(|memory| memory.is_blank())) {
+            all.remove(key);
+        }
     }
 
     pub(super) fn forget(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {

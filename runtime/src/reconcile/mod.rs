@@ -5,15 +5,12 @@ mod memory;
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use futures::FutureExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::Mutex;
 use tokio::{task::coop::consume_budget, time::Instant};
@@ -85,8 +82,6 @@ pub(crate) struct Reconciler<C: Controller> {
     memories: Memories<C::Effect>,
     /// Bound the plans that are executed at once.
     gates: Mutex<BTreeMap<Cluster, Arc<Gate>>>,
-    /// Whether all caches have been listed since this process may write: then they need not be asked any more.
-    listed: AtomicBool,
 }
 
 /// What there is to do for an object.
@@ -114,8 +109,8 @@ impl<C: Controller> Reconciler<C> {
         effects: Arc<EffectRunner<C::Effect>>,
         shared: Shared,
     ) -> Arc<Self> {
-        let (memories, gates, listed) = (Memories::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { controller, queue, effects, shared, memories, gates, listed })
+        let (memories, gates) = (Memories::default(), Mutex::default());
+        Arc::new(Self { controller, queue, effects, shared, memories, gates })
     }
 
     /// Takes keys from the queue until told to stop; what is under way is finished by tasks of its own.
@@ -246,22 +241,12 @@ impl<C: Controller> Reconciler<C> {
         stores.iter().all(|store| store.wait(until, &wake))
     }
 
-    /// The caches, as far as they may be trusted: one that was not listed yet notes who asks it.
-    fn view(&self) -> Stores {
-        if self.listed.load(Ordering::Relaxed) {
-            return self.shared.stores.clone();
-        }
-        let fresh = |store: &Arc<dyn AnyStore>| store.listed().is_some_and(|listed| listed >= self.shared.gained);
-        self.listed.store(self.shared.stores.lasting().iter().all(fresh), Ordering::Relaxed);
-        self.shared.stores.since(self.shared.gained)
-    }
-
     fn decide(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
-        let stores = self.view();
+        let stores = self.shared.stores.since(self.shared.gained);
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let world = self.controller.observe(&stores, key);
-        let behind = stores.behind();
-        if !self.wait(key, &behind, &Until::Listed(self.shared.gained)) {
+        let asked = stores.asked();
+        if !self.wait(key, &asked.behind, &Until::Listed(self.shared.gained)) {
             return Work::None(Verdict::Parked);
         }
         let (Some(world), Some(live)) = (world, live) else {
@@ -271,13 +256,14 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.moment(key, &memory), &world);
+        let plan = self.controller.plan(&self.moment(key, &memory, asked.in_touch), &world);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
         let pause = pause_after(self.controller.children(&world));
         if plan.is_idle() {
             memory.failure = None;
             drop(memory);
+            self.memories.forget_blank(key);
             if tracing::enabled!(tracing::Level::DEBUG) {
                 Subject::new::<C>(key, owner, &plan).reconcile().in_scope(|| tell(&plan));
             }
@@ -288,10 +274,13 @@ impl<C: Controller> Reconciler<C> {
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
-    fn moment<'a>(&self, key: &Key, memory: &'a Memory<C::Effect>) -> Moment<'a, C::Effect> {
+    fn moment<'a>(&self, key: &Key, memory: &'a Memory<C::Effect>, in_touch: Option<Instant>) -> Moment<'a, C::Effect> {
+        let now = self.shared.clock.wall();
+        let ago = in_touch.and_then(|since| SignedDuration::try_from(since.elapsed()).ok()).unwrap_or_default();
         Moment {
-            now: self.shared.clock.wall(),
+            now,
             since: self.shared.since,
+            in_touch: now.saturating_sub(ago).unwrap_or(now).max(self.shared.since),
             attempt: self.queue.failures(key),
             failure: memory.failure.as_ref(),
             outcomes: &memory.outcomes,

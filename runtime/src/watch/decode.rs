@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::undecodable::Undecodable;
+use super::{lean, undecodable::Undecodable};
 use crate::object::{Kind, Version};
 
 /// One page of a list.
@@ -114,12 +114,9 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
 
 fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     // A type may have a decoder of its own, and that may have a mistake.
-    let decoded = catch_unwind(AssertUnwindSafe(|| serde_json::from_str::<K>(raw.get())));
+    let decoded = catch_unwind(AssertUnwindSafe(|| lean::from_str::<K>(raw.get())));
     let why = match decoded {
-        Ok(Ok(mut object)) => {
-            object.meta_mut().managed_fields = None;
-            return Item::Good(Box::new(object));
-        }
+        Ok(Ok(object)) => return Item::Good(Box::new(object)),
         Ok(Err(error)) => describe(&error),
         Err(_) => "its decoder panicked".to_owned(),
     };

@@ -13,6 +13,7 @@
 //! Versions of one resource type may be compared (KEP-5504, true for Kubernetes 1.33 and later).
 
 mod decode;
+mod lean;
 mod undecodable;
 
 use std::{
@@ -140,6 +141,7 @@ impl<K: Kind> Watch<K> {
             if let Err(error) = self.go_on(&resource, &mut at).await {
                 self.metrics.watch_restarted(self.store.cluster(), &resource);
                 self.metrics.watch_healthy(self.store.cluster(), &resource, false);
+                self.store.touch(false);
                 tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
                 if error.needs_list() {
                     at.next = Next::List;
@@ -239,6 +241,7 @@ impl<K: Kind> Watch<K> {
         let (begun, mut heard) = (Instant::now(), None);
         let response = self.connection.open(Call::get(path)).await?;
         self.metrics.watch_healthy(self.store.cluster(), resource, true);
+        self.store.touch(true);
         let mut lines = lines(response.into_body());
         loop {
             let next = tokio::select! {

@@ -148,6 +148,7 @@ impl Scene {
         let moment = Moment {
             now: self.now,
             since: self.since,
+            in_touch: self.since,
             attempt: 0,
             failure: None,
             outcomes: &self.outcomes,

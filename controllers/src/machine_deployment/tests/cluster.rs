@@ -120,6 +120,7 @@ impl Cluster {
         let moment = Moment {
             now: self.now,
             since: self.now,
+            in_touch: self.now,
             attempt: 0,
             failure: self.failure.as_ref(),
             outcomes: &outcomes,
