@@ -4,6 +4,7 @@ use std::{
     any::{Any, TypeId},
     collections::HashMap,
     sync::Arc,
+    time::Duration,
 };
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -184,7 +185,8 @@ impl<K: Kind> AnySource for Source<K> {
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
         let deliver = move |change: &Change<K>, class| listeners.iter().for_each(|tell| tell(change, &stores, class));
         let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
-        let watch = Watch { connection, store, selector: "".into(), deliver: Box::new(deliver), metrics, poison };
+        let (selector, deliver, patience) = ("".into(), Box::new(deliver), Duration::ZERO);
+        let watch = Watch { connection, store, selector, deliver, metrics, poison, patience };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
     }
 }

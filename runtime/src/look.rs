@@ -8,6 +8,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -21,6 +22,9 @@ use crate::{
     request::Connection,
     watch::Watch,
 };
+
+/// How long a look is content with its list. Often that says all: a node without Pods. A watch is a connection of its own.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A wish to see the objects of a kind that a field selector picks.
 #[derive(Clone)]
@@ -172,6 +176,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
         }),
         metrics: looks.watching.metrics.clone(),
         poison: looks.watching.poison.clone(),
+        patience: PATIENCE,
     };
     looks.watching.tasks.spawn(watch.run(stop.clone()));
     // An empty first list changes nothing, and yet it is an answer.

@@ -240,6 +240,9 @@ pub struct Plan<E> {
     pub looks: Vec<Look>,
     /// The W3C trace context that the plan's requests belong to.
     pub traceparent: Option<String>,
+    /// That nothing that is known of calls outside Kubernetes matters any more. It is forgotten unless one is under way.
+    /// Not for a plan that itself rests on an outcome: it would ask for it again, and again.
+    pub forgets_outcomes: bool,
 }
 
 impl<E> Default for Plan<E> {
@@ -252,6 +255,7 @@ impl<E> Default for Plan<E> {
             wake: None,
             looks: vec![],
             traceparent: None,
+            forgets_outcomes: false,
         }
     }
 }

@@ -332,6 +332,24 @@ async fn the_end_comes_within_five_seconds_whatever_hangs() {
     assert!(begun.elapsed() <= Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_plan_forgets_is_asked_for_again_when_it_matters() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    annotate(&server, "s", &json!({"ask": "x"}));
+    let running = Running::start(server, vec![]);
+    running.until("its answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
+    annotate(&running.server, "s", &json!({"ask": "x", "other": "change"}));
+    running.until("its answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
+    assert_eq!(running.asking(), 1, "it is remembered");
+    // Only a plan that asks nothing may forget the answers.
+    annotate(&running.server, "s", &json!({"forget": "yes"}));
+    running.until("the note of it", |it| annotated(&it.server, "s", "copies").is_some()).await;
+    annotate(&running.server, "s", &json!({"ask": "x"}));
+    running.until("another call", |it| it.asking() == 2).await;
+    running.end().await;
+}
+
 fn election(server: &ApiServer) -> Election {
     election_for(server, "lease")
 }

@@ -21,7 +21,7 @@ use self::memory::{Memories, Memory};
 use crate::{
     cache::{AnyStore, Stores, Until},
     controller::Controller,
-    effect::Effect,
+    effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
     events::{Event, Recorder},
     execute::{Executor, Sending},
@@ -259,6 +259,9 @@ impl<C: Controller> Reconciler<C> {
         let plan = self.controller.plan(&self.moment(key, &memory, asked.in_touch), &world);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
+        if plan.forgets_outcomes && !memory.outcomes.any_running() {
+            memory.outcomes = Outcomes::default();
+        }
         let pause = pause_after(self.controller.children(&world));
         if plan.is_idle() {
             memory.failure = None;

@@ -73,6 +73,8 @@ pub(crate) struct Watch<K> {
     pub(crate) deliver: Deliver<K>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) poison: Arc<Poison>,
+    /// How long to wait between the first list and the watch: for whom the list may be enough. Nothing is missed meanwhile.
+    pub(crate) patience: Duration,
 }
 
 /// Why a watch has to begin again.
@@ -156,8 +158,12 @@ impl<K: Kind> Watch<K> {
         match at.next {
             // One that breaks off is begun again: what it has shown is of another time than the rest.
             Next::List => {
+                let is_first = !self.store.is_synced();
                 self.list(resource).await?;
                 at.failures = 0;
+                if is_first {
+                    sleep(self.patience).await;
+                }
             }
             Next::Check if self.is_ahead(resource).await? => {
                 at.next = Next::List;

@@ -137,6 +137,7 @@ impl Controller for Copies {
         self.plans.fetch_add(1, Ordering::Relaxed);
         let mut plan = Plan::idle();
         let source = world.source.as_ref();
+        plan.forgets_outcomes = annotation(source, "forget").is_some();
         plan.traceparent = annotation(source, "traceparent").map(str::to_owned);
         let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
         assert!(annotation(source, "panic").is_none(), "as told");
