@@ -80,7 +80,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{MachineExt, machine};
 
     fn order(mut machines: Vec<Machine>) -> Vec<String> {
         let mut machines: Vec<_> = machines.drain(..).map(Arc::new).collect();

@@ -1,75 +1,36 @@
 //! Objects for tests, in one line each: `machine("a").owned_by(&set).phase("Running").build()`.
 
-use nodewright_api::{Machine, MachineSet};
-use serde_json::{Value, json};
+use nodewright_api::{Machine, MachineSet, finalizers};
+use nodewright_runtime::testing::{ObjectBuilder, object};
+use serde_json::json;
 
 /// The moment at which tests plan, in the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
 
 /// A Machine to be.
-pub(crate) struct MachineBuilder(Value);
+pub(crate) type MachineBuilder = ObjectBuilder<Machine>;
 
 /// A Machine in namespace `default` that was created an hour before [`NOW`].
 pub(crate) fn machine(name: &str) -> MachineBuilder {
-    MachineBuilder(json!({
-        "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "10",
-            "generation": 1, "creationTimestamp": "2026-06-01T11:00:00Z", "labels": {}, "annotations": {},
-            "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
-        "spec": {"class": {"kind": "MachineClass", "name": "class"}},
-        "status": {"currentStatus": {}}
-    }))
+    object(name)
+        .finalizer(finalizers::MACHINE_CONTROLLER_MANAGER)
+        .with("/spec/class", json!({"kind": "MachineClass", "name": "class"}))
+        .with("/status/currentStatus", json!({}))
 }
 
-impl MachineBuilder {
-    pub(crate) fn owned_by(mut self, set: &MachineSet) -> Self {
-        let meta = &set.metadata;
-        self.0["metadata"]["ownerReferences"] = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1",
-            "kind": "MachineSet", "name": meta.name, "uid": meta.uid, "controller": true, "blockOwnerDeletion": true}]);
-        self
+/// What only Machines have.
+pub(crate) trait MachineExt {
+    fn phase(self, phase: &str) -> Self;
+    fn preserved_until(self, at: &str) -> Self;
+}
+
+impl MachineExt for MachineBuilder {
+    fn phase(self, phase: &str) -> Self {
+        self.with("/status/currentStatus/phase", phase)
     }
 
-    pub(crate) fn phase(mut self, phase: &str) -> Self {
-        self.0["status"]["currentStatus"]["phase"] = phase.into();
-        self
-    }
-
-    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.0["metadata"]["annotations"][key] = value.into();
-        self
-    }
-
-    pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
-        self.0["metadata"]["labels"][key] = value.into();
-        self
-    }
-
-    pub(crate) fn created(mut self, at: &str) -> Self {
-        self.0["metadata"]["creationTimestamp"] = at.into();
-        self
-    }
-
-    pub(crate) fn preserved_until(mut self, at: &str) -> Self {
-        self.0["status"]["currentStatus"]["preserveExpiryTime"] = at.into();
-        self
-    }
-
-    pub(crate) fn deleting(mut self) -> Self {
-        self.0["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:00Z".into();
-        self
-    }
-
-    /// Sets any field by its JSON pointer; the path is made where it is missing.
-    pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
-        let mut place = &mut self.0;
-        for token in pointer.split('/').skip(1) {
-            place = &mut place[token.replace("~1", "/").as_str()];
-        }
-        *place = value;
-        self
-    }
-
-    pub(crate) fn build(self) -> Machine {
-        serde_json::from_value(self.0).unwrap()
+    fn preserved_until(self, at: &str) -> Self {
+        self.with("/status/currentStatus/preserveExpiryTime", at)
     }
 }
 

@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{NOW, machine};
+    use crate::testing::{MachineExt, NOW, machine};
 
     fn now() -> Timestamp {
         NOW.parse().unwrap()

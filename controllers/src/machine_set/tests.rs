@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{World, plan::plan};
 use crate::{
     ledger::Ledger,
-    testing::{NOW, machine, machine_set},
+    testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 
 const LEDGER: &str = "k7f;";
@@ -26,7 +26,7 @@ fn index_name(ledger: &str, index: usize) -> String {
 }
 
 /// The Machine of an index of the set.
-fn member(set: &MachineSet, index: usize) -> crate::testing::MachineBuilder {
+fn member(set: &MachineSet, index: usize) -> MachineBuilder {
     machine(&index_name(LEDGER, index))
         .owned_by(set)
         .label("name", "set")
@@ -132,6 +132,19 @@ fn a_crash_between_retiring_and_deleting_is_made_good() {
     let set = machine_set("set", 1, Some("k7f;1"));
     let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
     assert_eq!(steps(&planned(&world(set, machines))), [[format!("delete {}", index_name(LEDGER, 1))]]);
+}
+
+/// The same as people read it: what is done, in which order, and why.
+#[test]
+fn a_scale_down_reads_as_two_stages() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let plan = planned(&world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).phase("Pending").build()]));
+    let text = plan.to_string();
+    let mut lines = text.lines().filter(|line| !line.contains("status of"));
+    let (first, second) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(first.starts_with("1 apply MachineSet default/set at version 20 {"), "{text}");
+    let victim = index_name(LEDGER, 1);
+    assert!(second.starts_with(&format!("2 delete Machine default/{victim} | ")), "{text}");
 }
 
 #[test]

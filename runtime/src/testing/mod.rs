@@ -1,6 +1,10 @@
-//! What tests of controllers need.
+//! What tests of controllers need: worlds in a line, an API server in process. A plan is compared as its text.
 
 pub mod api_server;
 mod json_patch;
+mod objects;
 
-pub use self::json_patch::json_patch;
+pub use self::{
+    json_patch::json_patch,
+    objects::{ObjectBuilder, Worlds, object},
+};

@@ -24,7 +24,7 @@ use crate::{
     driver::{Class, Driver, DriverError, Instance, MachineRequest, Result as DriverResult, SecretData},
     ledger::Ledger,
     node::Node,
-    testing::{MachineBuilder, NOW, machine, machine_set},
+    testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 
 /// A provider that is never called: plans only name calls.

@@ -1,5 +1,7 @@
 //! What a controller decides: steps, waits, events, and when to look again. Plain data, no I/O.
 
+mod text;
+
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;

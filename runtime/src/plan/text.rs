@@ -1,0 +1,123 @@
+//! A plan as people read it: for snapshots in tests, and for whoever asks what would be done.
+
+use std::fmt::{self, Display};
+
+use serde_json::Value;
+
+use super::{Plan, Step};
+use crate::{
+    effect::Effect,
+    events::EventKind,
+    object::{Cluster, Target},
+    owned::Part,
+};
+
+/// Steps stage by stage, each with its reason; then waits, events and the time of the next look.
+///
+/// ```text
+/// 1 create ConfigMap default/a {"data":{"key":"value"},"metadata":{}} | the copy is missing
+/// 2 apply ConfigMap default/b {"data":{"key":"value"}} | the source has changed
+///   delete ConfigMap default/c | it is not to be shared
+/// wait NameTaken: somebody else has a ConfigMap of that name
+/// wake 2026-06-01T12:00:30Z
+/// ```
+impl<E: Effect> Display for Plan<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (stage, number) in self.stages.iter().zip(1..) {
+            for (place, planned) in stage.iter().enumerate() {
+                let number = if place == 0 { format!("{number}") } else { " ".repeat(format!("{number}").len()) };
+                writeln!(f, "{number} {} | {}", planned.step, planned.why)?;
+            }
+        }
+        for wait in &self.waits {
+            writeln!(f, "wait {}: {}", wait.reason, wait.message)?;
+        }
+        for event in &self.events {
+            let warning = if event.kind == EventKind::Warning { "warning " } else { "" };
+            writeln!(f, "{warning}event {}: {}", event.reason, event.message)?;
+        }
+        for look in &self.looks {
+            writeln!(f, "look {}", look.selector())?;
+        }
+        if let Some(wake) = self.wake {
+            writeln!(f, "wake {wake}")?;
+        }
+        if self.is_idle() && self.waits.is_empty() { writeln!(f, "nothing to do") } else { Ok(()) }
+    }
+}
+
+impl<E: Effect> Display for Step<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.part), place(&apply.at), apply.fragment),
+            Self::Create(create) => {
+                let (kind, key) = (&create.resource.kind, &create.key);
+                write!(f, "create {kind} {key}{} {}", elsewhere(key.cluster), gist(&create.body))
+            }
+            Self::Edit(edit) => {
+                let operations = serde_json::to_string(&edit.patch).map_err(|_| fmt::Error)?;
+                write!(f, "edit {}{} {operations}", of(edit.part), place(&edit.at))
+            }
+            Self::Delete(at) => write!(f, "delete {}", place(at)),
+            Self::DeleteNow(at) => write!(f, "delete {} without grace", place(at)),
+            Self::Evict(at) => write!(f, "evict {}", place(at)),
+            // What a call carries may be confidential; its name and what it is about are not.
+            Self::Call(effect) => write!(f, "call {} for {}", effect.name(), effect.lane().0),
+        }
+    }
+}
+
+fn of(part: Part) -> &'static str {
+    if part == Part::Status { "status of " } else { "" }
+}
+
+fn place(at: &Target) -> String {
+    let version = at.version().map(|version| format!(" at version {version}")).unwrap_or_default();
+    format!("{at}{}{version}", elsewhere(at.key().cluster))
+}
+
+fn elsewhere(cluster: Cluster) -> String {
+    if cluster == Cluster::CONTROL { String::new() } else { format!(" in {cluster}") }
+}
+
+/// A new object without what is said beside it.
+fn gist(body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Value::Object(fields) = &mut body {
+        fields.retain(|field, _| field != "apiVersion" && field != "kind");
+        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
+            metadata.retain(|field, _| field != "name" && field != "namespace");
+        }
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::{effect::Never, testing::object};
+
+    #[test]
+    fn a_plan_reads_as_what_will_be_done_and_why() {
+        let live: ConfigMap = object("a").build();
+        let mut fresh = ConfigMap::default();
+        fresh.metadata.name = Some("b".to_owned());
+        fresh.data = Some([("key".to_owned(), "value".to_owned())].into());
+        let mut plan = Plan::<Never>::idle();
+        assert_eq!(plan.to_string(), "nothing to do\n");
+        plan.then("it is missing", Step::create(Cluster::TARGET, &fresh));
+        plan.then("it is too much", Step::Delete(Target::of(Cluster::CONTROL, &live).pinned()));
+        plan.beside("so is this", Step::Evict(Target::of(Cluster::CONTROL, &live)));
+        plan.wait("Patience", "for its end").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
+        let lines = [
+            r#"1 create ConfigMap b in target {"data":{"key":"value"},"metadata":{}} | it is missing"#,
+            "2 delete ConfigMap default/a at version 10 | it is too much",
+            "  evict ConfigMap default/a | so is this",
+            "wait Patience: for its end",
+            "wake 2026-06-01T12:00:00Z",
+        ];
+        assert_eq!(plan.to_string(), lines.join("\n") + "\n");
+    }
+}
