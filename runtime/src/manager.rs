@@ -66,14 +66,14 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// One cluster, no events, no traces, no limit but 32 requests and 200 calls outside Kubernetes at once. `name` is the
+    /// One cluster, no events, no traces, no limit but 16 requests and 200 calls outside Kubernetes at once. `name` is the
     /// prefix of field managers; `name/version` stands in each request's `User-Agent`.
     pub fn new(name: &str, version: &str, client: kube::Client) -> Self {
         Self {
             product: format!("{name}/{version}"),
             field_manager: name.to_owned(),
             clients: HashMap::from([(Cluster::CONTROL, client)]),
-            requests_at_once: 32,
+            requests_at_once: 16,
             request_rate: None,
             effects_at_once: 200,
             clock: Arc::new(BootClock),

@@ -190,7 +190,7 @@ async fn run_manager(
         product: PRODUCT.to_owned(),
         field_manager: "nodewright".to_owned(),
         clients: clients(&clusters),
-        requests_at_once: flags.provider.request_concurrency,
+        requests_at_once: flags.provider.request_concurrency.into(),
         request_rate: flags.provider.request_rate(),
         effects_at_once: flags.provider.provider_concurrency,
         clock: base.clock.clone(),

@@ -113,6 +113,9 @@ struct Failure {
     message: String,
 }
 
+/// How many connections are kept when nothing is asked: after a burst there are as many as calls were under way.
+const IDLE_CONNECTIONS: usize = 16;
+
 /// A client of one cloud.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -136,7 +139,10 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .build(connector);
         Ok(Self { url: url.to_owned(), timeout, http })
     }
 
