@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{Client, Config};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
@@ -12,6 +11,7 @@ use nodewright_runtime::{
     object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
+    request::default_client,
 };
 
 const SOURCE: (&str, &str) = ("default", "shared");
@@ -19,7 +19,6 @@ const SOURCE: (&str, &str) = ("default", "shared");
 /// The controller. What it plans for is a namespace.
 pub struct Share;
 
-/// What it owns of a copy.
 #[derive(Clone, PartialEq, serde::Serialize)]
 struct Content {
     data: BTreeMap<String, String>,
@@ -57,10 +56,9 @@ impl Controller for Share {
 
     fn plan(&self, _at: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
         let (cluster, space, mut plan) = (Cluster::CONTROL, space.as_ref(), Plan::idle());
-        let is_wanted = label(space, "share") == Some("true") && !is_deleting(space);
-        let wanted = source.as_deref().filter(|_| is_wanted).map(Content::seen);
+        let wanted = source.as_deref().filter(|_| label(space, "share") == Some("true") && !is_deleting(space));
         let ours = copy.as_deref().filter(|copy| controller_uid(*copy) == Some(uid(space)));
-        match (wanted, ours) {
+        match (wanted.map(Content::seen), ours) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
             (Some(Content { data }), None) => {
                 let metadata = child_of(space, name(space), SOURCE.1);
@@ -68,8 +66,7 @@ impl Controller for Share {
                 plan.then("the copy is missing", Step::create(cluster, &copy))
             }
             (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(cluster, ours, &content)),
-            (None, Some(ours)) => plan.then("it is not to be shared", Step::delete(cluster, ours)),
-            (None, None) => return plan,
+            (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(cluster, ours))),
         };
         plan
     }
@@ -77,9 +74,7 @@ impl Controller for Share {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut config = Config::infer().await?;
-    config.default_retry = false;
-    let mut manager = Manager::new(Options::new("share", "1", Client::try_from(config)?));
+    let mut manager = Manager::new(Options::new("share", "1", default_client().await?));
     manager.add(Share, Arc::new(NoEffects));
     Ok(manager.run(vec![], tokio_util::sync::CancellationToken::new()).await?)
 }

@@ -17,6 +17,25 @@ use crate::{
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
 
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is no kubeconfig, or it cannot be read, and this process does not run in a cluster.
+    #[error("failed to find a cluster: {0}")]
+    Config(#[from] kube::config::InferConfigError),
+    /// What the kubeconfig says cannot be used.
+    #[error("failed to make a client: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it: it repeats nothing.
+/// kube's own default repeats writes as well, and a write whose answer was lost must be read, not repeated.
+pub async fn default_client() -> Result<kube::Client, ClientError> {
+    let mut config = kube::Config::infer().await?;
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}
+
 /// How a controller's requests are sent.
 ///
 /// # Guarantees
