@@ -35,8 +35,9 @@ use crate::{
     trace::{self, Spans, TraceContext},
 };
 
-/// How many plans of one controller are executed at once in one cluster.
-const EXECUTING: usize = 512;
+/// How many plans of one controller are executed at once in one cluster: more than there are requests under way, so that
+/// none of these waits for a plan; and not many more, because a plan that waits for its requests is all there in memory.
+const EXECUTING: usize = 64;
 /// An object is looked at again no sooner than after this, whenever its plan wants to be made again: a plan that names a
 /// moment in the past each time costs little.
 const SOONEST: Duration = Duration::from_millis(100);

@@ -159,7 +159,8 @@ impl<K: Kind> Watch<K> {
             // One that breaks off is begun again: what it has shown is of another time than the rest.
             Next::List => {
                 let is_first = !self.store.is_synced();
-                self.list(resource).await?;
+                // Boxed, as what follows is: a watch that waits holds no room for what it does at other times.
+                Box::pin(self.list(resource)).await?;
                 at.failures = 0;
                 if is_first {
                     sleep(self.patience).await;
@@ -172,7 +173,7 @@ impl<K: Kind> Watch<K> {
             Next::Check | Next::Follow => {}
         }
         at.next = Next::Check;
-        at.next = self.follow(resource, at).await?;
+        at.next = Box::pin(self.follow(resource, at)).await?;
         Ok(())
     }
 
