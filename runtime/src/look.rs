@@ -90,6 +90,13 @@ impl std::hash::Hash for User {
 }
 
 /// All looks of a manager.
+///
+/// # Guarantees
+/// * A look that several objects name is one watch; it ends when the last of them names it no more, or is gone.
+/// * Whoever looks is woken by each change, and once when the first list is complete, also an empty one.
+///
+/// # Caveats
+/// Changes reach a look up to 200 ms late at its beginning, while it is content with its list.
 pub(crate) struct Looks {
     stores: Stores,
     connections: HashMap<Cluster, Connection>,
