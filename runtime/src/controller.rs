@@ -3,6 +3,7 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
@@ -183,7 +184,11 @@ impl<K: Kind> AnySource for Source<K> {
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
         let Self { store, listeners } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
-        let deliver = move |change: &Change<K>, class| listeners.iter().for_each(|tell| tell(change, &stores, class));
+        // Each for itself: a mistake of one must not keep the change from the others.
+        let deliver = move |change: &Change<K>, class| {
+            let told = |tell: &Listener<K>| catch_unwind(AssertUnwindSafe(|| tell(change, &stores, class))).is_ok();
+            listeners.iter().filter(|tell| !told(tell)).count() == 0
+        };
         let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
         let (selector, deliver, patience) = ("".into(), Box::new(deliver), Duration::ZERO);
         let watch = Watch { connection, store, selector, deliver, metrics, poison, patience };

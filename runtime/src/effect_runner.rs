@@ -74,7 +74,8 @@ impl<E: Effect> EffectRunner<E> {
         let limit = effect.deadline();
         let measured = self.metrics.effect_started(effect.name());
         // A task of its own, so that a panic in a driver ends the call and not the runner.
-        let mut call = tokio::spawn(self.performer.perform(effect.clone()).in_current_span());
+        let (performer, asked) = (self.performer.clone(), effect.clone());
+        let mut call = tokio::spawn(async move { performer.perform(asked).await }.in_current_span());
         let ended = tokio::select! {
             biased;
             ended = timeout(limit, &mut call) => ended,

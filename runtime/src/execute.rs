@@ -1,6 +1,10 @@
 //! Steps become requests, and answers become what the next plan has to know.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use futures::future::join_all;
 use http::{HeaderValue, Method};
@@ -163,7 +167,9 @@ impl Executor {
             Ok(answer) => answer,
             Err(error) => return failed("apply", at, error),
         };
-        let Ok(Applied { version, differs }) = read_back(&answer.body) else { return done(at, &answer) };
+        // A type may have a decoder of its own, and that may have a mistake: the write was made all the same.
+        let read = catch_unwind(AssertUnwindSafe(|| read_back(&answer.body)));
+        let Ok(Ok(Applied { version, differs })) = read else { return done(at, &answer) };
         let correction = differs.and_then(|seen| correction(&seen, fragment));
         // What should be gone is still there: somebody else's PUT owns it, or managedFields were dropped.
         let (Some(correction), Some(version)) = (correction, version) else { return done_at(at, shown(at, version)) };

@@ -5,7 +5,7 @@
 
 use std::{
     any::TypeId,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{Arc, Weak},
     time::Duration,
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cache::{Store, Stores},
     controller::Watching,
-    object::{Cluster, Key, Kind},
+    object::{Cluster, Key, Kind, ResourceType},
     queue::{Class, Queue},
     request::Connection,
     watch::Watch,
@@ -33,7 +33,7 @@ pub struct Look {
     kind: TypeId,
     selector: Arc<str>,
     open: fn(&Arc<Looks>, &Place, CancellationToken),
-    close: fn(&Stores, &Place),
+    close: fn(&Looks, &Place),
 }
 
 impl fmt::Debug for Look {
@@ -68,7 +68,7 @@ pub(crate) struct Place {
 struct Active {
     users: HashSet<User>,
     stop: CancellationToken,
-    close: fn(&Stores, &Place),
+    close: fn(&Looks, &Place),
 }
 
 #[derive(Clone)]
@@ -147,7 +147,7 @@ impl Looks {
             && let Some(ended) = active.remove(&place)
         {
             ended.stop.cancel();
-            (ended.close)(&self.stores, &place);
+            (ended.close)(self, &place);
         }
     }
 
@@ -168,7 +168,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
     looks.stores.add_look(&place.selector, store.clone());
     if stop.is_cancelled() {
         // Nobody looks any more, and whoever closed it may have been faster than this.
-        close::<K>(&looks.stores, place);
+        close::<K>(looks, place);
         return;
     }
     let (weak, here): (Weak<Looks>, Place) = (Arc::downgrade(looks), place.clone());
@@ -180,6 +180,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
             if let Some(looks) = weak.upgrade() {
                 looks.wake(&here);
             }
+            true
         }),
         metrics: looks.watching.metrics.clone(),
         poison: looks.watching.poison.clone(),
@@ -196,6 +197,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
     });
 }
 
-fn close<K: Kind>(stores: &Stores, place: &Place) {
-    stores.remove_look(place.cluster, TypeId::of::<K>(), &place.selector);
+fn close<K: Kind>(looks: &Looks, place: &Place) {
+    looks.stores.remove_look(place.cluster, TypeId::of::<K>(), &place.selector);
+    looks.watching.poison.retain(place.cluster, &ResourceType::of::<K>(), &place.selector, &BTreeSet::new());
 }

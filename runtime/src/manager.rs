@@ -171,7 +171,7 @@ impl Manager {
                 (*cluster, connection.as_agent(user_agent.clone()).within(term.clone()))
             };
             let connections = Arc::new(shared.executor.connections.iter().map(write).collect());
-            let recorder = shared.recorder.named(C::NAME, user_agent.clone());
+            let recorder = shared.recorder.named(C::NAME, user_agent.clone()).within(term.clone());
             let shared = Shared { executor: Executor { connections, manager }, recorder, ..shared.clone() };
             let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
             let effects = EffectRunner::new(performer, limit, term.clone(), tasks, metrics);
@@ -221,7 +221,8 @@ impl Manager {
                 stop: process.working.clone(),
             };
             tracing::info!("leading");
-            watching.poison.tell(shared.recorder.named("cache", agent(&options.product, "cache")));
+            let recorder = shared.recorder.named("cache", agent(&options.product, "cache"));
+            watching.poison.tell(recorder.within(term.clone()));
             for begin in begins {
                 tasks.spawn(begin(&shared, &term));
             }
@@ -351,7 +352,7 @@ async fn refresh_stale(stores: &Stores) {
         sleep(Duration::from_secs(5)).await;
         for store in stores.all() {
             let is_long = |since: Instant| since.elapsed() > STALE_AFTER;
-            if store.oldest_wait().is_some_and(is_long) && store.listed().is_none_or(is_long) {
+            if store.oldest_wait().is_some_and(is_long) && store.listed().is_some_and(is_long) {
                 tracing::warn!(resource = %store.resource(), cluster = %store.cluster(),
                     "a write has not come back through the watch for 30 s; listing again");
                 store.relist();

@@ -189,6 +189,11 @@ impl Connection {
         }
     }
 
+    /// Asks whether the server is there, whoever else waits.
+    pub(crate) async fn ask(&self, path: &str) -> Result<Answer, RequestError> {
+        self.exchange(self.request(Call::get(path))?).await
+    }
+
     /// Begins a watch: the answer's body is read by the caller, line by line.
     pub(crate) async fn open(&self, call: Call) -> Result<http::Response<Body>, RequestError> {
         let request = self.request(call)?;

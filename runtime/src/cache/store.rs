@@ -62,14 +62,38 @@ pub struct Store<K> {
 /// Whether the watch follows its server, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touch {
-    /// Since when it does not, if so.
+    /// When it heard something last: a line, or that it was opened.
+    heard: Option<Instant>,
+    /// Since when it does not follow, if so: from when it heard something last.
     lost: Option<Instant>,
-    /// Since when it does without a break that mattered.
+    /// Since when it follows without a break that mattered.
     since: Option<Instant>,
 }
 
 /// A break that is shorter than this does not matter: whoever reports could do so before and after it.
 const SHORT_BREAK: Duration = Duration::from_secs(30);
+/// An idle watch hears a bookmark about once a minute. After a longer silence it may have been deaf.
+const SILENT: Duration = Duration::from_secs(90);
+
+impl Touch {
+    fn note(&mut self, follows: bool, now: Instant) {
+        if !follows {
+            self.lost = self.lost.or(self.heard).or(Some(now));
+            return;
+        }
+        let broken = self.lost.take().is_some_and(|lost| now - lost >= SHORT_BREAK);
+        let deaf = self.heard.is_some_and(|heard| now - heard >= SILENT);
+        self.since = self.since.filter(|_| !broken && !deaf).or(Some(now));
+        self.heard = Some(now);
+    }
+
+    /// Since when it follows without a long break; `now` while it does not.
+    fn since(&self, now: Instant) -> Instant {
+        let broken = self.lost.is_some_and(|lost| now - lost >= SHORT_BREAK);
+        let deaf = self.heard.is_some_and(|heard| now - heard >= SILENT);
+        self.since.filter(|_| !broken && !deaf).unwrap_or(now)
+    }
+}
 
 /// Lets a new object share equal parts with one that is known: its former self, or a sibling.
 pub type Share<K> = fn(new: &mut K, known: &K);
@@ -521,9 +545,7 @@ impl<K: Kind> AnyStore for Store<K> {
         self.waiters.lock().oldest()
     }
     fn in_touch_since(&self) -> Instant {
-        let touch = *self.touch.lock();
-        let long = touch.lost.is_some_and(|lost| lost.elapsed() >= SHORT_BREAK);
-        touch.since.filter(|_| !long).unwrap_or_else(Instant::now)
+        self.touch.lock().since(Instant::now())
     }
     fn relist(&self) {
         self.relist.notify_one();
@@ -549,16 +571,7 @@ impl<K> Store<K> {
 
     /// The watch follows its server, or no longer does.
     pub(crate) fn touch(&self, follows: bool) {
-        let now = Instant::now();
-        let mut touch = self.touch.lock();
-        if !follows {
-            touch.lost.get_or_insert(now);
-        } else if let Some(lost) = touch.lost.take() {
-            let short = touch.since.filter(|_| now - lost < SHORT_BREAK);
-            touch.since = Some(short.unwrap_or(now));
-        } else {
-            touch.since.get_or_insert(now);
-        }
+        self.touch.lock().note(follows, Instant::now());
     }
 
     /// Resolves when somebody asks for a consistent list.

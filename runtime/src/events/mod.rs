@@ -12,7 +12,8 @@
 //! # Caveats
 //!
 //! - Events are hints. They are lost when the API server is away for long, or the process is killed.
-//! - After loss of leadership, drop the [`EventTask`] rather than drain it: events are writes too.
+//! - After loss of leadership, drop the [`EventTask`] rather than drain it: events are writes too. Those of a recorder that
+//!   was given a term are not sent after it in any case.
 
 mod correlate;
 mod send;
@@ -28,7 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::send::Sender;
 use crate::metrics::Metrics;
-use crate::term::Clock;
+use crate::term::{Clock, Term};
 
 /// How many events may wait to be sent.
 const QUEUE_LENGTH: usize = 1_000;
@@ -94,12 +95,15 @@ struct Reporter {
 struct Queued {
     event: Event,
     reporter: Arc<Reporter>,
+    /// Events are writes: none is sent after it.
+    term: Term,
 }
 
 /// Where events are handed in. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     reporter: Arc<Reporter>,
+    term: Term,
     /// Absent in a recorder that discards.
     queue: Option<mpsc::Sender<Queued>>,
     metrics: Arc<Metrics>,
@@ -109,7 +113,7 @@ impl Recorder {
     /// A recorder that sends nothing: for tests and dry runs.
     pub fn discarding() -> Self {
         let reporter = Reporter { component: String::new(), user_agent: HeaderValue::from_static("") };
-        Self { reporter: Arc::new(reporter), queue: None, metrics: Arc::default() }
+        Self { reporter: Arc::new(reporter), term: Term::unlimited(), queue: None, metrics: Arc::default() }
     }
 
     /// The same recorder in the name of another component.
@@ -118,10 +122,16 @@ impl Recorder {
         Self { reporter: Arc::new(Reporter { component: component.into(), user_agent }), ..self.clone() }
     }
 
+    /// The same recorder for the writes of a term: what waits when it ends is dropped.
+    #[must_use]
+    pub fn within(&self, term: Term) -> Self {
+        Self { term, ..self.clone() }
+    }
+
     /// Hands in an event. Returns at once.
     pub fn publish(&self, event: Event) {
         let Some(queue) = &self.queue else { return };
-        let queued = Queued { event, reporter: self.reporter.clone() };
+        let queued = Queued { event, reporter: self.reporter.clone(), term: self.term.clone() };
         if queue.try_send(queued).is_err() {
             self.metrics.event_dropped();
         }
@@ -149,7 +159,7 @@ impl EventTask {
         let reporter = Arc::new(Reporter { component: component.into(), user_agent });
         let sender = Sender::new(client, metrics.clone(), clock);
         let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
-        (Recorder { reporter, queue: Some(queue), metrics }, Self { task, stop })
+        (Recorder { reporter, term: Term::unlimited(), queue: Some(queue), metrics }, Self { task, stop })
     }
 
     /// Takes no more events, sends what waits, and gives up after a second.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::Queued;
 use super::correlate::{Action, Correlator, Same, cut, wire_type};
-use super::{Queued, Reporter};
 use crate::metrics::Metrics;
 use crate::term::Clock;
 
@@ -63,7 +63,7 @@ impl Sender {
     async fn perform(&mut self, action: &Action, queued: &Queued) -> Result<(), kube::Error> {
         match action {
             Action::Create(same) => self.create(same, queued).await,
-            Action::Repeat(same, count) => match self.patch(same, Some(*count), &queued.reporter).await {
+            Action::Repeat(same, count) => match self.patch(same, Some(*count), queued).await {
                 // Events are deleted after an hour, and by people before.
                 Err(error) if code(&error) == Some(404) => self.create(same, queued).await,
                 result => result.map(drop),
@@ -73,7 +73,7 @@ impl Sender {
 
     async fn create(&mut self, same: &Same, queued: &Queued) -> Result<(), kube::Error> {
         let body = serde_json::to_vec(&self.body(same, queued)).map_err(kube::Error::SerdeError)?;
-        let result = self.send(&queued.reporter, &Method::POST, &collection(same), body, "application/json").await;
+        let result = self.send(queued, &Method::POST, &collection(same), body, "application/json").await;
         match result {
             Ok(_) => {
                 self.correlator.correct(same, 1);
@@ -81,16 +81,16 @@ impl Sender {
             }
             // Told by an earlier process, or longer ago than is remembered: the server knows how often.
             Err(error) if code(&error) == Some(409) => {
-                let known = self.patch(same, None, &queued.reporter).await?.count.unwrap_or(1);
+                let known = self.patch(same, None, queued).await?.count.unwrap_or(1);
                 let count = known.saturating_add(1);
                 self.correlator.correct(same, count);
-                self.patch(same, Some(count), &queued.reporter).await.map(drop)
+                self.patch(same, Some(count), queued).await.map(drop)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn body(&self, same: &Same, Queued { event, reporter }: &Queued) -> CoreEvent {
+    fn body(&self, same: &Same, Queued { event, reporter, .. }: &Queued) -> CoreEvent {
         let now = Time(self.clock.wall());
         CoreEvent {
             metadata: ObjectMeta {
@@ -113,21 +113,21 @@ impl Sender {
     }
 
     /// Raises the time of an event, and its count where that is known.
-    async fn patch(&self, same: &Same, count: Option<i32>, reporter: &Reporter) -> Result<Counted, kube::Error> {
+    async fn patch(&self, same: &Same, count: Option<i32>, queued: &Queued) -> Result<Counted, kube::Error> {
         let mut patch = json!({ "lastTimestamp": Time(self.clock.wall()) });
         if let Some(count) = count {
             patch["count"] = count.into();
         }
         let address = format!("{}/{}", collection(same), same.name);
         let content = "application/merge-patch+json";
-        let answer = self.send(reporter, &Method::PATCH, &address, patch.to_string().into_bytes(), content).await?;
+        let answer = self.send(queued, &Method::PATCH, &address, patch.to_string().into_bytes(), content).await?;
         serde_json::from_str(&answer).map_err(kube::Error::SerdeError)
     }
 
-    /// Sends a request up to three times. Repeats do no harm: the name is fixed, and so is the count.
+    /// Sends a request up to three times, while the term lasts. Repeats do no harm: the name is fixed, and so is the count.
     async fn send(
         &self,
-        reporter: &Reporter,
+        queued: &Queued,
         method: &Method,
         path: &str,
         body: Vec<u8>,
@@ -135,9 +135,13 @@ impl Sender {
     ) -> Result<String, kube::Error> {
         let mut pauses = PAUSES.into_iter();
         loop {
-            let request = request(&reporter.user_agent, method, path, body.clone(), content)?;
+            let request = request(&queued.reporter.user_agent, method, path, body.clone(), content)?;
             let begun = Instant::now();
-            let result = match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request_text(request)).await {
+            let limit = REQUEST_TIMEOUT.min(queued.term.remaining());
+            if limit.is_zero() {
+                return Err(kube::Error::Service("this process is no longer the leader".into()));
+            }
+            let result = match tokio::time::timeout(limit, self.client.request_text(request)).await {
                 Ok(result) => result,
                 Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
             };
@@ -153,7 +157,7 @@ impl Sender {
         }
     }
 
-    fn log(&mut self, Queued { event, reporter }: &Queued, error: &kube::Error) {
+    fn log(&mut self, Queued { event, reporter, .. }: &Queued, error: &kube::Error) {
         if self.logged.is_some_and(|at| at.elapsed() < LOG_EVERY) {
             return;
         }

@@ -25,7 +25,7 @@ use crate::{
     effect_runner::EffectRunner,
     events::{Event, Recorder},
     execute::{Executor, Sending},
-    fair::{Gate, Pass},
+    fair::{Flow, Gate, Pass},
     look::Looks,
     metrics::{Metrics, ReconcileResult},
     object::{Cluster, Key, controller, uid},
@@ -139,26 +139,31 @@ impl<C: Controller> Reconciler<C> {
             })),
             Work::Act(act) => {
                 let gate = self.gate(&act.plan);
-                match gate.try_enter() {
-                    Some(pass) => drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await })),
+                if let Some(pass) = gate.try_enter() {
+                    drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await }));
+                } else {
                     // The plan is not kept: there may be very many, and the world goes on.
-                    None => drop(self.shared.tasks.spawn(async move {
-                        let pass = gate.enter(&act.sending.flow).await;
-                        drop(act);
-                        this.begin_again(key, pass).await;
-                    })),
+                    let flow = act.sending.flow.clone();
+                    drop(act);
+                    drop(self.shared.tasks.spawn(this.begin_in_turn(key, gate, flow)));
                 }
             }
         }
     }
 
-    /// Goes on with an object whose turn has come. Whatever is not a plan to execute comes back through the queue.
-    async fn begin_again(self: Arc<Self>, key: Key, pass: Pass) {
+    /// Goes on with an object once there is a place. Whatever is not a plan for that place comes back through the queue.
+    async fn begin_in_turn(self: Arc<Self>, key: Key, gate: Arc<Gate>, flow: Flow) {
+        let pass = tokio::select! {
+            biased;
+            () = self.shared.stop.cancelled() => return,
+            pass = gate.enter(&flow) => pass,
+        };
         let begun = Instant::now();
         match self.prepare(&key) {
             Work::None(verdict) => self.end(&key, verdict, begun),
             Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
-            Work::Act(act) => self.act(key, act, pass, begun).await,
+            Work::Act(act) if Arc::ptr_eq(&gate, &self.gate(&act.plan)) => self.act(key, act, pass, begun).await,
+            Work::Act(_) => self.queue.done(&key, Verdict::Again),
         }
     }
 
@@ -247,8 +252,10 @@ impl<C: Controller> Reconciler<C> {
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let world = self.controller.observe(&stores, key);
         let asked = stores.asked();
-        if !self.wait(key, &asked.behind, &Until::Listed(self.shared.gained)) {
-            return Work::None(Verdict::Parked);
+        if !asked.behind.is_empty() {
+            // Even if they have been listed meanwhile: this world was seen before.
+            let listed = self.wait(key, &asked.behind, &Until::Listed(self.shared.gained));
+            return Work::None(if listed { Verdict::Again } else { Verdict::Parked });
         }
         let (Some(world), Some(live)) = (world, live) else {
             self.forget(key);

@@ -16,12 +16,7 @@ mod decode;
 mod lean;
 mod undecodable;
 
-use std::{
-    collections::BTreeSet,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
@@ -61,8 +56,8 @@ const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MOST: Duration = Duration::from_secs(30);
 
-/// Where changes go.
-pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Class) + Send + Sync>;
+/// Where changes go. False when somebody who was told has panicked.
+pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Class) -> bool + Send + Sync>;
 
 /// Keeps one store up to date.
 pub(crate) struct Watch<K> {
@@ -209,7 +204,7 @@ impl<K: Kind> Watch<K> {
                 for object in listed {
                     self.deliver(resource, &Change { old: None, new: Some(object) }, Class::Initial);
                 }
-                self.poison.retain(self.store.cluster(), resource, &bad);
+                self.poison.retain(self.store.cluster(), resource, &self.selector, &bad);
                 return Ok(());
             }
         }
@@ -270,6 +265,7 @@ impl<K: Kind> Watch<K> {
             }
             // That it was opened alone says little: it may break at once each time.
             (heard, at.failures) = (Some(Instant::now()), 0);
+            self.store.touch(true);
         }
     }
 
@@ -282,7 +278,7 @@ impl<K: Kind> Watch<K> {
             }
             Line::Gone { namespace, name, version } => {
                 let version = version.ok_or(Broken::NoVersion)?;
-                self.poison.remove(self.store.cluster(), resource, &namespace, &name);
+                self.poison.remove(self.store.cluster(), resource, &self.selector, &namespace, &name);
                 if let Some(change) = self.store.remove(&namespace, &name, version) {
                     self.deliver(resource, &change, Class::Live);
                 }
@@ -302,14 +298,15 @@ impl<K: Kind> Watch<K> {
                 return None;
             }
         };
-        self.poison.remove(self.store.cluster(), resource, namespace(object.as_ref()), name(object.as_ref()));
+        let (place, called) = (namespace(object.as_ref()), name(object.as_ref()));
+        self.poison.remove(self.store.cluster(), resource, &self.selector, place, called);
         self.store.apply(*object)
     }
 
     fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {
         tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.namespace,
             name = object.name, why = object.why, "an object cannot be decoded and is left out until it is changed");
-        self.poison.add(self.store.cluster(), resource, object);
+        self.poison.add(self.store.cluster(), resource, &self.selector, object);
         self.store.keep(&object.namespace, &object.name);
         if let Some(version) = object.version {
             self.store.advance(version);
@@ -317,7 +314,7 @@ impl<K: Kind> Watch<K> {
     }
 
     fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Class) {
-        if catch_unwind(AssertUnwindSafe(|| (self.deliver)(change, class))).is_err() {
+        if !(self.deliver)(change, class) {
             tracing::error!(resource = %resource, cluster = %self.store.cluster(),
                 "whoever was told of a change panicked; what it would have woken is planned for with its next change");
             self.metrics.watch_panicked(self.store.cluster(), resource);

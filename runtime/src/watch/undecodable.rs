@@ -30,7 +30,8 @@ pub(super) struct Undecodable {
     pub(super) why: String,
 }
 
-type Place = (Cluster, String);
+/// Cluster, resource, and the selector of the watch: what one watch lists says nothing of what others see.
+type Place = (Cluster, String, Arc<str>);
 type Name = (String, String);
 
 /// All objects of a manager that cannot be decoded at present.
@@ -51,6 +52,13 @@ struct State {
     recorder: Option<Recorder>,
 }
 
+impl State {
+    fn count(&self, cluster: Cluster, resource: &str) -> usize {
+        let places = self.objects.iter().filter(|(place, _)| place.0 == cluster && place.1 == resource);
+        places.map(|(_, objects)| objects.len()).sum()
+    }
+}
+
 impl Poison {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { metrics, state: Mutex::default() })
@@ -63,48 +71,62 @@ impl Poison {
         state.recorder = Some(recorder);
     }
 
-    pub(super) fn add(&self, cluster: Cluster, resource: &ResourceType, object: &Undecodable) {
-        let place = (cluster, resource.to_string());
+    pub(super) fn add(&self, cluster: Cluster, resource: &ResourceType, selector: &Arc<str>, object: &Undecodable) {
+        let place = (cluster, resource.to_string(), selector.clone());
         let name = (object.namespace.clone(), object.name.clone());
         let event = event(resource, object);
         let mut state = self.state.lock();
         if let Some(recorder) = &state.recorder {
             recorder.publish(event.clone());
         }
-        let all = state.objects.entry(place.clone()).or_default();
-        all.insert(name.clone(), event);
-        self.metrics.undecodable_objects(cluster, resource, all.len());
+        state.objects.entry(place.clone()).or_default().insert(name.clone(), event);
+        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &place.1));
         if state.named.len() < NAMED && state.named.insert((place, name)) {
             self.metrics.undecodable_object(cluster, resource, &object.namespace, &object.name, true);
         }
     }
 
     /// It is gone, or can be decoded again.
-    pub(super) fn remove(&self, cluster: Cluster, resource: &ResourceType, namespace: &str, name: &str) {
+    pub(super) fn remove(
+        &self,
+        cluster: Cluster,
+        resource: &ResourceType,
+        selector: &Arc<str>,
+        namespace: &str,
+        name: &str,
+    ) {
         let mut state = self.state.lock();
         // Nearly always: nothing is wrong with any object, and this costs one look at an empty map.
         if state.objects.is_empty() {
             return;
         }
-        let (place, name) = ((cluster, resource.to_string()), (namespace.to_owned(), name.to_owned()));
+        let place = (cluster, resource.to_string(), selector.clone());
+        let name = (namespace.to_owned(), name.to_owned());
         let Some(all) = state.objects.get_mut(&place) else { return };
         if all.remove(&name).is_none() {
             return;
         }
-        self.metrics.undecodable_objects(cluster, resource, all.len());
         if all.is_empty() {
             state.objects.remove(&place);
         }
+        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &place.1));
         if state.named.remove(&(place, name.clone())) {
             self.metrics.undecodable_object(cluster, resource, &name.0, &name.1, false);
         }
     }
 
-    /// A complete list has shown these and no others.
-    pub(super) fn retain(&self, cluster: Cluster, resource: &ResourceType, seen: &BTreeSet<Name>) {
-        let known = self.state.lock().objects.get(&(cluster, resource.to_string())).cloned().unwrap_or_default();
+    /// A complete list of this watch has shown these and no others; none, when the watch has ended.
+    pub(crate) fn retain(
+        &self,
+        cluster: Cluster,
+        resource: &ResourceType,
+        selector: &Arc<str>,
+        seen: &BTreeSet<(String, String)>,
+    ) {
+        let place = (cluster, resource.to_string(), selector.clone());
+        let known = self.state.lock().objects.get(&place).cloned().unwrap_or_default();
         for (namespace, name) in known.into_keys().filter(|name| !seen.contains(name)) {
-            self.remove(cluster, resource, &namespace, &name);
+            self.remove(cluster, resource, selector, &namespace, &name);
         }
     }
 }

@@ -262,6 +262,15 @@ async fn a_short_break_is_forgotten_and_a_long_one_counts_from_its_end() {
     assert_eq!(store.in_touch_since(), Instant::now(), "it is not");
     store.touch(true);
     let regained = Instant::now();
+    for _ in 0..5 {
+        pass(60).await;
+        store.touch(true);
+    }
+    assert_eq!(store.in_touch_since(), regained, "a bookmark each minute");
     pass(100).await;
-    assert_eq!(store.in_touch_since(), regained);
+    assert_eq!(store.in_touch_since(), Instant::now(), "it may have been deaf");
+    store.touch(false);
+    pass(5).await;
+    store.touch(true);
+    assert_eq!(store.in_touch_since(), Instant::now(), "the break began when something was heard last");
 }
