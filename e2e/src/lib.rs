@@ -4,5 +4,6 @@ pub mod audit;
 pub mod cloud;
 pub mod harness;
 pub mod kubelet;
+mod pages;
 pub mod plane;
 pub mod running_set;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::{
     cache::Until,
     fair::Flow,
-    object::{Cluster, Key, ResourceType, Target, Version},
+    object::{Cluster, Key, ResourceType, Target, Version, standing},
     owned::{Applied, Part, apply_body, correction},
     plan::{Apply, Create, Edit, FailureClass, Planned, Step},
     request::{Answer, Call, Connection, RequestError},
@@ -376,8 +376,7 @@ struct VersionedMeta {
 /// that is gone because the write removed its last finalizer.
 fn version_of(answer: &Answer) -> Option<Version> {
     let Versioned { metadata } = serde_json::from_slice(&answer.body).ok()?;
-    let gone = metadata.deletion_timestamp.is_some() && metadata.finalizers.is_empty();
-    metadata.resource_version.filter(|_| !gone).as_deref().and_then(Version::parse)
+    standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)
 }
 
 #[cfg(test)]

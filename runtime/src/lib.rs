@@ -58,6 +58,7 @@ pub mod events;
 mod execute;
 pub mod fair;
 pub mod finalizers;
+mod lean;
 pub mod lease;
 pub mod look;
 pub mod manager;

@@ -307,11 +307,10 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Term {
 
 /// Sees to it that every store completes a list that was begun after `gained`, and tells of those that do not.
 async fn list_since(stores: &Stores, gained: Instant) {
-    let fresh = |store: &Arc<dyn crate::cache::AnyStore>| store.listed().is_some_and(|listed| listed >= gained);
     let (mut missing, mut told) = (stores.lasting(), Instant::now());
     let mut asked = vec![];
     loop {
-        missing.retain(|store| !fresh(store));
+        missing.retain(|store| !store.is_listed_since(gained));
         if missing.is_empty() {
             return;
         }

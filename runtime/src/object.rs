@@ -253,6 +253,12 @@ pub fn is_deleting<K: Kind>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
+/// The version of the object in an answer, unless that is its last picture: an object that is being deleted is gone with
+/// its last finalizer.
+pub(crate) fn standing(version: Option<&str>, deleting: bool, finalizers: &[String]) -> Option<Version> {
+    version.filter(|_| !deleting || !finalizers.is_empty()).and_then(Version::parse)
+}
+
 /// A label of an object.
 pub fn label<'a, K: Kind>(object: &'a K, key: &str) -> Option<&'a str> {
     object.meta().labels.as_ref()?.get(key).map(String::as_str)

@@ -10,7 +10,10 @@ use kube::Resource;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::object::{Kind, Target, Version};
+use crate::{
+    lean,
+    object::{Kind, Target, Version, is_deleting, standing},
+};
 
 /// Which endpoint of an object a set of fields is written through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,12 +74,11 @@ pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Erro
 pub(crate) fn read_back<O: Owned>(wanted: &O) -> ReadBack {
     let wanted = wanted.clone();
     Arc::new(move |answer| {
-        let live: O::Of = serde_json::from_slice(answer)?;
+        let live: O::Of = lean::from_slice(answer)?;
         let seen = wanted.seen_like(&live);
         let differs = (seen != wanted).then(|| serde_json::to_value(seen)).transpose()?;
-        let meta = live.meta();
-        let is_gone = meta.deletion_timestamp.is_some() && meta.finalizers.as_ref().is_none_or(Vec::is_empty);
-        let version = Some(Version::of(&live)).filter(|version| !is_gone && *version != Version::default());
+        let finalizers = live.meta().finalizers.as_deref().unwrap_or_default();
+        let version = standing(live.meta().resource_version.as_deref(), is_deleting(&live), finalizers);
         Ok(Applied { version, differs })
     })
 }

@@ -24,12 +24,11 @@ pub(super) enum Health {
 /// Judges a Node as machine-controller-manager does: Ready has to be True and each listed condition that the Node has
 /// has to be False; Unknown counts as unhealthy.
 pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Health {
-    let all = node.conditions();
     let tell = |condition: &NodeCondition| {
         let reason = condition.reason.as_deref().unwrap_or_default();
         format!("node condition {} is {} ({reason})", condition.type_, condition.status)
     };
-    let Some(ready) = all.iter().find(|condition| condition.type_ == conditions::node::READY) else {
+    let Some(ready) = ready(node) else {
         return Health::Unhealthy("the node has no condition Ready yet".to_owned());
     };
     if ready.status != "True" {
@@ -39,7 +38,7 @@ pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Heal
         Some(list) => list.split(',').any(|kind| kind.trim() == condition.type_),
         None => settings.node_conditions.contains(&condition.type_),
     };
-    match all.iter().filter(listed).find(|condition| condition.status != "False") {
+    match node.conditions().iter().filter(listed).find(|condition| condition.status != "False") {
         Some(condition) => Health::Unhealthy(tell(condition)),
         None => Health::Healthy,
     }
@@ -47,7 +46,7 @@ pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Heal
 
 /// Whether a Node's kubelet, or whoever watches over it, has said anything of its health since then.
 ///
-/// What was said earlier proves nothing to a process that has just begun to lead: the API server may have been away,
+/// What was said before a process was in touch with its servers proves nothing to it: the API server may have been away,
 /// and no kubelet could report.
 pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
     let ready = ready(node);
@@ -55,16 +54,15 @@ pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
     told.is_some_and(|told| told.0 > since)
 }
 
-/// Until when bad health is not held against a Machine that it was reported of before this process led; `None` when
-/// that time is over.
+/// Until when bad health is not held against a Machine that it was reported of before this process was in touch; `None`
+/// when that time is over.
 pub(super) fn held_until(node: &Node, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let until = since.checked_add(REPORTS_WITHIN).ok()?;
     (now < until && !is_reported_since(node, since)).then_some(until)
 }
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
-    let all = node.conditions();
-    all.iter().find(|condition| condition.type_ == conditions::node::READY)
+    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
 }
 
 /// Whether components without which no workload may run have yet to come up.

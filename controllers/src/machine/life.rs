@@ -175,7 +175,7 @@ fn unwell(
     }
 }
 
-/// Waits for a kubelet to show whether it lives: what is known of its health is from before this process led.
+/// Waits for a kubelet to show whether it lives: what is known of its health is from before this process was in touch.
 fn await_report(plan: &mut Plan<Call>, why: &str, until: Timestamp) {
     let text =
         format!("{why}, but that was reported before this manager led; it counts from {until}, or with a new report");
@@ -183,8 +183,8 @@ fn await_report(plan: &mut Plan<Call>, why: &str, until: Timestamp) {
     plan.wake_at(until);
 }
 
-/// Unknown for too long is Failed, as far as the budget goes. While this process knows of nothing newer than itself the
-/// time counts from its own beginning.
+/// Unknown for too long is Failed, as far as the budget goes. While nothing newer is known than what was said
+/// before this process was in touch, the time counts from that moment.
 fn give_up_when_due(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,

@@ -10,6 +10,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use crate::pages::pages;
+
 /// Entries per page of a list.
 const PAGE: u32 = 500;
 /// How long a watch may last, in seconds; the server ends it then, and it is opened again where it ended.
@@ -107,19 +109,11 @@ async fn list<K>(api: &Api<K>, select: &Select) -> Result<(Vec<K>, String), Erro
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let mut parameters = ListParams {
+    let parameters = ListParams {
         label_selector: select.labels.map(str::to_owned),
         field_selector: select.fields.map(str::to_owned),
         limit: Some(PAGE),
         ..ListParams::default()
     };
-    let mut objects = Vec::new();
-    loop {
-        let page = api.list(&parameters).await?;
-        objects.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
-        }
-    }
+    pages(api, parameters, |object| object).await
 }

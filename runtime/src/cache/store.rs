@@ -216,15 +216,12 @@ impl<K: Kind> Store<K> {
     /// The objects that an index keeps under a key. An index that was never added has no objects.
     pub fn by(&self, index: Index<K>, key: &str) -> Vec<Arc<K>> {
         let objects = self.objects.read();
-        let entries = objects.indexes.iter().find(|entries| entries.index.name == index.name);
-        entries.map(|entries| objects.resolve(entries.get(key))).unwrap_or_default()
+        objects.resolve(objects.indexed(index, key))
     }
 
     /// How many objects an index keeps under a key.
     pub fn count(&self, index: Index<K>, key: &str) -> usize {
-        let objects = self.objects.read();
-        let entries = objects.indexes.iter().find(|entries| entries.index.name == index.name);
-        entries.map_or(0, |entries| entries.get(key).len())
+        self.objects.read().indexed(index, key).len()
     }
 
     /// All objects, in no order.
@@ -323,13 +320,16 @@ impl<K: Kind> Store<K> {
             stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
         };
         self.lists.notify_waiters();
-        let mut free = self.waiters.lock().release_listed(started);
-        let objects = self.waiters.lock().objects();
-        free.extend(objects.iter().flat_map(|key| self.waiters.lock().release_object(key, |until| self.meets(until))));
+        let mut waiters = self.waiters.lock();
+        let mut free = waiters.release_listed(started);
+        for key in waiters.objects() {
+            free.extend(waiters.release_object(&key, |until| self.meets(until)));
+        }
+        free.extend(waiters.release(self.version()));
+        drop(waiters);
         for wake in free {
             wake();
         }
-        self.release(None);
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
@@ -351,7 +351,7 @@ impl<K: Kind> Store<K> {
             }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
-            Until::Listed(since) => objects.listed.is_some_and(|started| started >= *since),
+            Until::Listed(since) => objects.is_listed_since(*since),
         }
     }
 
@@ -385,6 +385,16 @@ impl<K: Kind> Objects<K> {
                 .is_some_and(|object| name(object.as_ref()) == wanted && namespace(object.as_ref()) == wanted_namespace)
         };
         self.names.find(hash, same).copied()
+    }
+
+    fn is_listed_since(&self, since: Instant) -> bool {
+        self.listed.is_some_and(|listed| listed >= since)
+    }
+
+    /// The slots that an index keeps under a key. An index that was never added has none.
+    fn indexed(&self, index: Index<K>, key: &str) -> &[u32] {
+        let entries = self.indexes.iter().find(|entries| entries.index.name == index.name);
+        entries.map(|entries| entries.get(key)).unwrap_or_default()
     }
 
     fn resolve(&self, slots: &[u32]) -> Vec<Arc<K>> {
@@ -498,6 +508,8 @@ pub(crate) trait AnyStore: Send + Sync {
     fn len(&self) -> usize;
     /// When the newest complete list was begun.
     fn listed(&self) -> Option<Instant>;
+    /// Whether a complete list was begun at this moment or later.
+    fn is_listed_since(&self, since: Instant) -> bool;
     /// Whether the condition holds; if not, `wake` is called once when it does.
     fn wait(&self, until: &Until, wake: &Wake) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
@@ -531,6 +543,9 @@ impl<K: Kind> AnyStore for Store<K> {
     }
     fn listed(&self) -> Option<Instant> {
         self.objects.read().listed
+    }
+    fn is_listed_since(&self, since: Instant) -> bool {
+        self.objects.read().is_listed_since(since)
     }
     fn wait(&self, until: &Until, wake: &Wake) -> bool {
         // The lock is held across the check: an event that comes in between finds the waiter.

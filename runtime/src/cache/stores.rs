@@ -47,7 +47,7 @@ impl Stores {
         if let Some(view) = &self.view {
             let mut asked = view.asked.lock();
             asked.in_touch = asked.in_touch.max(Some(store.in_touch_since()));
-            if store.listed().is_none_or(|listed| listed < view.since) {
+            if !store.is_listed_since(view.since) {
                 asked.behind.push(store.clone());
             }
         }

@@ -114,12 +114,10 @@ impl<E: Effect> Memories<E> {
 
     /// The memory of the object with this UID, whose requests take turns as those of `owner`.
     pub(super) fn of(&self, key: &Key, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
-        let memory = match self.0.lock().get(key) {
-            Some(memory) => memory.clone(),
-            None => Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner)))),
-        };
+        let fresh = || Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner))));
+        let memory = self.0.lock().entry(key.clone()).or_insert_with(fresh).clone();
         memory.lock().is_about(uid, owner);
-        self.0.lock().entry(key.clone()).or_insert(memory).clone()
+        memory
     }
 
     /// Lets go of a memory in which nothing stands: most objects are left alone most of the time.

@@ -1,11 +1,11 @@
 //! Worlds in a line: `object("a").owned_by(&set).label("x", "y").build()`, and `Worlds::new().with(map).stores()`.
 
-use std::{any::TypeId, collections::HashSet, marker::PhantomData, sync::Arc};
+use std::marker::PhantomData;
 
 use serde_json::{Value, json};
 
 use crate::{
-    cache::{Store, Stores},
+    cache::Stores,
     object::{Cluster, Kind, ResourceType, name, uid},
 };
 
@@ -91,7 +91,6 @@ impl<K: Kind> ObjectBuilder<K> {
 #[derive(Debug, Default)]
 pub struct Worlds {
     stores: Stores,
-    known: HashSet<(Cluster, TypeId)>,
 }
 
 impl Worlds {
@@ -108,11 +107,11 @@ impl Worlds {
 
     /// With an object in some cluster.
     #[must_use]
-    pub fn with_in<K: Kind>(mut self, cluster: Cluster, object: K) -> Self {
-        if self.known.insert((cluster, TypeId::of::<K>())) {
-            self.stores.add(Arc::new(Store::<K>::new(cluster, "")));
-        }
-        self.stores.of::<K>(cluster).apply(object);
+    pub fn with_in<K: Kind>(self, cluster: Cluster, object: K) -> Self {
+        // Either the store that is there, or a new one that nobody else has yet.
+        let store = self.stores.of::<K>(cluster);
+        store.apply(object);
+        self.stores.add(store);
         self
     }
 

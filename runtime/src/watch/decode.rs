@@ -7,8 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{lean, undecodable::Undecodable};
-use crate::object::{Kind, Version};
+use super::undecodable::Undecodable;
+use crate::{
+    lean,
+    object::{Kind, Version},
+};
 
 /// One page of a list.
 #[derive(Debug)]

@@ -13,7 +13,6 @@
 //! Versions of one resource type may be compared (KEP-5504, true for Kubernetes 1.33 and later).
 
 mod decode;
-mod lean;
 mod undecodable;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

@@ -3,15 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ListParams, ObjectList},
-    core::PartialObjectMeta,
-};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use nodewright_api::Machine;
-use serde::de::DeserializeOwned;
 
 use crate::{
+    pages::pages,
     plane::PlaneError,
     running_set::{
         SetError,
@@ -59,14 +55,14 @@ pub(super) struct Inventory {
 impl Inventory {
     pub(super) async fn take(measured: &Measured) -> Result<Self, SetError> {
         let machines: Api<Machine> = Api::namespaced(measured.client(), NAMESPACE);
-        let machines = pages(async |parameters| machines.list(&parameters).await, Known::from).await;
-        let nodes: Api<Node> = Api::all(measured.client());
+        let machines = pages(&machines, page(), Known::from).await;
+        let nodes: Api<PartialObjectMeta<Node>> = Api::all(measured.client());
         let name = |node: PartialObjectMeta<Node>| node.name_any();
-        let nodes = pages(async |parameters| nodes.list_metadata(&parameters).await, name).await;
+        let nodes = pages(&nodes, page(), name).await;
         Ok(Self {
-            machines: machines.map_err(PlaneError::request("list machines"))?,
+            machines: machines.map_err(PlaneError::request("list machines"))?.0,
             vms: measured.cloud().vms().await?.into_iter().map(|vm| vm.provider_id).collect(),
-            nodes: nodes.map_err(PlaneError::request("list nodes"))?.into_iter().collect(),
+            nodes: nodes.map_err(PlaneError::request("list nodes"))?.0.into_iter().collect(),
         })
     }
 
@@ -94,34 +90,19 @@ impl Inventory {
     }
 }
 
+fn page() -> ListParams {
+    ListParams::default().limit(PAGE)
+}
+
 /// The machines that are not Running, as far as they fit on a screen.
 pub(super) async fn unfinished(client: &Client) -> Result<String, PlaneError> {
     let api: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let keep = |machine: Machine| Some(machine).filter(|machine| !is_running(machine));
-    let machines = pages(async |parameters| api.list(&parameters).await, keep).await;
-    let machines: Vec<_> = machines.map_err(PlaneError::request("list machines"))?.into_iter().flatten().collect();
+    let machines = pages(&api, page(), keep).await;
+    let machines: Vec<_> = machines.map_err(PlaneError::request("list machines"))?.0.into_iter().flatten().collect();
     let more = machines.len().saturating_sub(SHOWN);
     let shown = table(machines.iter().take(SHOWN)).to_string();
     Ok(if more > 0 { format!("{shown}and {more} more\n") } else { shown })
-}
-
-/// All entries of a list, one page at a time; of each, what `keep` makes of it.
-async fn pages<K, T>(
-    list: impl AsyncFn(ListParams) -> kube::Result<ObjectList<K>>,
-    keep: impl Fn(K) -> T,
-) -> kube::Result<Vec<T>>
-where
-    K: Resource + Clone + DeserializeOwned,
-{
-    let (mut kept, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
-    loop {
-        let page = list(parameters.clone()).await?;
-        kept.extend(page.items.into_iter().map(&keep));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(kept),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,18 @@ use serde::{
 };
 
 /// Decodes an object without its managedFields.
-pub(super) fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_str(text);
+pub(crate) fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
+    read(serde_json::Deserializer::from_str(text))
+}
+
+/// The same from bytes.
+pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K, serde_json::Error> {
+    read(serde_json::Deserializer::from_slice(text))
+}
+
+fn read<'de, K: Deserialize<'de>>(
+    mut json: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+) -> Result<K, serde_json::Error> {
     let object = K::deserialize(Lean { inner: &mut json, in_metadata: false })?;
     json.end()?;
     Ok(object)
