@@ -2,7 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
-    collections::HashMap,
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -137,9 +137,9 @@ struct Source<K> {
     listeners: Vec<Listener<K>>,
 }
 
-/// All kinds that are watched, once each, whoever asked for them.
+/// All kinds that are watched, once each, whoever asked for them; in an order that does not change from run to run.
 #[derive(Default)]
-pub(crate) struct Sources(HashMap<(Cluster, TypeId), Box<dyn AnySource>>);
+pub(crate) struct Sources(BTreeMap<(Cluster, TypeId), Box<dyn AnySource>>);
 
 impl std::fmt::Debug for Sources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -148,7 +148,7 @@ impl std::fmt::Debug for Sources {
 }
 
 impl Sources {
-    pub(crate) fn start(self, connections: &HashMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {
+    pub(crate) fn start(self, connections: &BTreeMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {
         for ((cluster, _), source) in self.0 {
             match connections.get(&cluster) {
                 Some(connection) => {

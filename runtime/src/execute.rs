@@ -1,7 +1,7 @@
 //! Steps become requests, and answers become what the next plan has to know.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -99,7 +99,7 @@ pub(crate) struct Execution {
 /// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
-    pub(crate) connections: Arc<HashMap<Cluster, Connection>>,
+    pub(crate) connections: Arc<BTreeMap<Cluster, Connection>>,
     pub(crate) manager: Arc<str>,
 }
 

@@ -1,7 +1,7 @@
 //! Decoding that leaves `metadata.managedFields` out. They are never kept, and would be most of the work. And they repeat
 //! what the object holds, as deeply nested as that is: an object with a field that is kept as text would fail on them.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
@@ -22,22 +22,33 @@ pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K,
 fn read<'de, K: Deserialize<'de>>(
     mut json: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
 ) -> Result<K, serde_json::Error> {
-    let object = K::deserialize(Lean { inner: &mut json, in_metadata: false })?;
+    let object = Lean(PhantomData).deserialize(&mut json)?;
     json.end()?;
     Ok(object)
 }
 
+/// Decodes an object without its managedFields where it is a part of something.
+pub(crate) struct Lean<K>(pub(crate) PhantomData<K>);
+
+impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for Lean<K> {
+    type Value = K;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<K, D::Error> {
+        K::deserialize(Without { inner: deserializer, in_metadata: false })
+    }
+}
+
 /// A deserializer, or its visitor, or its map: of the object, or of its metadata.
-struct Lean<T> {
+struct Without<T> {
     inner: T,
     in_metadata: bool,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Lean<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Without<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_any(Lean { inner: visitor, in_metadata: self.in_metadata })
+        self.inner.deserialize_any(Without { inner: visitor, in_metadata: self.in_metadata })
     }
 
     forward_to_deserialize_any! {
@@ -46,11 +57,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Lean<D> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_option(Lean { inner: visitor, in_metadata: self.in_metadata })
+        self.inner.deserialize_option(Without { inner: visitor, in_metadata: self.in_metadata })
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Lean<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Without<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +77,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Lean<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Lean { inner: deserializer, in_metadata: self.in_metadata })
+        self.inner.visit_some(Without { inner: deserializer, in_metadata: self.in_metadata })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
@@ -107,7 +118,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Metadata<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Lean { inner: deserializer, in_metadata: true })
+        self.0.deserialize(Without { inner: deserializer, in_metadata: true })
     }
 }
 

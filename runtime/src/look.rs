@@ -5,7 +5,7 @@
 
 use std::{
     any::TypeId,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Weak},
     time::Duration,
@@ -18,7 +18,7 @@ use crate::{
     cache::{Store, Stores},
     controller::Watching,
     object::{Cluster, Key, Kind, ResourceType},
-    queue::{Class, Queue},
+    queue::{Queue, Sleeper},
     request::Connection,
     watch::Watch,
 };
@@ -58,7 +58,7 @@ impl Look {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     cluster: Cluster,
     kind: TypeId,
@@ -66,27 +66,9 @@ pub(crate) struct Place {
 }
 
 struct Active {
-    users: HashSet<User>,
+    users: BTreeSet<Sleeper>,
     stop: CancellationToken,
     close: fn(&Looks, &Place),
-}
-
-#[derive(Clone)]
-struct User {
-    queue: Arc<Queue>,
-    key: Key,
-}
-
-impl PartialEq for User {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.queue, &other.queue) && self.key == other.key
-    }
-}
-impl Eq for User {}
-impl std::hash::Hash for User {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-    }
 }
 
 /// All looks of a manager.
@@ -99,19 +81,19 @@ impl std::hash::Hash for User {
 /// Changes reach a look up to 200 ms late at its beginning, while it is content with its list.
 pub(crate) struct Looks {
     stores: Stores,
-    connections: HashMap<Cluster, Connection>,
+    connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
-    active: Mutex<HashMap<Place, Active>>,
+    active: Mutex<BTreeMap<Place, Active>>,
 }
 
 impl Looks {
-    pub(crate) fn new(stores: Stores, connections: HashMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
+    pub(crate) fn new(stores: Stores, connections: BTreeMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
         Arc::new(Self { stores, connections, watching, active: Mutex::default() })
     }
 
     /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
     pub(crate) fn set(self: &Arc<Self>, queue: &Arc<Queue>, key: &Key, former: &[Look], wanted: &[Look]) -> Vec<Look> {
-        let user = User { queue: queue.clone(), key: key.clone() };
+        let user = Sleeper::new(queue, key);
         for look in wanted.iter().filter(|look| self.connections.contains_key(&look.cluster)) {
             self.begin(look, user.clone());
         }
@@ -121,12 +103,12 @@ impl Looks {
         wanted.to_vec()
     }
 
-    fn begin(self: &Arc<Self>, look: &Look, user: User) {
+    fn begin(self: &Arc<Self>, look: &Look, user: Sleeper) {
         let place = look.place();
         let mut active = self.active.lock();
         let fresh = !active.contains_key(&place);
         let entry = active.entry(place.clone()).or_insert_with(|| Active {
-            users: HashSet::new(),
+            users: BTreeSet::new(),
             stop: CancellationToken::new(),
             close: look.close,
         });
@@ -138,7 +120,7 @@ impl Looks {
         }
     }
 
-    fn end(&self, look: &Look, user: &User) {
+    fn end(&self, look: &Look, user: &Sleeper) {
         let place = look.place();
         let mut active = self.active.lock();
         let Some(entry) = active.get_mut(&place) else { return };
@@ -153,7 +135,7 @@ impl Looks {
 
     fn wake(&self, place: &Place) {
         if let Some(entry) = self.active.lock().get(place) {
-            entry.users.iter().for_each(|user| user.queue.add(user.key.clone(), Class::Live));
+            entry.users.iter().for_each(Sleeper::wake);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A process with controllers: caches, leases, loops, and an ordered end.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout};
@@ -40,7 +40,7 @@ pub struct Options {
     /// Prefix of field managers: `nodewright`.
     pub field_manager: String,
     /// One client for each cluster. They must not retry by themselves.
-    pub clients: HashMap<Cluster, kube::Client>,
+    pub clients: BTreeMap<Cluster, kube::Client>,
     /// How many requests may be under way at once in each cluster.
     pub requests_at_once: usize,
     /// How many requests may be sent to each cluster in a second; `None` leaves that to the server's own fairness.
@@ -72,7 +72,7 @@ impl Options {
         Self {
             product: format!("{name}/{version}"),
             field_manager: name.to_owned(),
-            clients: HashMap::from([(Cluster::CONTROL, client)]),
+            clients: BTreeMap::from([(Cluster::CONTROL, client)]),
             requests_at_once: 16,
             request_rate: None,
             effects_at_once: 200,
@@ -111,7 +111,7 @@ pub struct Manager {
     options: Options,
     stores: Stores,
     sources: Sources,
-    connections: HashMap<Cluster, Connection>,
+    connections: BTreeMap<Cluster, Connection>,
     readiness: Readiness,
     begins: Vec<Begin>,
     queues: Vec<Arc<Queue>>,
@@ -156,7 +156,12 @@ impl Manager {
     }
 
     /// Adds a controller and whoever makes its calls outside Kubernetes.
+    ///
+    /// # Panics
+    /// If there is a controller of that name.
     pub fn add<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
+        let is_new = self.queues.iter().all(|queue| queue.name() != C::NAME);
+        assert!(is_new, "there are two controllers of the name {}", C::NAME);
         let seed = self.options.seed.wrapping_add(self.queues.len() as u64);
         let queue = Arc::new(Queue::new(C::NAME, seed, self.options.metrics.clone()));
         let probed = Arc::downgrade(&queue);

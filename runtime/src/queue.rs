@@ -1,7 +1,7 @@
 //! The work queue: which object is looked at next.
 
 use std::{
-    cmp::Reverse,
+    cmp::{Ordering, Reverse},
     collections::{BinaryHeap, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
@@ -48,6 +48,45 @@ pub enum Verdict {
 impl Verdict {
     /// Nothing more to do until something changes.
     pub const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
+}
+
+/// An object of a controller that is looked at again once something has come about.
+#[derive(Clone, Debug)]
+pub(crate) struct Sleeper {
+    queue: Arc<Queue>,
+    key: Key,
+}
+
+impl Sleeper {
+    pub(crate) fn new(queue: &Arc<Queue>, key: &Key) -> Self {
+        Self { queue: queue.clone(), key: key.clone() }
+    }
+
+    pub(crate) fn wake(&self) {
+        self.queue.add(self.key.clone(), Class::Live);
+    }
+
+    /// There is one controller of a name in a manager.
+    fn identity(&self) -> (&'static str, &Key) {
+        (self.queue.name, &self.key)
+    }
+}
+
+impl PartialEq for Sleeper {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+impl Eq for Sleeper {}
+impl PartialOrd for Sleeper {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Sleeper {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.identity().cmp(&other.identity())
+    }
 }
 
 /// First pause after a failure.
@@ -98,6 +137,10 @@ impl Queue {
     pub fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
         let state = State { jitter: Some(fastrand::Rng::with_seed(seed)), ..State::default() };
         Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Looks at a key as soon as its back-off allows.

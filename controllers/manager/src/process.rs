@@ -1,6 +1,6 @@
 //! A process: clients, endpoints, webhooks, controllers, and its end.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use nodewright_api::{
@@ -248,7 +248,7 @@ async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
     Ok(Some(served))
 }
 
-fn clients(clusters: &Clusters) -> HashMap<Cluster, kube::Client> {
+fn clients(clusters: &Clusters) -> BTreeMap<Cluster, kube::Client> {
     let target = clusters.target.iter().map(|client| (Cluster::TARGET, client.clone()));
     [(Cluster::CONTROL, clusters.control.clone())].into_iter().chain(target).collect()
 }

@@ -1,15 +1,13 @@
 //! Waiting until a cache shows what was written.
 
-use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tokio::time::Instant;
 
-use crate::object::{Key, Version};
+use crate::{
+    object::{Key, Version},
+    queue::Sleeper,
+};
 
 /// What a cache has to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,39 +23,20 @@ pub(crate) enum Until {
     Listed(Instant),
 }
 
-/// Called once when the wait is over.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
-
-struct Waiter {
-    version: Version,
-    written: Instant,
-    since: Instant,
-    wake: Wake,
-}
-
-impl PartialEq for Waiter {
-    fn eq(&self, other: &Self) -> bool {
-        self.version == other.version
-    }
-}
-impl Eq for Waiter {}
-impl PartialOrd for Waiter {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Waiter {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.version.cmp(&other.version)
-    }
-}
-
-/// Who waits for a store, sorted so that an event costs nothing for those whom it does not concern.
+/// Who waits for a store, sorted so that an event costs nothing for those whom it does not concern. However often
+/// somebody asks for the same, he waits once.
 #[derive(Default)]
 pub(super) struct Waiters {
-    versions: BinaryHeap<Reverse<Waiter>>,
-    objects: HashMap<Key, Vec<(Until, Instant, Wake)>>,
-    lists: Vec<(Instant, Instant, Wake)>,
+    versions: BTreeMap<Version, BTreeMap<Sleeper, Written>>,
+    objects: BTreeMap<Key, Vec<(Until, Instant, Sleeper)>>,
+    /// With the moment at which the list is to be begun, and that since which they wait.
+    lists: BTreeMap<Sleeper, (Instant, Instant)>,
+}
+
+struct Written {
+    at: Instant,
+    /// Since when it is waited for.
+    since: Instant,
 }
 
 impl fmt::Debug for Waiters {
@@ -69,13 +48,19 @@ impl fmt::Debug for Waiters {
 }
 
 impl Waiters {
-    pub(super) fn push(&mut self, until: Until, wake: Wake) {
+    pub(super) fn push(&mut self, until: &Until, sleeper: Sleeper) {
         let since = Instant::now();
         match until {
-            Until::Version(version, written) => self.versions.push(Reverse(Waiter { version, written, since, wake })),
-            Until::Listed(begun) => self.lists.push((begun, since, wake)),
-            Until::Leaving(ref key, _) | Until::Gone(ref key, _) => {
-                self.objects.entry(key.clone()).or_default().push((until, since, wake));
+            Until::Version(version, written) => {
+                let waiting = self.versions.entry(*version).or_default();
+                waiting.entry(sleeper).or_insert(Written { at: *written, since });
+            }
+            Until::Listed(begun) => self.lists.entry(sleeper).or_insert((*begun, since)).0 = *begun,
+            Until::Leaving(key, _) | Until::Gone(key, _) => {
+                let waiting = self.objects.entry(key.clone()).or_default();
+                if !waiting.iter().any(|(other, _, who)| other == until && *who == sleeper) {
+                    waiting.push((until.clone(), since, sleeper));
+                }
             }
         }
     }
@@ -85,21 +70,18 @@ impl Waiters {
     }
 
     /// Takes out those who wait for `reached` or less.
-    pub(super) fn release(&mut self, reached: Version) -> Vec<Wake> {
+    pub(super) fn release(&mut self, reached: Version) -> Vec<Sleeper> {
         let mut free = Vec::new();
-        while self.versions.peek().is_some_and(|Reverse(waiter)| waiter.version <= reached) {
-            free.extend(self.versions.pop().map(|Reverse(waiter)| waiter.wake));
+        while let Some(first) = self.versions.first_entry().filter(|first| *first.key() <= reached) {
+            free.extend(first.remove().into_keys());
         }
         free
     }
 
     /// Takes out those who wait for something of one object that has come about.
-    pub(super) fn release_object(&mut self, key: &Key, met: impl Fn(&Until) -> bool) -> Vec<Wake> {
-        if self.objects.is_empty() {
-            return vec![];
-        }
+    pub(super) fn release_object(&mut self, key: &Key, met: impl Fn(&Until) -> bool) -> Vec<Sleeper> {
         let Some(waiting) = self.objects.get_mut(key) else { return vec![] };
-        let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., wake)| wake).collect();
+        let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., sleeper)| sleeper).collect();
         if waiting.is_empty() {
             self.objects.remove(key);
         }
@@ -112,23 +94,20 @@ impl Waiters {
     }
 
     /// Takes out those who wait for a version that was there before a list was begun, and those who wait for the list.
-    pub(super) fn release_listed(&mut self, started: Instant) -> Vec<Wake> {
+    pub(super) fn release_listed(&mut self, started: Instant) -> Vec<Sleeper> {
         let mut free = Vec::new();
-        self.versions.retain(|Reverse(waiter)| {
-            let shown = waiter.written < started;
-            if shown {
-                free.push(waiter.wake.clone());
-            }
-            !shown
+        self.versions.retain(|_, waiting| {
+            free.extend(waiting.extract_if(.., |_, written| written.at < started).map(|(sleeper, _)| sleeper));
+            !waiting.is_empty()
         });
-        free.extend(self.lists.extract_if(.., |(begun, ..)| *begun <= started).map(|(.., wake)| wake));
+        free.extend(self.lists.extract_if(.., |_, (begun, _)| *begun <= started).map(|(sleeper, _)| sleeper));
         free
     }
 
     /// Since when the longest wait lasts.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        let versions = self.versions.iter().map(|Reverse(waiter)| waiter.since);
+        let versions = self.versions.values().flat_map(BTreeMap::values).map(|written| written.since);
         let objects = self.objects.values().flatten().map(|(_, since, _)| *since);
-        versions.chain(objects).chain(self.lists.iter().map(|(_, since, _)| *since)).min()
+        versions.chain(objects).chain(self.lists.values().map(|(_, since)| *since)).min()
     }
 }

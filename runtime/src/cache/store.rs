@@ -14,10 +14,13 @@ use parking_lot::{Mutex, RwLock};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    barrier::{Until, Waiters, Wake},
+    barrier::{Until, Waiters},
     index::{Entries, Index, Owners},
 };
-use crate::object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid};
+use crate::{
+    object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid},
+    queue::Sleeper,
+};
 
 /// A change of one object: created (no `old`), changed, or gone (no `new`).
 #[derive(Debug)]
@@ -327,9 +330,7 @@ impl<K: Kind> Store<K> {
         }
         free.extend(waiters.release(self.version()));
         drop(waiters);
-        for wake in free {
-            wake();
-        }
+        free.iter().for_each(Sleeper::wake);
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
@@ -367,9 +368,7 @@ impl<K: Kind> Store<K> {
             free.extend(waiters.release_object(&key, |until| self.meets(until)));
         }
         drop(waiters);
-        for wake in free {
-            wake();
-        }
+        free.iter().for_each(Sleeper::wake);
     }
 }
 
@@ -510,8 +509,8 @@ pub(crate) trait AnyStore: Send + Sync {
     fn listed(&self) -> Option<Instant>;
     /// Whether a complete list was begun at this moment or later.
     fn is_listed_since(&self, since: Instant) -> bool;
-    /// Whether the condition holds; if not, `wake` is called once when it does.
-    fn wait(&self, until: &Until, wake: &Wake) -> bool;
+    /// Whether the condition holds; if not, who asks is woken once when it does.
+    fn wait(&self, until: &Until, who: &Sleeper) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
     /// Since when the watch follows its server without a long break; the present moment while it does not.
     fn in_touch_since(&self) -> Instant;
@@ -547,12 +546,12 @@ impl<K: Kind> AnyStore for Store<K> {
     fn is_listed_since(&self, since: Instant) -> bool {
         self.objects.read().is_listed_since(since)
     }
-    fn wait(&self, until: &Until, wake: &Wake) -> bool {
+    fn wait(&self, until: &Until, who: &Sleeper) -> bool {
         // The lock is held across the check: an event that comes in between finds the waiter.
         let mut waiters = self.waiters.lock();
         let met = self.meets(until);
         if !met {
-            waiters.push(until.clone(), wake.clone());
+            waiters.push(until, who.clone());
         }
         met
     }

@@ -1,6 +1,6 @@
 //! All stores of a manager.
 
-use std::{any::TypeId, collections::HashMap, fmt, sync::Arc};
+use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ type Place = (Cluster, TypeId, Option<Arc<str>>);
 /// The stores of all watched kinds, and of what single objects look at for a while.
 #[derive(Clone, Default)]
 pub struct Stores {
-    shared: Arc<RwLock<HashMap<Place, Arc<dyn AnyStore>>>>,
+    shared: Arc<RwLock<BTreeMap<Place, Arc<dyn AnyStore>>>>,
     view: Option<Arc<View>>,
 }
 

@@ -30,7 +30,7 @@ use crate::{
     metrics::{Metrics, ReconcileResult},
     object::{Cluster, Key, controller, uid},
     plan::{Failure, FailureClass, Moment, Plan, reference},
-    queue::{Class, Queue, Verdict},
+    queue::{Class, Queue, Sleeper, Verdict},
     term::Clock,
     trace::{self, Spans, TraceContext},
 };
@@ -242,9 +242,8 @@ impl<C: Controller> Reconciler<C> {
 
     /// Whether stores show something. If not, the first that does not wakes the object when it does.
     fn wait(&self, key: &Key, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
-        let (queue, woken) = (self.queue.clone(), key.clone());
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || queue.add(woken.clone(), Class::Live));
-        stores.iter().all(|store| store.wait(until, &wake))
+        let sleeper = Sleeper::new(&self.queue, key);
+        stores.iter().all(|store| store.wait(until, &sleeper))
     }
 
     fn decide(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {

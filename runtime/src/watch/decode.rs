@@ -2,14 +2,21 @@
 //!
 //! One object that cannot be decoded never hides the others. Skipping it does not recurse, so its depth is no danger.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    fmt,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 use super::undecodable::Undecodable;
 use crate::{
-    lean,
+    lean::{self, Lean},
     object::{Kind, Version},
 };
 
@@ -99,6 +106,9 @@ pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
 }
 
 pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
+    if let Ok(Ok(Present(object))) = catch_unwind(|| serde_json::from_str(text)) {
+        return Ok(Line::Present(Item::Good(object)));
+    }
     let envelope: EventEnvelope<'_> = serde_json::from_str(text)?;
     Ok(match envelope.kind.as_str() {
         "ADDED" | "MODIFIED" => Line::Present(item(envelope.object)),
@@ -113,6 +123,37 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
             Line::Error { code: status.code, message: status.message }
         }
     })
+}
+
+/// By far the most lines: an object that is present and can be decoded. It is read in one pass.
+struct Present<K>(Box<K>);
+
+impl<'de, K: Kind> Deserialize<'de> for Present<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PresentVisitor(PhantomData))
+    }
+}
+
+struct PresentVisitor<K>(PhantomData<K>);
+
+impl<'de, K: Kind> Visitor<'de> for PresentVisitor<K> {
+    type Value = Present<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the type of an object that is present, then the object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Present<K>, A::Error> {
+        let kind: Option<(&str, &str)> = map.next_entry()?;
+        if !matches!(kind, Some(("type", "ADDED" | "MODIFIED"))) || map.next_key::<&str>()? != Some("object") {
+            return Err(A::Error::custom("something else"));
+        }
+        let object = map.next_value_seed(Lean(PhantomData))?;
+        match map.next_key::<&str>()? {
+            None => Ok(Present(Box::new(object))),
+            Some(_) => Err(A::Error::custom("something more")),
+        }
+    }
 }
 
 fn item<K: Kind>(raw: &RawValue) -> Item<K> {

@@ -1,11 +1,27 @@
 //! What a store keeps, and whom it wakes.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 
 use super::*;
+use crate::{metrics::Metrics, queue::Queue};
+
+/// One that waits, and whether it has been woken since this was asked the last time.
+struct Asleep(Arc<Queue>, Sleeper);
+
+impl Asleep {
+    fn new() -> Self {
+        let queue = Arc::new(Queue::new("test", 1, Arc::new(Metrics::new())));
+        let sleeper = Sleeper::new(&queue, &Key::new(Cluster::CONTROL, "default", "sleeper"));
+        Self(queue, sleeper)
+    }
+
+    fn was_woken(&self) -> bool {
+        let key = self.0.next().now_or_never();
+        key.map(|key| self.0.done(&key, crate::queue::Verdict::DONE)).is_some()
+    }
+}
 
 fn map(name: &str, version: u64, owner: Option<&str>) -> ConfigMap {
     let owners = owner
@@ -83,39 +99,54 @@ fn what_a_list_does_not_show_is_gone_with_its_last_value() {
 #[test]
 fn waiters_are_woken_once_their_version_is_reached() {
     let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
-    let woken = Arc::new(AtomicUsize::new(0));
-    let count = woken.clone();
-    let wake: Wake = Arc::new(move || {
-        count.fetch_add(1, Ordering::SeqCst);
-    });
+    let asleep = Asleep::new();
     let written = Until::Version(Version(7), Instant::now());
-    assert!(!store.wait(&written, &wake));
+    assert!(!store.wait(&written, &asleep.1));
     store.advance(Version(6));
-    assert_eq!(woken.load(Ordering::SeqCst), 0);
+    assert!(!asleep.was_woken());
     store.apply(map("a", 7, None));
-    assert_eq!(woken.load(Ordering::SeqCst), 1);
-    assert!(store.wait(&written, &wake), "already reached");
+    assert!(asleep.was_woken());
+    assert!(store.wait(&written, &asleep.1), "already reached");
     let key = Key::new(Cluster::CONTROL, "default", "a");
-    assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &wake));
+    assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &asleep.1));
     store.remove("default", "a", Version(8));
-    assert_eq!(woken.load(Ordering::SeqCst), 2);
-    assert!(store.wait(&Until::Gone(key, "uid-a".into()), &wake));
+    assert!(asleep.was_woken());
+    assert!(store.wait(&Until::Gone(key, "uid-a".into()), &asleep.1));
+}
+
+#[test]
+fn whoever_asks_again_waits_once() {
+    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+    let (asleep, other, now) = (Asleep::new(), Key::new(Cluster::CONTROL, "default", "a"), Instant::now());
+    let another = Sleeper::new(&asleep.0, &other);
+    store.apply(map("a", 1, None));
+    let conditions = [Until::Version(Version(7), now), Until::Gone(other.clone(), "uid-a".into()), Until::Listed(now)];
+    for until in &conditions {
+        for who in [&asleep.1, &another, &asleep.1, &asleep.1] {
+            assert!(!store.wait(until, who));
+        }
+    }
+    let mut waiters = store.waiters.lock();
+    assert_eq!(waiters.release(Version(7)).len(), 2);
+    assert_eq!(waiters.release_object(&other, |_| true).len(), 2);
+    assert_eq!(waiters.release_listed(now).len(), 2);
+    assert!(waiters.is_empty());
 }
 
 #[test]
 fn a_list_under_way_releases_nobody_too_early() {
     let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
     store.apply(map("b", 5, None));
-    let wake: Wake = Arc::new(|| {});
+    let asleep = Asleep::new();
     let written = Until::Version(Version(7), Instant::now());
-    assert!(!store.wait(&written, &wake));
+    assert!(!store.wait(&written, &asleep.1));
     store.begin_list();
     store.apply(map("a", 9, None));
     store.advance(Version(9));
-    assert!(!store.wait(&written, &wake), "b still stands at 5");
+    assert!(!store.wait(&written, &asleep.1), "b still stands at 5");
     store.apply(map("b", 7, None));
     store.end_list(Version(9), Instant::now());
-    assert!(store.wait(&written, &wake));
+    assert!(store.wait(&written, &asleep.1));
 }
 
 #[test]
@@ -133,13 +164,9 @@ async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_f
     for (name, version) in [("changed", 8), ("kept", 3), ("lost", 9)] {
         store.apply(map(name, version, None));
     }
-    let woken = Arc::new(AtomicUsize::new(0));
-    let count = woken.clone();
-    let wake: Wake = Arc::new(move || {
-        count.fetch_add(1, Ordering::SeqCst);
-    });
+    let asleep = Asleep::new();
     let written = Until::Version(Version(10), Instant::now());
-    assert!(!store.wait(&written, &wake));
+    assert!(!store.wait(&written, &asleep.1));
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     store.begin_list();
     store.rewind();
@@ -149,9 +176,9 @@ async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_f
     assert!(store.apply(map("kept", 3, None)).is_some(), "another history may have the same versions");
     let gone = store.end_list(Version(5), Instant::now());
     assert_eq!((gone.len(), store.len(), store.version()), (1, 2, Version(5)));
-    assert_eq!(woken.load(Ordering::SeqCst), 1);
-    assert!(store.wait(&written, &wake), "a list that was begun after the write shows it, or that it is lost");
-    assert!(!store.wait(&Until::Version(Version(6), Instant::now()), &wake), "a write from now on");
+    assert!(asleep.was_woken());
+    assert!(store.wait(&written, &asleep.1), "a list that was begun after the write shows it, or that it is lost");
+    assert!(!store.wait(&Until::Version(Version(6), Instant::now()), &asleep.1), "a write from now on");
     assert!(store.apply(map("changed", 6, None)).is_some());
     assert!(store.apply(map("changed", 5, None)).is_none(), "not back in time again");
 }
