@@ -14,3 +14,4 @@ pub mod pacing;
 pub mod rollout;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod wiring;

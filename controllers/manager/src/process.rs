@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use nodewright_api::{
-    MachineClass,
     field::{FieldError, FieldPath},
     served::Served,
 };
@@ -13,13 +12,9 @@ use nodewright_controllers::{
         Driver,
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
-    machine::{Caller, MachineController},
-    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
-    machine_deployment::MachineDeploymentController,
-    machine_set::MachineSetController,
+    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints},
 };
 use nodewright_runtime::{
-    effect::NoEffects,
     events::EventTask,
     fair::Gate,
     lease::{Election, LeaseConfig},
@@ -63,9 +58,6 @@ pub(crate) enum Role {
     /// machine-controller.
     Machines,
 }
-
-const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
-const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 
 impl Role {
     fn controllers(self) -> Vec<&'static str> {
@@ -199,7 +191,18 @@ async fn run_manager(
         spans: base.telemetry.spans().clone(),
         metrics: base.metrics.clone(),
     });
-    add_controllers(&mut manager, flags, chosen, &served, &driver, &base)?;
+    let wiring = Wiring {
+        namespace: flags.process.namespace.clone(),
+        served,
+        driver: driver.clone(),
+        settings: flags.machine.settings(clusters.target.is_some()),
+        clock: base.clock.clone(),
+        spans: base.telemetry.spans().clone(),
+        metrics: base.metrics.clone(),
+    };
+    for name in chosen {
+        wiring.add(&mut manager, name)?;
+    }
     let caches = manager.readiness();
     base.ready.add("caches", move || caches.check());
     base.awaited.end();
@@ -290,83 +293,6 @@ fn elections(
             Ok(election.with_metrics(base.metrics.clone()))
         })
         .collect()
-}
-
-fn add_controllers(
-    manager: &mut Manager,
-    flags: &ManagerFlags,
-    chosen: &[&'static str],
-    served: &Served,
-    driver: &Arc<dyn Driver>,
-    base: &Base,
-) -> Outcome<()> {
-    let namespace = flags.process.namespace.clone();
-    let target = manager.connection(Cluster::TARGET, "machine");
-    for name in chosen {
-        match *name {
-            "machine-deployment" => {
-                let full_schema = served.machine_deployment_selector;
-                let controller = MachineDeploymentController { namespace: namespace.clone(), full_schema };
-                manager.add(controller, Arc::new(NoEffects));
-            }
-            "machine-set" => {
-                let full_schema = served.machine_set_selector;
-                manager.add(MachineSetController { namespace: namespace.clone(), full_schema }, Arc::new(NoEffects));
-            }
-            "machine" => {
-                let settings = flags.machine.settings(target.is_some());
-                let control = manager.connection(Cluster::CONTROL, "machine").ok_or("there is no control cluster")?;
-                let groups = settings.bootstrap_groups.clone();
-                let (clock, spans) = (base.clock.clone(), base.telemetry.spans().clone());
-                let caller = Caller::new(driver.clone(), control, target.clone(), groups, clock, spans);
-                let controller = MachineController { namespace: namespace.clone(), settings, driver: driver.clone() };
-                manager.add(controller, Arc::new(caller));
-            }
-            "machine-class" => {
-                let invalid = InvalidClasses::new(manager.stores(), own_class_check(driver));
-                base.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
-                let controller = MachineClassController {
-                    namespace: namespace.clone(),
-                    full_schema: served.machine_class_status,
-                    check: class_check(driver),
-                };
-                manager.add(controller, Arc::new(NoEffects));
-                let namespace = namespace.clone();
-                manager.add(MachineClassSecretController { namespace }, Arc::new(NoEffects));
-            }
-            other => return Err(format!("there is no controller {other:?}").into()),
-        }
-    }
-    Ok(())
-}
-
-/// Whether a class is one of the driver's. One that names no provider is taken for one.
-fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
-    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
-}
-
-/// What the driver says of a class; nothing about classes of other providers.
-fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
-    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
-}
-
-/// What the status of a class says of its providerSpec.
-fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
-    let driver = driver.clone();
-    Arc::new(move |class| {
-        if !is_ours(driver.as_ref(), class) {
-            return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];
-        }
-        let path =
-            |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
-        complaints(driver.as_ref(), class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
-    })
-}
-
-/// The same of this driver's classes alone: one of another provider is not wrong because of that.
-fn own_class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
-    let driver = driver.clone();
-    Arc::new(move |class| complaints(driver.as_ref(), class).into_iter().map(|(_, what)| what).collect())
 }
 
 async fn serve_webhooks(

@@ -1,0 +1,127 @@
+//! All controllers on one manager: what a process runs, and what a simulation of it runs.
+
+use std::{fmt, sync::Arc};
+
+use nodewright_api::{MachineClass, served::Served};
+use nodewright_runtime::{
+    effect::NoEffects, manager::Manager, metrics::Metrics, object::Cluster, term::Clock, trace::Spans,
+};
+
+use crate::{
+    driver::Driver,
+    machine::{Caller, MachineController, Settings},
+    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
+    machine_deployment::MachineDeploymentController,
+    machine_set::MachineSetController,
+};
+
+/// The controllers of sets: those of machine-controller-manager's process of that name.
+pub const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
+/// The controllers of machines: those of machine-controller-manager's process `machine-controller`.
+pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
+
+/// What the controllers of one process have in common.
+pub struct Wiring {
+    /// The namespace of the custom resources.
+    pub namespace: String,
+    /// What of the schemas the API server serves.
+    pub served: Served,
+    /// Makes VMs.
+    pub driver: Arc<dyn Driver>,
+    /// Timeouts and periods of machines.
+    pub settings: Settings,
+    /// Wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where spans of machines' lives go.
+    pub spans: Spans,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+impl fmt::Debug for Wiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wiring")
+            .field("namespace", &self.namespace)
+            .field("served", &self.served)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a controller could not be added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WiringError {
+    /// There is none of that name.
+    #[error("there is no controller {0:?}")]
+    Unknown(String),
+    /// The manager knows no control cluster.
+    #[error("there is no control cluster")]
+    NoControlCluster,
+}
+
+impl Wiring {
+    /// Adds a controller, and what belongs to it, by its name.
+    pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
+        match name {
+            "machine-deployment" => {
+                let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_deployment_selector);
+                manager.add(MachineDeploymentController { namespace, full_schema }, Arc::new(NoEffects));
+            }
+            "machine-set" => {
+                let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_set_selector);
+                manager.add(MachineSetController { namespace, full_schema }, Arc::new(NoEffects));
+            }
+            "machine" => self.add_machine(manager)?,
+            "machine-class" => self.add_machine_class(manager),
+            other => return Err(WiringError::Unknown(other.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {
+        let control = manager.connection(Cluster::CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
+        let target = manager.connection(Cluster::TARGET, "machine");
+        let (driver, groups) = (self.driver.clone(), self.settings.bootstrap_groups.clone());
+        let caller = Caller::new(driver.clone(), control, target, groups, self.clock.clone(), self.spans.clone());
+        let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
+        manager.add(MachineController { namespace, settings, driver }, Arc::new(caller));
+        Ok(())
+    }
+
+    fn add_machine_class(&self, manager: &mut Manager) {
+        let invalid = InvalidClasses::new(manager.stores(), own_class_check(&self.driver));
+        self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
+        let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_class_status);
+        let check = class_check(&self.driver);
+        manager.add(MachineClassController { namespace, full_schema, check }, Arc::new(NoEffects));
+        manager.add(MachineClassSecretController { namespace: self.namespace.clone() }, Arc::new(NoEffects));
+    }
+}
+
+/// Whether a class is one of the driver's. One that names no provider is taken for one.
+fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
+    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
+}
+
+/// What the driver says of a class, by JSON paths below `providerSpec`; nothing about classes of other providers.
+pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
+    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
+}
+
+/// What the status of a class says of its providerSpec.
+fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
+    let driver = driver.clone();
+    Arc::new(move |class| {
+        if !is_ours(driver.as_ref(), class) {
+            return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];
+        }
+        let path =
+            |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
+        complaints(driver.as_ref(), class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
+    })
+}
+
+/// The same of this driver's classes alone: one of another provider is not wrong because of that.
+fn own_class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
+    let driver = driver.clone();
+    Arc::new(move |class| complaints(driver.as_ref(), class).into_iter().map(|(_, what)| what).collect())
+}
