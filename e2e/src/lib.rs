@@ -4,6 +4,7 @@ pub mod audit;
 pub mod cloud;
 pub mod harness;
 pub mod kubelet;
+mod mirror;
 mod pages;
 pub mod plane;
 pub mod running_set;

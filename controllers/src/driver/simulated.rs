@@ -20,9 +20,14 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson};
+use tower::{BoxError, Service};
 
 use self::{
     client::{Client, CreateVm, NodeTemplate, Vm, VmState},
@@ -81,8 +86,27 @@ pub struct SimulatedDriver {
 impl SimulatedDriver {
     /// A driver for one cloud. Nothing is sent yet.
     pub fn new(options: &Options) -> std::result::Result<Self, UrlError> {
-        let client = Client::new(&options.url, options.call_timeout)?;
-        Ok(Self { client: Arc::new(client), call_timeout: options.call_timeout, consistency: options.consistency })
+        Ok(Self::with_client(Client::new(&options.url, options.call_timeout)?, options))
+    }
+
+    /// A driver that reaches its cloud by another way than TCP: one in the same process, for example. The URL is put
+    /// before the paths of the requests.
+    ///
+    /// An error of the service that is an [`std::io::Error`] of the kind `ConnectionRefused` says that the request did
+    /// not arrive. Whatever else fails may have had an effect.
+    pub fn with_service<S, B>(service: S, options: &Options) -> std::result::Result<Self, UrlError>
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Ok(Self::with_client(Client::with_service(service, &options.url, options.call_timeout)?, options))
+    }
+
+    fn with_client(client: Client, options: &Options) -> Self {
+        Self { client: Arc::new(client), call_timeout: options.call_timeout, consistency: options.consistency }
     }
 
     async fn create_vm(self, request: MachineRequest) -> Result<Instance> {

@@ -2,7 +2,8 @@
 //!
 //! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] puts those around it, and a kubelet into
 //! each VM that has booted; `nodewright-e2e cloud` is that server as a process of its own. Tests start the process by
-//! [`CloudProcess`] and talk to it by [`CloudClient`].
+//! [`CloudProcess`] and talk to it by [`CloudClient`]. [`LocalCloud`] is the same without ports, in this process and on
+//! any clock, for simulations.
 //!
 //! # The API
 //!
@@ -43,8 +44,10 @@
 pub mod api;
 mod calls;
 pub mod client;
+mod clocked;
 pub mod command;
 mod fault;
+pub mod local;
 pub mod memory;
 pub mod process;
 mod routes;
@@ -61,7 +64,9 @@ pub use self::{
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},
+    local::LocalCloud,
     process::{CloudProcess, CloudProcessOptions, ProcessError},
+    routes::CloudService,
     server::{Options, Server, ServerError},
     state::{Answer, Cloud, Reply, Settings},
 };

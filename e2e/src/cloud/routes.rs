@@ -1,35 +1,40 @@
 //! The cloud's HTTP API: paths to calls, replies to answers.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    fmt, io,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, HttpBody},
     extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State, rejection::BytesRejection},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
 use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
 use http::{Request, StatusCode, header, request::Parts};
-use hyper::body::Incoming;
-use hyper_util::service::TowerToHyperService;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
+use tokio::sync::oneshot;
+use tower::{Service, ServiceExt};
 
 use super::{
     api::{Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, KubeletOrder, ListVms, OBSERVER_HEADER, Quota},
     calls::{Call, Caller},
-    server::Shared,
+    clocked::Clocked,
     state::Reply,
 };
 
 /// The largest body that is read.
 const BODY_LIMIT: usize = 256 << 10;
 
-type Cloud = State<Arc<Shared>>;
+type Cloud = State<Arc<Clocked>>;
 type Payload = Result<Bytes, BytesRejection>;
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<Clocked>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/vms", get(list).post(create))
@@ -88,7 +93,7 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure> {
 }
 
 /// Makes a call, and answers it when and how the cloud says.
-async fn deliver(shared: &Shared, call: Call, caller: Caller) -> Result<Response, Failure> {
+async fn deliver(shared: &Clocked, call: Call, caller: Caller) -> Result<Response, Failure> {
     let answer = shared.with(|cloud, now| cloud.call(now, &call, caller))?;
     tokio::time::sleep(answer.after).await;
     match answer.reply {
@@ -209,21 +214,59 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 }
 
 /// Marks a response that is not to be sent.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the connection is cut, as a fault ordered")]
-pub(super) struct Cut;
+#[derive(Clone, Copy, Debug)]
+struct Cut;
 
-/// The router, as a service that counts who calls, and that can cut the connection: hyper closes it when the service
-/// fails.
+/// The cloud as a service: over HTTP, or without a port under a client in this process.
+///
+/// # Guarantees
+/// * A caller that goes away changes nothing: each call is a task of its own, and does what it does before its answer
+///   starts to wait.
+/// * A call that is cut fails with [`io::ErrorKind::ConnectionReset`], as it does over a network; hyper closes the
+///   connection then. A cloud that is down fails with [`io::ErrorKind::ConnectionRefused`] and does nothing.
 #[derive(Clone)]
-pub(super) struct CuttingService {
-    router: TowerToHyperService<Router>,
-    shared: Arc<Shared>,
+pub struct CloudService {
+    router: Router,
+    cloud: Arc<Clocked>,
 }
 
-impl CuttingService {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { router: TowerToHyperService::new(router(Arc::clone(&shared))), shared }
+impl CloudService {
+    pub(super) fn new(cloud: Arc<Clocked>) -> Self {
+        Self { router: router(Arc::clone(&cloud)), cloud }
+    }
+
+    async fn answer(self, mut request: Request<Body>) -> io::Result<Response> {
+        if let Some(name) = take_caller(&mut request) {
+            // It changes nothing that is stored, so it cannot fail.
+            drop(self.cloud.with(|cloud, _| cloud.count_caller(name)));
+        }
+        let response = match self.router.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        if response.extensions().get::<Cut>().is_some() {
+            Err(io::ErrorKind::ConnectionReset.into())
+        } else {
+            Ok(response)
+        }
+    }
+
+    /// Answers to `caller`, until it goes away or the cloud goes down.
+    async fn serve(self, request: Request<Body>, mut caller: oneshot::Sender<io::Result<Response>>) {
+        let mut down = self.cloud.down.subscribe();
+        if *down.borrow_and_update() {
+            drop(caller.send(Err(io::ErrorKind::ConnectionRefused.into())));
+            return;
+        }
+        let answer = tokio::select! {
+            // In this order: what a call does it does at once, even if the caller has gone already.
+            biased;
+            answer = self.answer(request) => answer,
+            () = caller.closed() => return,
+            _ = down.wait_for(|down| *down) => Err(io::ErrorKind::ConnectionReset.into()),
+        };
+        // Whoever has gone meanwhile misses nothing.
+        drop(caller.send(answer));
     }
 }
 
@@ -235,23 +278,29 @@ fn take_caller<B>(request: &mut Request<B>) -> Option<String> {
     Some(name)
 }
 
-impl hyper::service::Service<Request<Incoming>> for CuttingService {
+impl<B> Service<Request<B>> for CloudService
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
     type Response = Response;
-    type Error = Cut;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Cut>> + Send>>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Response>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(name) = take_caller(&mut request) {
-            // It changes nothing that is stored, so it cannot fail.
-            drop(self.shared.with(|cloud, _| cloud.count_caller(name)));
-        }
-        let answer = self.router.call(request.map(Body::new));
-        Box::pin(async move {
-            let response = match answer.await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            };
-            if response.extensions().get::<Cut>().is_some() { Err(Cut) } else { Ok(response) }
-        })
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (caller, answer) = oneshot::channel();
+        tokio::spawn(self.clone().serve(request.map(Body::new), caller));
+        // Without an answer only where the runtime ends.
+        async move { answer.await.unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into())) }.boxed()
+    }
+}
+
+impl fmt::Debug for CloudService {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CloudService").finish_non_exhaustive()
     }
 }

@@ -1,8 +1,7 @@
-//! The cloud as a running thing: clock, disk, HTTP and kubelets around the state machine.
+//! The cloud as a running thing: disk and HTTP around the cloud on its clock.
 //!
 //! # Guarantees
-//! * A change is in the state file before anybody gets an answer that tells of it, and the kubelets know of it then.
-//! * A caller that goes away changes nothing: what a call does is done before its answer starts to wait.
+//! * A change is in the state file before anybody gets an answer that tells of it.
 //! * If the state file cannot be written the server ends: it would promise what it cannot keep.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -10,23 +9,23 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
+    service::TowerToHyperService,
 };
-use jiff::Timestamp;
-use parking_lot::Mutex;
+use nodewright_runtime::term::BootClock;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, Semaphore, oneshot},
+    sync::{Semaphore, oneshot},
     task::JoinSet,
 };
 
 use super::{
-    api::{Code, Failure, VmState},
-    memory::{Memory, VmRecord},
-    routes::CuttingService,
+    clocked::{Clocked, Journal},
+    memory::Memory,
+    routes::CloudService,
     state::{Cloud, Settings},
     store::{Store, StoreError},
 };
-use crate::kubelet::{self, Fleet, KubeletSpec};
+use crate::kubelet::{self, Fleet};
 
 /// How many connections are served at once; more wait. Hung calls hold one each.
 const CONNECTION_LIMIT: usize = 4_096;
@@ -65,92 +64,6 @@ pub enum ServerError {
     Client(#[from] kube::Error),
 }
 
-/// What all requests share.
-pub(super) struct Shared {
-    cloud: Mutex<(Cloud, Option<Store>)>,
-    fleet: Option<Fleet>,
-    due_changed: Notify,
-    broken: Mutex<Option<oneshot::Sender<StoreError>>>,
-}
-
-impl Shared {
-    /// Does something with the cloud at the present time, and makes the result last.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> Result<T, Failure> {
-        let mut guard = self.cloud.lock();
-        let (cloud, store) = &mut *guard;
-        let result = act(cloud, Timestamp::now());
-        let changes = cloud.take_changes();
-        if let Some(store) = store
-            && let Err(error) = store.append(&changes, cloud.memory())
-        {
-            tracing::error!(%error, "the state cannot be stored; the cloud ends");
-            if let Some(broken) = self.broken.lock().take() {
-                drop(broken.send(error));
-            }
-            return Err(Failure::new(Code::Internal, "the state cannot be stored"));
-        }
-        let touched = cloud.take_touched();
-        if let Some(fleet) = &self.fleet {
-            // Under the lock, so that two changes of one VM arrive in order.
-            for id in touched {
-                let spec = cloud.memory().vms.get(&id).and_then(kubelet_of);
-                fleet.set(&id, spec);
-            }
-        }
-        drop(guard);
-        if !changes.is_empty() {
-            self.due_changed.notify_one();
-        }
-        Ok(result)
-    }
-
-    /// Wakes the cloud whenever something is due by itself.
-    async fn keep_time(self: Arc<Self>) {
-        loop {
-            let Ok(due) = self.with(|cloud, now| {
-                cloud.advance(now);
-                cloud.next_due().map(|due| now.duration_until(due).try_into().unwrap_or(Duration::ZERO))
-            }) else {
-                return;
-            };
-            let nap = async {
-                match due {
-                    Some(due) => tokio::time::sleep(due).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = nap => {}
-                () = self.due_changed.notified() => {}
-            }
-        }
-    }
-}
-
-/// The kubelet that a VM has, if it has booted and lives.
-fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
-    if vm.state != VmState::Running {
-        return None;
-    }
-    // An order is checked before a VM is made of it, so the size is known.
-    let size = vm.order.size().ok()?;
-    Some(KubeletSpec {
-        node_names: vm.node_names(),
-        provider_id: vm.provider_id(),
-        labels: vm.order.node.labels.clone(),
-        taints: vm.order.node.taints.clone(),
-        instance_type: size.name.to_owned(),
-        cores: size.cores,
-        memory_gib: size.memory_gib,
-        address: vm.address(),
-        silent: vm.kubelet.silent,
-        not_ready: vm.kubelet.not_ready,
-        flap: vm.kubelet.flap_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-        mood_since: vm.kubelet.since.unwrap_or(vm.boots_at),
-        running_since: vm.boots_at,
-    })
-}
-
 /// A cloud that runs in this process. Ends when dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -172,19 +85,16 @@ impl Server {
             None => (None, Memory::default()),
         };
         let fleet = match options.kubelets {
-            Some((config, settings)) => Some(Fleet::start(config, settings)?),
+            Some((config, settings)) => Some(Fleet::start(config, settings, Arc::new(BootClock))?),
             None => None,
         };
         let (send_broken, broken) = oneshot::channel();
-        let shared = Arc::new(Shared {
-            cloud: Mutex::new((Cloud::new(options.settings, memory), store)),
-            fleet,
-            due_changed: Notify::new(),
-            broken: Mutex::new(Some(send_broken)),
-        });
+        let journal = store.map(|store| Journal { store, broken: Some(send_broken) });
+        let cloud = Cloud::new(options.settings, memory);
+        let cloud = Arc::new(Clocked::new(cloud, journal, Arc::new(BootClock), fleet));
         let mut tasks = JoinSet::new();
-        tasks.spawn(Arc::clone(&shared).keep_time());
-        tasks.spawn(accept(listener, CuttingService::new(shared)));
+        tasks.spawn(Arc::clone(&cloud).keep_time());
+        tasks.spawn(accept(listener, CloudService::new(cloud)));
         Ok(Self { address, tasks, broken })
     }
 
@@ -202,7 +112,7 @@ impl Server {
     pub async fn failed(&mut self) -> ServerError {
         match (&mut self.broken).await {
             Ok(error) => error.into(),
-            // The sender lives as long as the tasks do, and they end with this value.
+            // Nothing is stored; or the tasks that hold the sender are ending with this value.
             Err(_) => std::future::pending().await,
         }
     }
@@ -213,7 +123,7 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, service: CuttingService) {
+async fn accept(listener: TcpListener, service: CloudService) {
     let mut connections: JoinSet<()> = JoinSet::new();
     let free = Arc::new(Semaphore::new(CONNECTION_LIMIT));
     loop {
@@ -238,12 +148,12 @@ async fn accept(listener: TcpListener, service: CuttingService) {
     }
 }
 
-async fn serve(stream: TcpStream, service: CuttingService) {
+async fn serve(stream: TcpStream, service: CloudService) {
     // A few hundred bytes each way: without this, answers wait for acknowledgements.
     drop(stream.set_nodelay(true));
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await {
         tracing::debug!(%error, "a connection ended early");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api,
@@ -24,7 +23,7 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Plays a kubelet until nobody gives it orders any more.
 pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Receiver<KubeletSpec>) {
     let seed = name.bytes().fold(shared.settings.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let mut heart = Heart::new(shared.settings, Timestamp::now(), seed);
+    let mut heart = Heart::new(shared.settings, shared.clock.wall(), seed);
     let mut player = shared.registry.join(&name);
     let agent = Agent {
         nodes: Api::all(shared.client.clone()),
@@ -39,7 +38,7 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Re
             if orders.changed().await.is_err() {
                 return;
             }
-            heart.wake(Timestamp::now());
+            heart.wake(shared.clock.wall());
             continue;
         }
         player.speak(true);
@@ -63,7 +62,7 @@ impl Agent<'_> {
     /// is done again.
     async fn live(&self, heart: &mut Heart, player: &Player, spec: &KubeletSpec) {
         loop {
-            let now = Timestamp::now();
+            let now = self.shared.clock.wall();
             let (seen, gone) = player.view();
             if let Some(seen) = seen {
                 heart.seen(&seen);
@@ -78,14 +77,15 @@ impl Agent<'_> {
             if at > now {
                 let nap = Duration::try_from(now.duration_until(at)).unwrap_or_default();
                 tokio::select! {
-                    () = tokio::time::sleep(nap) => {}
+                    biased;
                     () = player.poke.notified() => {}
+                    () = tokio::time::sleep(nap) => {}
                 }
                 continue;
             }
             if let Err(error) = self.beat(heart, spec, beat).await {
                 tracing::debug!(node = self.name, ?beat, %error, "a kubelet's request failed");
-                heart.failed(Timestamp::now());
+                heart.failed(self.shared.clock.wall());
             }
         }
     }
@@ -94,19 +94,19 @@ impl Agent<'_> {
         match (beat, heart.node().cloned()) {
             (Beat::Register, _) | (_, None) => {
                 let node = self.register(spec).await?;
-                heart.registered(node, Timestamp::now());
+                heart.registered(node, self.shared.clock.wall());
             }
             (Beat::Status, Some(node)) => match self.post(heart, spec, &node).await {
-                Ok(node) => heart.posted(node, Timestamp::now()),
+                Ok(node) => heart.posted(node, self.shared.clock.wall()),
                 // Deleted, and perhaps made again by somebody else: the watch has not said so yet.
                 Err(error) if error.is_not_found() || error.is_conflict() => {
-                    heart.node_gone(&node.uid, Timestamp::now());
+                    heart.node_gone(&node.uid, self.shared.clock.wall());
                 }
                 Err(error) => return Err(error),
             },
             (Beat::Lease, Some(node)) => {
                 self.renew(&node.uid).await?;
-                heart.renewed(Timestamp::now());
+                heart.renewed(self.shared.clock.wall());
             }
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Agent<'_> {
 
     /// Registers the Node, or takes over the one that is there.
     async fn register(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
-        let node = node::registration(self.name, spec, &self.shared.settings, Timestamp::now());
+        let node = node::registration(self.name, spec, &self.shared.settings, self.shared.clock.wall());
         match self.shared.request(self.nodes.create(&PostParams::default(), &node)).await {
             Ok(node) => Ok(node::seen(&node)),
             Err(error) if error.is_conflict() => self.take_over(spec).await,
@@ -150,7 +150,7 @@ impl Agent<'_> {
     }
 
     async fn post(&self, heart: &Heart, spec: &KubeletSpec, node: &NodeSeen) -> Result<NodeSeen, RequestError> {
-        let now = Timestamp::now();
+        let now = self.shared.clock.wall();
         let ready: Ready = heart.wanted(spec, now);
         let since = heart.transition(ready, now);
         let status = node::status(self.name, spec, &self.shared.settings, ready, since, now);
@@ -161,7 +161,7 @@ impl Agent<'_> {
     }
 
     async fn renew(&self, uid: &str) -> Result<(), RequestError> {
-        let lease = node::lease(self.name, uid, &self.shared.settings, Timestamp::now());
+        let lease = node::lease(self.name, uid, &self.shared.settings, self.shared.clock.wall());
         // All of it, not the time alone: a Lease that an earlier machine of this name left behind becomes ours.
         let patch = Patch::Merge(json!({
             "metadata": { "ownerReferences": lease.metadata.owner_references },

@@ -21,33 +21,31 @@
 //! * A Node that exists already under the name is taken over as it is, labels brought up to date, its provider id left
 //!   alone: what a real kubelet does as well.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Config};
+use nodewright_runtime::term::Clock;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, mpsc, watch},
     task::{AbortHandle, JoinSet},
 };
 
-use crate::cloud::Taint;
+use crate::{
+    cloud::Taint,
+    mirror::{Seen, Select, mirror},
+};
 
 mod agent;
 mod heart;
-mod mirror;
 mod node;
 mod pod;
 mod pods;
 mod registry;
 
-use mirror::{Seen, Select, mirror};
 use registry::Registry;
 
 /// Every simulated Node has this label, with the value `true`.
@@ -56,8 +54,8 @@ pub const SIMULATED_LABEL: &str = "nodewright.dev/simulated";
 /// `never` ends.
 pub const TERMINATION_ANNOTATION: &str = "simulated.nodewright.dev/termination-seconds";
 
-/// How the API server sees the kubelets.
-const AGENT: HeaderValue = HeaderValue::from_static(concat!("simulated-kubelet/", env!("CARGO_PKG_VERSION")));
+/// The `User-Agent` of the kubelets.
+pub const AGENT: HeaderValue = HeaderValue::from_static(concat!("simulated-kubelet/", env!("CARGO_PKG_VERSION")));
 /// Requests of all kubelets together that are in flight at once; watches apart.
 const REQUESTS_AT_ONCE: usize = 32;
 /// After so long without an answer a request is given up.
@@ -145,6 +143,7 @@ pub struct KubeletSpec {
 struct Shared {
     client: Client,
     settings: Settings,
+    clock: Arc<dyn Clock>,
     registry: Arc<Registry>,
     in_flight: Semaphore,
 }
@@ -184,7 +183,7 @@ impl Shared {
 /// All kubelets of the process. They end when it is dropped.
 pub struct Fleet {
     shared: Arc<Shared>,
-    machines: Mutex<HashMap<String, Vec<Kubelet>>>,
+    machines: Mutex<BTreeMap<String, Vec<Kubelet>>>,
     /// The watches and their readers.
     _tasks: JoinSet<()>,
 }
@@ -205,19 +204,20 @@ impl Drop for Kubelet {
 
 impl Fleet {
     /// A fleet without kubelets, for the cluster of this configuration.
-    pub fn start(mut config: Config, settings: Settings) -> Result<Self, kube::Error> {
+    pub fn start(mut config: Config, settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, kube::Error> {
         config.headers.push((USER_AGENT, AGENT));
         // Each kubelet has its own way to try again.
         config.default_retry = false;
-        Ok(Self::with_client(Client::try_from(config)?, settings))
+        Ok(Self::with_client(Client::try_from(config)?, settings, clock))
     }
 
-    /// A fleet without kubelets, for the cluster of this client.
-    pub fn with_client(client: Client, settings: Settings) -> Self {
+    /// A fleet without kubelets, for the cluster of this client. Needs a tokio runtime.
+    pub fn with_client(client: Client, settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let registry = Arc::new(Registry::default());
         let shared = Arc::new(Shared {
             client: client.clone(),
             settings,
+            clock,
             registry: Arc::clone(&registry),
             in_flight: Semaphore::new(REQUESTS_AT_ONCE),
         });

@@ -1,7 +1,7 @@
 //! The pods of all kubelets: one reader of the watch, one short task for each pod that has something to wait for.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -20,9 +19,9 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
     RequestError, Shared,
-    mirror::Seen,
     pod::{self, Deed, PodView},
 };
+use crate::mirror::Seen;
 
 /// Between two tries of one deed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -45,16 +44,17 @@ impl Drop for Patient {
 /// All bound pods of the cluster by UID. Those of Nodes that nobody here plays are kept too: a kubelet may come later.
 struct Ward {
     shared: Arc<Shared>,
-    patients: HashMap<String, Patient>,
+    patients: BTreeMap<String, Patient>,
     addresses: Arc<AtomicU32>,
 }
 
 /// Runs and ends the pods of all kubelets, until the watch ends.
 pub(super) async fn run(shared: Arc<Shared>, mut seen: mpsc::Receiver<Seen<Pod>>) {
     let registry = Arc::clone(&shared.registry);
-    let mut ward = Ward { shared, patients: HashMap::new(), addresses: Arc::default() };
+    let mut ward = Ward { shared, patients: BTreeMap::new(), addresses: Arc::default() };
     loop {
         tokio::select! {
+            biased;
             seen = seen.recv() => match seen {
                 Some(seen) => ward.take(seen),
                 None => return,
@@ -72,7 +72,7 @@ impl Ward {
     fn take(&mut self, seen: Seen<Pod>) {
         match seen {
             Seen::Reset(pods) => {
-                let views: HashMap<String, PodView> =
+                let views: BTreeMap<String, PodView> =
                     pods.into_iter().map(PodView::from).map(|view| (view.uid.clone(), view)).collect();
                 self.patients.retain(|uid, _| views.contains_key(uid));
                 for view in views.into_values() {
@@ -136,7 +136,7 @@ async fn report_running(shared: &Shared, addresses: &AtomicU32, pod: &PodView) -
     let number = addresses.fetch_add(1, Ordering::Relaxed);
     // From 100.64.0.0/10, which no node address and no service address is in.
     let ip = format!("100.{}.{}.{}", 64 + (number >> 16) % 64, (number >> 8) % 256, number % 256);
-    let status = pod::running(pod, ip, Timestamp::now());
+    let status = pod::running(pod, ip, shared.clock.wall());
     let patch = Patch::Strategic(json!({ "metadata": { "uid": pod.uid }, "status": status }));
     let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &pod.namespace);
     shared.request(pods.patch_status(&pod.name, &PatchParams::default(), &patch)).await.map(drop)

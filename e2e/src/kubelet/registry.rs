@@ -3,7 +3,7 @@
 //! The one watch of Nodes and the one watch of Pods serve all kubelets; this is where they meet.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -11,7 +11,8 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{heart::NodeSeen, mirror::Seen, node};
+use super::{heart::NodeSeen, node};
+use crate::mirror::Seen;
 
 /// What is known of one Node name.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ struct Entry {
 /// All Node names that kubelets of this process use.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    entries: Mutex<HashMap<String, Entry>>,
+    entries: Mutex<BTreeMap<String, Entry>>,
     started_to_speak: Mutex<BTreeSet<String>>,
     speech: Notify,
 }
@@ -74,7 +75,7 @@ impl Registry {
         let mut entries = self.entries.lock();
         match seen {
             Seen::Reset(nodes) => {
-                let mut there: HashMap<String, NodeSeen> = nodes
+                let mut there: BTreeMap<String, NodeSeen> = nodes
                     .iter()
                     .map(|node| (node.metadata.name.clone().unwrap_or_default(), node::seen(node)))
                     .collect();

@@ -9,13 +9,15 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fmt::Write as _,
+    io,
     sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited, combinators::UnsyncBoxBody};
+use hyper::body::Body;
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
@@ -23,6 +25,7 @@ use hyper_util::{
 use nodewright_api::Code;
 use nodewright_runtime::error::with_causes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     super::{DriverError, Result, Scope},
@@ -116,17 +119,39 @@ struct Failure {
 /// How many connections are kept when nothing is asked: after a burst there are as many as calls were under way.
 const IDLE_CONNECTIONS: usize = 16;
 
+/// What carries a request to the cloud and its answer back.
+type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
 /// A client of one cloud.
 #[derive(Debug)]
 pub(super) struct Client {
     url: String,
     timeout: Duration,
-    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    transport: Transport,
 }
 
 impl Client {
-    /// A client for the cloud at this URL, whose calls may take so long each.
+    /// A client for the cloud at this URL, whose calls may take so long each. Over TCP.
     pub(super) fn new(url: &str, timeout: Duration) -> std::result::Result<Self, UrlError> {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .build(connector);
+        Self::with_service(http, url, timeout)
+    }
+
+    /// The same over another transport.
+    pub(super) fn with_service<S, B>(service: S, url: &str, timeout: Duration) -> std::result::Result<Self, UrlError>
+    where
+        S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError>,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         let failed = |reason: &str| UrlError { url: url.to_owned(), reason: reason.to_owned() };
         let url = url.trim().trim_end_matches('/');
         let parsed: Uri = url.parse().map_err(|error| failed(&format!("{error}")))?;
@@ -136,14 +161,9 @@ impl Client {
         if parsed.host().is_none_or(str::is_empty) || parsed.query().is_some() {
             return Err(failed("it must have a host and no query"));
         }
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .build(connector);
-        Ok(Self { url: url.to_owned(), timeout, http })
+        let bounded = |response: Response<B>| response.map(|body| Limited::new(body, ANSWER_LIMIT).boxed_unsync());
+        let transport = BoxCloneSyncService::new(service.map_response(bounded).map_err(Into::into));
+        Ok(Self { url: url.to_owned(), timeout, transport })
     }
 
     /// Makes a VM, or finds the one that the token made.
@@ -207,17 +227,17 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| DriverError::new(Code::InvalidArgument, format!("failed to {what}: {error}")))?;
-        let response = self.http.request(request).await.map_err(|error| {
-            if error.is_connect() {
-                let message =
-                    format!("failed to {what}: the cloud at {} cannot be reached: {}", self.url, with_causes(&error));
+        let response = self.transport.clone().oneshot(request).await.map_err(|error| {
+            if never_arrived(error.as_ref()) {
+                let causes = with_causes(error.as_ref());
+                let message = format!("failed to {what}: the cloud at {} cannot be reached: {causes}", self.url);
                 DriverError::new(Code::Unavailable, message)
             } else {
-                lost(what, &error)
+                lost(what, error.as_ref())
             }
         })?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
+        let body = response.into_body().collect().await;
         Ok((status, body.map_err(|error| lost(what, error.as_ref()))?.to_bytes()))
     }
 }
@@ -232,6 +252,12 @@ impl std::fmt::Display for Call<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} {}", self.method, self.path)
     }
+}
+
+/// Whether there was no connection that the request could have been sent over.
+fn never_arrived(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
+        || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// The request was sent, and no answer came back.
