@@ -8,3 +8,4 @@ mod mirror;
 mod pages;
 pub mod plane;
 pub mod running_set;
+pub mod simulation;

@@ -47,6 +47,7 @@ impl Fault {
 pub struct Match {
     verb: Option<&'static str>,
     path: Option<String>,
+    path_end: Option<String>,
     user_agent: Option<String>,
 }
 
@@ -67,6 +68,12 @@ impl Match {
         Self { path: Some(part.into()), ..self }
     }
 
+    /// Those whose path (without query) ends with this.
+    #[must_use]
+    pub fn path_end(self, end: impl Into<String>) -> Self {
+        Self { path_end: Some(end.into()), ..self }
+    }
+
     /// Those whose `User-Agent` contains this.
     #[must_use]
     pub fn user_agent(self, part: impl Into<String>) -> Self {
@@ -76,6 +83,7 @@ impl Match {
     pub(super) fn fits(&self, verb: &str, path: &str, user_agent: &str) -> bool {
         self.verb.is_none_or(|wanted| wanted == verb)
             && self.path.as_ref().is_none_or(|part| path.contains(part.as_str()))
+            && self.path_end.as_ref().is_none_or(|end| path.ends_with(end.as_str()))
             && self.user_agent.as_ref().is_none_or(|part| user_agent.contains(part.as_str()))
     }
 }

@@ -1,0 +1,198 @@
+//! Does what happens at a time.
+
+use std::time::Duration;
+
+use nodewright_runtime::testing::api_server::{ApiServer, Match, Pace};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
+    process::Slot,
+    schedule::Act,
+};
+use crate::cloud::{KubeletOrder, VmState};
+
+/// How long something takes that began with an act, beyond the act itself.
+pub(super) fn lasts(act: &Act) -> Duration {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    match act {
+        Act::SecondManager(time)
+        | Act::HoldWatches(_, time)
+        | Act::ApiDown(time)
+        | Act::ApiRefuses { seconds: time, .. }
+        | Act::CloudDown(time)
+        | Act::SilenceKubelet(_, time) => seconds(*time),
+        Act::LateWatches(..) => Duration::from_mins(1),
+        Act::ApiSlow(_) => Duration::from_secs(30),
+        Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
+        Act::Disturb(times) => Duration::from_millis(u64::from(*times) * 20),
+        _ => Duration::ZERO,
+    }
+}
+
+/// Does it. What lasts goes on by itself, but for a second manager, which is ended by [`end`].
+pub(super) fn begin(world: &mut World, act: &Act) {
+    world.trace.line(format_args!("{act:?}"));
+    let server = world.server().clone();
+    match act {
+        Act::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
+        Act::Roll(class) => drop(server.change(POOL, |pool| {
+            pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
+        })),
+        Act::DeleteMachine(number) => delete(&server, &path_of(world.machine(*number).as_ref())),
+        Act::RecreateMachine(number) => recreate(world, *number),
+        Act::DeletePool => delete(&server, POOL),
+        Act::Disturb(times) => drop(tokio::spawn(disturb(server, *times))),
+        Act::Restore => restore(world),
+        Act::DropManagedFields => {}
+        Act::Crash => world.first.crash(),
+        Act::SecondManager(_) => world.second = Some(Slot::start("b", &world.around)),
+        Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
+        Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
+        Act::LateWatches(plural, millis) => {
+            pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
+        }
+        Act::CutWatches(plural) => server.break_watches_of(&watches_of(plural)),
+        Act::Compact => server.compact(),
+        Act::ApiDown(seconds) => {
+            world.around.adversary.silence_api(lasts_of(*seconds));
+            server.break_watches();
+        }
+        Act::ApiSlow(millis) => {
+            world.around.adversary.slow_api(Duration::from_millis((*millis).into()), Duration::from_secs(30));
+        }
+        Act::ApiRefuses { code, percent, seconds } => {
+            world.around.adversary.refuse(*code, *percent, lasts_of(*seconds));
+        }
+        Act::CloudDown(seconds) => {
+            let (cloud, time) = (world.cloud().clone(), lasts_of(*seconds));
+            cloud.set_down(true);
+            after(time, move || cloud.set_down(false));
+        }
+        // A schedule holds only orders that the cloud takes.
+        Act::Cloud(order) => drop(world.cloud().fault(order.clone())),
+        Act::KillVm(number) => {
+            if let Some(id) = vm(world, *number) {
+                drop(world.cloud().kill(&id));
+            }
+        }
+        Act::SilenceKubelet(number, seconds) => {
+            let Some(id) = vm(world, *number) else { return };
+            let cloud = world.cloud().clone();
+            drop(cloud.kubelet(&id, KubeletOrder::Silence));
+            after(lasts_of(*seconds), move || drop(cloud.kubelet(&id, KubeletOrder::Revive)));
+        }
+    }
+}
+
+/// Ends what lasts no longer.
+pub(super) fn end(world: &mut World, act: &Act) {
+    if matches!(act, Act::SecondManager(_)) {
+        world.second = None;
+    }
+}
+
+fn lasts_of(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into())
+}
+
+fn after(time: Duration, act: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async move {
+        sleep(time).await;
+        act();
+    });
+}
+
+fn watches_of(plural: &str) -> Match {
+    Match::verb("watch").path_end(format!("/{plural}")).user_agent(super::adversary::MANAGER)
+}
+
+fn pace(server: &ApiServer, plural: &str, pace: Pace, time: Duration) {
+    server.pace_watches(watches_of(plural), pace);
+    let (server, watches) = (server.clone(), watches_of(plural));
+    after(time, move || server.pace_watches(watches, Pace::Live));
+}
+
+/// The n-th VM that runs, by name, counted around.
+fn vm(world: &World, number: usize) -> Option<String> {
+    let mut vms = world.cloud().vms();
+    vms.retain(|vm| vm.state == VmState::Running);
+    vms.sort_by(|one, other| one.name.cmp(&other.name));
+    (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()).id)
+}
+
+fn path_of(object: Option<&Value>) -> String {
+    let name = object.and_then(|object| object["metadata"]["name"].as_str()).unwrap_or_default();
+    format!("{MACHINES}/{name}")
+}
+
+/// Deletes as kubectl does.
+fn delete(server: &ApiServer, path: &str) {
+    let client = server.client();
+    let request = http::Request::delete(path).body(vec![]);
+    tokio::spawn(async move {
+        if let Ok(request) = request {
+            drop(client.request::<Value>(request).await);
+        }
+    });
+}
+
+fn recreate(world: &World, number: usize) {
+    let Some(mut machine) = world.machine(number) else { return };
+    let path = path_of(Some(&machine));
+    world.oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
+    world.server().remove(&path);
+    strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
+    if let Some(fields) = machine.as_object_mut() {
+        fields.remove("status");
+    }
+    world.server().seed(MACHINES, machine);
+}
+
+async fn disturb(server: ApiServer, times: u32) {
+    for time in 0..times {
+        for collection in [MACHINES, SETS, DEPLOYMENTS] {
+            for object in server.objects(collection) {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                server.change(&format!("{collection}/{name}"), |object| {
+                    object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
+                });
+            }
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The namespace is lost while no manager runs, and restored as backups do it: without UIDs, owners, finalizers, status.
+fn restore(world: &World) {
+    world.first.crash();
+    let server = world.server();
+    for collection in [MACHINES, SETS, DEPLOYMENTS] {
+        for mut object in server.objects(collection) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if collection == MACHINES {
+                world.oracles.lock().excuse(&name);
+            }
+            // What was about to go is not in the backup.
+            let was_leaving = !object["metadata"]["deletionTimestamp"].is_null();
+            server.remove(&format!("{collection}/{name}"));
+            let fields = ["uid", "resourceVersion", "ownerReferences", "finalizers", "generation", "creationTimestamp"];
+            strip(&mut object, &fields);
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove("status");
+            }
+            if !was_leaving {
+                server.seed(collection, object);
+            }
+        }
+    }
+}
+
+fn strip(object: &mut Value, fields: &[&str]) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    fields.iter().for_each(|field| drop(metadata.remove(*field)));
+    if metadata.get("annotations") == Some(&json!({})) {
+        metadata.remove("annotations");
+    }
+}

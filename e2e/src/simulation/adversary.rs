@@ -1,0 +1,253 @@
+//! Decides what becomes of each request of each manager, and writes down what was decided.
+//!
+//! # Guarantees
+//! * What a killed manager sends after its death does nothing and is not answered, whatever of it is still running.
+//! * The same requests in the same order meet the same fates.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use nodewright_runtime::testing::api_server::{Fault, RequestRecord};
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    schedule::{Fate, Schedule},
+    trace::Trace,
+};
+
+/// What the names of all managers in `User-Agent` begin with.
+pub(super) const MANAGER: &str = "nodewright-";
+
+/// Decides. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Adversary {
+    state: Arc<Mutex<State>>,
+    trace: Trace,
+}
+
+struct State {
+    fates: BTreeMap<u64, Fate>,
+    /// How many steps there were.
+    steps: u64,
+    /// How many of them were writes to the API server.
+    writes: u64,
+    /// Those that live, and whom to tell of their death.
+    living: BTreeMap<String, Arc<Notify>>,
+    silenced: Option<Instant>,
+    slow: Option<(Instant, Duration)>,
+    refusals: Option<Refusals>,
+    random: fastrand::Rng,
+    /// Managers that were seen to write without the right to.
+    lapsed: BTreeSet<String>,
+    /// Until when those that hold a lease may write.
+    terms: BTreeMap<String, Instant>,
+    secrets: Vec<String>,
+    leaks: Vec<String>,
+}
+
+struct Refusals {
+    until: Instant,
+    code: u16,
+    percent: u8,
+}
+
+impl Adversary {
+    pub(super) fn new(schedule: &Schedule, seed: u64, trace: Trace) -> Self {
+        let state = State {
+            fates: schedule.fates().collect(),
+            steps: 0,
+            writes: 0,
+            living: BTreeMap::new(),
+            silenced: None,
+            slow: None,
+            refusals: None,
+            random: fastrand::Rng::with_seed(seed),
+            lapsed: BTreeSet::new(),
+            terms: BTreeMap::new(),
+            secrets: vec![],
+            leaks: vec![],
+        };
+        Self { state: Arc::new(Mutex::new(state)), trace }
+    }
+
+    pub(super) fn steps(&self) -> u64 {
+        self.state.lock().steps
+    }
+
+    pub(super) fn writes(&self) -> u64 {
+        self.state.lock().writes
+    }
+
+    /// A manager of this name lives from now on. Returns what tells of its death.
+    pub(super) fn born(&self, name: &str) -> Arc<Notify> {
+        self.trace.line(format_args!("{name} starts"));
+        self.state.lock().living.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// Nothing that a manager sends from now on has an effect or is answered.
+    pub(super) fn kill(&self, name: &str) {
+        if let Some(death) = self.state.lock().living.remove(name) {
+            self.trace.line(format_args!("{name} is killed"));
+            death.notify_one();
+        }
+    }
+
+    /// Kills whichever manager of a slot lives.
+    pub(super) fn kill_slot(&self, slot: &str) {
+        let prefix = format!("{MANAGER}{slot}");
+        let names: Vec<String> =
+            self.state.lock().living.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
+        names.iter().for_each(|name| self.kill(name));
+    }
+
+    pub(super) fn is_alive(&self, name: &str) -> bool {
+        self.state.lock().living.contains_key(name)
+    }
+
+    /// Nobody reaches the API server for a while.
+    pub(super) fn silence_api(&self, time: Duration) {
+        self.state.lock().silenced = Some(Instant::now() + time);
+    }
+
+    /// Each answer of the API server to a manager takes so long for a while.
+    pub(super) fn slow_api(&self, by: Duration, time: Duration) {
+        self.state.lock().slow = Some((Instant::now() + time, by));
+    }
+
+    /// The API server refuses a share of the requests of managers for a while.
+    pub(super) fn refuse(&self, code: u16, percent: u8, time: Duration) {
+        self.state.lock().refusals = Some(Refusals { until: Instant::now() + time, code, percent });
+    }
+
+    /// A text that stands in no request but where it must.
+    pub(super) fn keep_secret(&self, text: &str) {
+        self.state.lock().secrets.push(text.to_owned());
+    }
+
+    /// A manager holds a lease, and may write until then.
+    pub(super) fn may_write_until(&self, identity: &str, until: Instant) {
+        self.state.lock().terms.insert(identity.to_owned(), until);
+    }
+
+    /// Takes what managers did wrong by sending it at all.
+    pub(super) fn take_wrongs(&self) -> Vec<String> {
+        let mut state = self.state.lock();
+        let lapsed = std::mem::take(&mut state.lapsed);
+        let late = lapsed.into_iter().map(|line| format!("I10: {line}"));
+        late.chain(std::mem::take(&mut state.leaks).into_iter().map(|line| format!("I8: {line}"))).collect()
+    }
+
+    /// What becomes of a request to the API server.
+    pub(super) fn request(&self, request: &RequestRecord) -> Option<Fault> {
+        let manager = manager(&request.user_agent);
+        let is_write = !matches!(request.verb, "get" | "list" | "watch");
+        let mut state = self.state.lock();
+        if let Some(name) = manager.filter(|name| !state.living.contains_key(*name)) {
+            self.trace.line(format_args!("{name} {} {}: dead", request.verb, request.path));
+            return Some(Fault::Hang);
+        }
+        let fault = match manager {
+            Some(name) if is_write && is_step(&request.path) => {
+                state.check(name, request);
+                let step = state.next_step();
+                state.writes += 1;
+                let fate = state.fates.remove(&step);
+                self.tell(step, name, request.verb, &request.path, fate);
+                let crash = matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter));
+                drop(crash.then(|| state.living.remove(name)).flatten().map(|death| death.notify_one()));
+                fate.map(fault)
+            }
+            _ => None,
+        };
+        fault.or_else(|| state.period(manager.is_some(), request.verb))
+    }
+
+    /// What becomes of a call to the cloud.
+    pub(super) fn call(&self, name: &str, verb: &str, path: &str) -> Decision {
+        let mut state = self.state.lock();
+        if !state.living.contains_key(name) {
+            return Decision { dead: true, fate: None };
+        }
+        let step = state.next_step();
+        let fate = state.fates.remove(&step);
+        self.tell(step, name, verb, path, fate);
+        Decision { dead: false, fate }
+    }
+
+    fn tell(&self, step: u64, name: &str, verb: &str, path: &str, fate: Option<Fate>) {
+        match fate {
+            None => self.trace.line(format_args!("step {step}: {name} {verb} {path}")),
+            Some(fate) => self.trace.line(format_args!("step {step}: {name} {verb} {path}: {fate:?}")),
+        }
+    }
+}
+
+/// What becomes of a call to the cloud.
+pub(super) struct Decision {
+    pub(super) dead: bool,
+    pub(super) fate: Option<Fate>,
+}
+
+impl State {
+    fn next_step(&mut self) -> u64 {
+        self.steps += 1;
+        self.steps - 1
+    }
+
+    /// What happens to all requests for a while.
+    fn period(&mut self, is_manager: bool, verb: &str) -> Option<Fault> {
+        let now = Instant::now();
+        if self.silenced.is_some_and(|until| now < until) {
+            return Some(Fault::Unreachable);
+        }
+        if !is_manager {
+            return None;
+        }
+        if let Some(Refusals { code, .. }) = self.refusals.as_ref().filter(|refusals| now < refusals.until)
+            && self.random.u8(0..100) < self.refusals.as_ref().map_or(0, |refusals| refusals.percent)
+        {
+            return Some(Fault::Status(*code));
+        }
+        let slow = self.slow.filter(|(until, _)| now < *until && verb != "watch");
+        slow.map(|(_, by)| Fault::AnswerLate(by))
+    }
+
+    fn check(&mut self, name: &str, request: &RequestRecord) {
+        if self.terms.get(name).is_some_and(|until| *until < Instant::now()) {
+            self.lapsed.insert(format!("{name} sent {} {} after its term", request.verb, request.path));
+        }
+        let Some(body) = request.body.as_ref().filter(|_| !self.secrets.is_empty()) else { return };
+        let text = body.to_string();
+        if self.secrets.iter().any(|secret| text.contains(secret.as_str())) {
+            self.leaks.push(format!("{name} sent a secret: {} {}", request.verb, request.path));
+        }
+    }
+}
+
+/// The manager that a request comes from.
+fn manager(user_agent: &str) -> Option<&str> {
+    user_agent.split('/').next().filter(|name| name.starts_with(MANAGER))
+}
+
+/// Leases and events come and go with time, not with what there is to do.
+fn is_step(path: &str) -> bool {
+    !path.contains("/leases") && !path.contains("/events")
+}
+
+fn fault(fate: Fate) -> Fault {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    match fate {
+        Fate::CrashBefore | Fate::Hang => Fault::Hang,
+        Fate::CrashAfter | Fate::HangAfter => Fault::HangAfter,
+        Fate::LoseAnswer => Fault::LoseAnswer,
+        Fate::CommitLate(after) => Fault::CommitLate(seconds(after)),
+        Fate::AnswerLate(after) => Fault::AnswerLate(seconds(after)),
+        Fate::ArriveLate(after) => Fault::Delay(seconds(after)),
+        Fate::Refuse(code) => Fault::Status(code),
+        Fate::RefuseAfter(code) => Fault::StatusAfter(code),
+    }
+}

@@ -1,0 +1,189 @@
+//! The world of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use nodewright_runtime::{
+    term::{Clock, TokioClock},
+    testing::api_server::{ApiServer, ChangeRecord},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    adversary::{Adversary, MANAGER},
+    clock::JumpingClock,
+    oracles::Oracles,
+    process::{LEASES, Slot, Surroundings},
+    schedule::Schedule,
+    trace::Trace,
+};
+use crate::{
+    cloud::{self, LocalCloud, memory::Memory},
+    kubelet::{self, Fleet},
+};
+
+/// Where the objects of a run are.
+pub(super) const NAMESPACE: &str = "default";
+/// The collections of a run.
+pub(super) const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
+pub(super) const SETS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
+pub(super) const DEPLOYMENTS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments";
+pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses";
+pub(super) const NODES: &str = "/api/v1/nodes";
+/// The deployment.
+pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
+/// Stands in the Secret of the classes, and must stand nowhere else.
+const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
+/// When runs begin.
+const BEGIN: &str = "2026-06-01T12:00:00Z";
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub(super) struct Design {
+    pub(super) seed: u64,
+    pub(super) replicas: u32,
+    pub(super) surge: u32,
+    pub(super) unavailable: u32,
+    /// Whether managers ask for leases before they write.
+    pub(super) elects: bool,
+    /// Whether kubelets renew their leases, and somebody looks whether they do.
+    pub(super) heartbeats: bool,
+    /// Whether all lines of the trace are kept.
+    pub(super) keeps_trace: bool,
+}
+
+/// The world of a run.
+pub(super) struct World {
+    pub(super) around: Surroundings,
+    pub(super) oracles: Arc<Mutex<Oracles>>,
+    pub(super) trace: Trace,
+    pub(super) first: Slot,
+    pub(super) second: Option<Slot>,
+}
+
+impl World {
+    /// Builds it, and starts the first manager. Needs a tokio runtime.
+    pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
+        let begin: Timestamp = BEGIN.parse().unwrap_or_default();
+        let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
+        let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.keeps_trace));
+        seed(&server, design);
+        let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
+        let fleet = Fleet::with_client(server.client(), settings, time.clone());
+        let settings = cloud::Settings { seed: design.seed, ..Default::default() };
+        let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
+        let adversary = Adversary::new(schedule, design.seed, trace.clone());
+        adversary.keep_secret(SECRET);
+        let oracles = Arc::new(Mutex::new(Oracles::default()));
+        watch_over(&server, &cloud, &adversary, &oracles, &trace);
+        let clock = Arc::new(JumpingClock::starting_at(begin));
+        let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
+        let first = Slot::start("a", &around);
+        Self { around, oracles, trace, first, second: None }
+    }
+
+    pub(super) fn server(&self) -> &ApiServer {
+        &self.around.server
+    }
+
+    pub(super) fn cloud(&self) -> &LocalCloud {
+        &self.around.cloud
+    }
+
+    /// The n-th machine by name, counted around.
+    pub(super) fn machine(&self, number: usize) -> Option<Value> {
+        let mut machines = self.server().objects(MACHINES);
+        (!machines.is_empty()).then(|| machines.swap_remove(number % machines.len()))
+    }
+
+    /// Ends it: no server holds on to who looks at it.
+    pub(super) fn end(self) {
+        self.around.server.decide_no_more();
+        self.around.server.observe(|_| {});
+    }
+}
+
+/// Lets the adversary and the oracles look at all that happens.
+fn watch_over(
+    server: &ApiServer,
+    cloud: &LocalCloud,
+    adversary: &Adversary,
+    oracles: &Arc<Mutex<Oracles>>,
+    trace: &Trace,
+) {
+    let decides = adversary.clone();
+    server.decide(move |request| decides.request(request));
+    let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
+    server.observe(move |change| {
+        note_lease(&adversary, change);
+        trace.line(format_args!("{} {}", change.path, describe(change)));
+        cloud.with(|cloud, now| {
+            cloud.advance(now);
+            let mut oracles = oracles.lock();
+            oracles.cloud(cloud.memory());
+            oracles.change(change, cloud.memory());
+        });
+    });
+}
+
+/// A manager that renews a lease may write until its renewal deadline.
+fn note_lease(adversary: &Adversary, change: &ChangeRecord) {
+    let Some(lease) = change.new.as_deref().filter(|_| LEASES.iter().any(|lease| change.path.ends_with(lease))) else {
+        return;
+    };
+    let Some(holder) = lease["spec"]["holderIdentity"].as_str().filter(|holder| holder.starts_with(MANAGER)) else {
+        return;
+    };
+    adversary.may_write_until(holder, Instant::now() + Duration::from_secs(10));
+}
+
+fn describe(change: &ChangeRecord) -> String {
+    let Some(new) = &change.new else { return "is gone".to_owned() };
+    let phase = new["status"]["currentStatus"]["phase"].as_str().unwrap_or_default();
+    let deleting = if new["metadata"]["deletionTimestamp"].is_null() { "" } else { ", deleting" };
+    let replicas = new["spec"]["replicas"].as_i64().map(|replicas| format!(" of {replicas}")).unwrap_or_default();
+    format!("is at {}{replicas} {phase}{deleting}", change.version)
+}
+
+fn seed(server: &ApiServer, design: &Design) {
+    for name in ["default", "kube-node-lease", "kube-system"] {
+        server.seed("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    }
+    server.seed(
+        "/api/v1/namespaces/default/secrets",
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": NAMESPACE},
+            "data": {"password": SECRET, "userData": SECRET}}),
+    );
+    for class in ["small", "large"] {
+        server.seed(
+            CLASSES,
+            json!({"apiVersion": nodewright_api::API_VERSION, "kind": "MachineClass",
+                "metadata": {"name": class, "namespace": NAMESPACE}, "provider": "simulated",
+                "providerSpec": {"cluster": "simulation", "size": class},
+                "secretRef": {"name": "cloud", "namespace": NAMESPACE}}),
+        );
+    }
+    server.seed(DEPLOYMENTS, pool(design));
+}
+
+/// The deployment as a user applies it.
+pub(super) fn pool(design: &Design) -> Value {
+    json!({
+        "apiVersion": nodewright_api::API_VERSION,
+        "kind": "MachineDeployment",
+        "metadata": {"name": "pool", "namespace": NAMESPACE},
+        "spec": {
+            "replicas": design.replicas,
+            "selector": {"matchLabels": {"pool": "pool"}},
+            "strategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": design.surge, "maxUnavailable": design.unavailable}},
+            "template": {
+                "metadata": {"labels": {"pool": "pool"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
+                    "creationTimeout": "10m0s", "drainTimeout": "5m0s"},
+            },
+        },
+    })
+}

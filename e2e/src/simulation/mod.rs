@@ -1,0 +1,32 @@
+//! A simulated cluster: the managers as they are, an API server, a cloud and its kubelets in one thread, on invented time.
+//!
+//! A [`Run`] is data: a seed, what the user wants, and what goes wrong when. The same run gives the same trace, line by
+//! line, in any process. Thousands of runs are made of seeds ([`generate`]); what breaks an invariant is made shorter
+//! ([`shrink`]) and printed such that it can be run again.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`schedule`] | what may go wrong |
+//! | `adversary`, `calls` | each write and each call of a manager meets its fate there |
+//! | `process` | managers that are killed and started again |
+//! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
+//! | `oracles` | the invariants, looked at with each change |
+//! | [`run`] | a run from start to end |
+
+mod acts;
+mod adversary;
+mod calls;
+mod clock;
+mod cluster;
+mod oracles;
+mod process;
+mod rest;
+pub mod run;
+pub mod schedule;
+mod trace;
+
+pub use self::{
+    oracles::Counts,
+    run::{Report, Run},
+    schedule::{Act, Fate, Schedule, Trouble},
+};

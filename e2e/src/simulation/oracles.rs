@@ -1,0 +1,228 @@
+//! What must hold at every instant of every run.
+//!
+//! | | invariant | looked at |
+//! |---|---|---|
+//! | I1 | a machine has at most one VM at a time, by cluster and name | with each VM that is made |
+//! | I2 | VMs of machines that are not being deleted are never more than the largest number wanted since all was at rest | with each VM that is made |
+//! | I3 | a VM is told to go only when its machine is being deleted or is gone | with each deletion |
+//! | I4 | while only the manager and what it talks to err, so many machines are ready as were wanted all the time, less those that may be unavailable | with each change |
+//! | I5 | a machine keeps its finalizer until its VM is gone | with each machine that is gone |
+//! | I7 | a node is cordoned only when its machine is being deleted | with each change of a node |
+//! | N | a name has one life: no machine is made twice by us | with each machine that is made |
+//!
+//! I6, I9 and I11 are judged in the end ([`super::run`]), I8 and I10 with each request ([`super::adversary`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nodewright_api::annotations;
+use nodewright_runtime::testing::api_server::ChangeRecord;
+use serde_json::Value;
+
+use crate::cloud::{Event, EventKind, VmState, memory::Memory};
+
+/// What was seen, and what was wrong with it.
+#[derive(Default)]
+pub(super) struct Oracles {
+    violations: Vec<String>,
+    machines: BTreeMap<String, Machine>,
+    /// Nodes that are ready, by name.
+    ready_nodes: BTreeSet<String>,
+    /// Names that have had their life, and those that a user gives a second one.
+    lived: BTreeSet<String>,
+    excused: BTreeSet<String>,
+    wanted: Wanted,
+    /// The last event of the cloud that was looked at.
+    seen: u64,
+    pub(super) counts: Counts,
+}
+
+/// How often things were made and unmade, by kind: the same in a run without faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub BTreeMap<String, (u64, u64)>);
+
+/// A machine, as far as the oracles care.
+struct Machine {
+    name: String,
+    node: String,
+    is_deleting: bool,
+    is_running: bool,
+}
+
+/// How many machines are wanted.
+#[derive(Default)]
+struct Wanted {
+    now: u64,
+    surge: u64,
+    unavailable: u64,
+    /// The most, with surge, and the fewest since all was at rest.
+    most: u64,
+    fewest: Option<u64>,
+}
+
+impl Oracles {
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    pub(super) fn blame(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
+    }
+
+    /// All is as wanted: from now on so many machines have to be ready, and no more may be made than wanted from here.
+    pub(super) fn at_rest(&mut self) {
+        self.wanted.most = self.wanted.now + self.wanted.surge;
+        self.wanted.fewest = Some(self.wanted.now);
+    }
+
+    /// From now on machines are allowed to be less ready than wanted: others than the manager err.
+    pub(super) fn excuse_unready(&mut self) {
+        self.wanted.fewest = None;
+    }
+
+    /// Users do with these names what they like.
+    pub(super) fn excuse(&mut self, name: &str) {
+        self.excused.insert(name.to_owned());
+    }
+
+    /// Looks at a change of an object.
+    pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
+        let Some((plural, name)) = kind_and_name(&change.path) else { return };
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
+        if counted {
+            let counts = self.counts.0.entry(plural.to_owned()).or_default();
+            counts.0 += u64::from(old.is_none());
+            counts.1 += u64::from(new.is_none());
+        }
+        match plural {
+            "machines" => self.machine(name, old, new, cloud),
+            "machinedeployments" => self.deployment(new),
+            "nodes" => self.node(name, old, new),
+            _ => {}
+        }
+        if matches!(plural, "machines" | "nodes") {
+            self.are_enough_ready(&change.path);
+        }
+    }
+
+    fn deployment(&mut self, new: Option<&Value>) {
+        let spec = new.filter(|new| new["metadata"]["deletionTimestamp"].is_null()).map(|new| &new["spec"]);
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        self.wanted.now = spec.map_or(0, |spec| number(&spec["replicas"]));
+        if let Some(spec) = spec {
+            self.wanted.surge = number(&spec["strategy"]["rollingUpdate"]["maxSurge"]);
+            self.wanted.unavailable = number(&spec["strategy"]["rollingUpdate"]["maxUnavailable"]);
+        }
+        self.wanted.most = self.wanted.most.max(self.wanted.now + self.wanted.surge);
+        self.wanted.fewest = self.wanted.fewest.map(|fewest| fewest.min(self.wanted.now));
+    }
+
+    fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>, cloud: &Memory) {
+        if let (None, Some(new)) = (old, new)
+            && !new["metadata"]["annotations"][annotations::INDEX].is_null()
+            && !self.lived.insert(name.to_owned())
+            && !self.excused.contains(name)
+        {
+            self.blame(format!("N: machine {name} was made a second time"));
+        }
+        match (old, new) {
+            (_, Some(new)) => {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let machine = Machine {
+                    name: name.to_owned(),
+                    node: text(&new["metadata"]["labels"]["node"]),
+                    is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
+                    is_running: new["status"]["currentStatus"]["phase"] == "Running",
+                };
+                self.machines.insert(text(&new["metadata"]["uid"]), machine);
+            }
+            (Some(old), None) => {
+                let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
+                self.machines.remove(uid);
+                if let Some(vm) = cloud.vms.values().find(|vm| vm.order.token == uid)
+                    && !self.excused.contains(name)
+                {
+                    self.blame(format!("I5: machine {name} is gone, and its VM {} is {:?}", vm.id, vm.state));
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
+        let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
+        if !cordoned(old) && cordoned(new) {
+            let is_kept = |machine: &Machine| machine.node == name && !machine.is_deleting;
+            if self.machines.values().any(is_kept) {
+                self.blame(format!("I7: node {name} was cordoned, and its machine is not being deleted"));
+            }
+        }
+        let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+            self.ready_nodes.insert(name.to_owned());
+        } else {
+            self.ready_nodes.remove(name);
+        }
+    }
+
+    fn are_enough_ready(&mut self, path: &str) {
+        let Some(fewest) = self.wanted.fewest else { return };
+        let is_ready =
+            |machine: &&Machine| machine.is_running && !machine.is_deleting && self.ready_nodes.contains(&machine.node);
+        let (ready, needed) =
+            (self.machines.values().filter(is_ready).count() as u64, fewest.saturating_sub(self.wanted.unavailable));
+        if ready < needed {
+            self.blame(format!("I4: {ready} machines are ready, at least {needed} have to be (after {path})"));
+            self.wanted.fewest = None;
+        }
+    }
+
+    /// Looks at what the cloud did since the last time.
+    pub(super) fn cloud(&mut self, cloud: &Memory) {
+        let oldest = cloud.history.front().map_or(0, |event| event.number);
+        let skip = usize::try_from((self.seen + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let events: Vec<&Event> = cloud.history.iter().skip(skip).collect();
+        for event in events {
+            self.seen = event.number;
+            match event.kind {
+                EventKind::CreateAccepted => self.vm_made(event, cloud),
+                EventKind::DeleteAccepted => self.vm_told_to_go(event),
+                EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn vm_made(&mut self, event: &Event, cloud: &Memory) {
+        self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
+        let name = event.name.as_deref().unwrap_or_default();
+        let others = cloud.vms.values().filter(|vm| vm.order.name == name && Some(&vm.id) != event.vm.as_ref());
+        if let Some(other) = others.into_iter().find(|vm| vm.state != VmState::Deleting) {
+            self.blame(format!("I1: machine {name} has a second VM {:?} beside {}", event.vm, other.id));
+        }
+        let is_kept = |token: &str| self.machines.get(token).is_none_or(|machine| !machine.is_deleting);
+        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && is_kept(&vm.order.token)).count();
+        if kept as u64 > self.wanted.most {
+            self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
+        }
+    }
+
+    fn vm_told_to_go(&mut self, event: &Event) {
+        let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
+        let name = event.name.as_deref().unwrap_or_default();
+        // One that was made anew under the same name has taken the VM over.
+        let heirs = self.machines.values().filter(|machine| machine.name == name);
+        let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);
+        if is_kept {
+            self.blame(format!("I3: VM {:?} was told to go, and its machine {name} was not", event.vm));
+        }
+    }
+}
+
+/// The plural and the name of the object under a path.
+fn kind_and_name(path: &str) -> Option<(&str, &str)> {
+    let mut parts = path.rsplit('/');
+    let (name, plural) = (parts.next()?, parts.next()?);
+    Some((plural, name))
+}

@@ -1,0 +1,56 @@
+//! Whether all is as the user wants it, and if not, what is not.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::cluster::{DEPLOYMENTS, MACHINES, NODES, POOL, SETS, World};
+use crate::cloud::VmState;
+
+/// What is not as it is wanted; nothing when all is at rest.
+pub(super) fn unrest(world: &World) -> Option<String> {
+    let server = world.server();
+    match server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
+        Some(pool) => unrest_of(world, &pool),
+        None => {
+            let left = |collection: &str| server.objects(collection).len();
+            let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), left(NODES), world.cloud().vms().len()];
+            (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
+        }
+    }
+}
+
+fn unrest_of(world: &World, pool: &Value) -> Option<String> {
+    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
+    let (status, class) = (&pool["status"], &pool["spec"]["template"]["spec"]["class"]["name"]);
+    if status["observedGeneration"] != pool["metadata"]["generation"] {
+        return Some("the deployment has not been observed".to_owned());
+    }
+    for count in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
+        if status[count].as_u64().unwrap_or(0) != wanted {
+            let machines = world.server().objects(MACHINES);
+            let stages = machines.iter().map(|machine| machine["status"]["lastOperation"]["description"].to_string());
+            let stages: Vec<String> = stages.collect();
+            return Some(format!("status.{count} is {} of {wanted}; machines say {stages:?}", status[count]));
+        }
+    }
+    let machines = world.server().objects(MACHINES);
+    let is_well = |machine: &&Value| {
+        machine["metadata"]["deletionTimestamp"].is_null()
+            && machine["status"]["currentStatus"]["phase"] == "Running"
+            && machine["spec"]["class"]["name"] == *class
+    };
+    if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
+        return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
+    }
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = machines.iter().map(name).collect();
+    let vms = world.cloud().vms();
+    let running: BTreeSet<String> =
+        vms.iter().filter(|vm| vm.state == VmState::Running).map(|vm| vm.name.clone()).collect();
+    let nodes: BTreeSet<String> = world.server().objects(NODES).iter().map(name).collect();
+    if names.len() as u64 != wanted || running != names || vms.len() != names.len() || nodes != names {
+        return Some(format!("machines {names:?}, VMs {running:?} of {}, nodes {nodes:?}", vms.len()));
+    }
+    None
+}

@@ -1,0 +1,228 @@
+//! One run: a world, what happens in it, and what was wrong.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::{
+    runtime::Builder,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    acts,
+    cluster::{Design, World},
+    oracles::Counts,
+    rest::unrest,
+    schedule::{Act, Schedule},
+};
+
+/// After so long without a fault all has to be as wanted. The longest wait of the controllers is that after an exhausted
+/// quota, ten minutes; a machine that never joins has ten minutes, too, and may do so twice.
+const PATIENCE: Duration = Duration::from_hours(1);
+/// So long nothing may be written once all is at rest.
+const QUIET: Duration = Duration::from_mins(10);
+/// How often it is looked whether all is at rest.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A run, as data: the same run gives the same report, in any process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Where all chance begins.
+    pub seed: u64,
+    /// How many machines are wanted at first.
+    pub replicas: u32,
+    /// How many more there may be while they are replaced.
+    pub surge: u32,
+    /// How many may be missing meanwhile.
+    pub unavailable: u32,
+    /// Whether managers ask for leases before they write.
+    pub elects: bool,
+    /// Whether kubelets beat, and their silence is noticed.
+    pub heartbeats: bool,
+    /// What the user does, each once all is as wanted before.
+    pub phases: Vec<Act>,
+    /// What goes wrong.
+    pub schedule: Schedule,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// What was wrong, in the order in which it was seen.
+    pub violations: Vec<String>,
+    /// How often things were made and unmade.
+    pub counts: Counts,
+    /// How many steps the managers took.
+    pub steps: u64,
+    /// How much time went by in it.
+    pub simulated: Duration,
+    /// Stands for the whole trace.
+    pub digest: u64,
+    /// The last lines of the trace, or all.
+    pub trace: Vec<String>,
+}
+
+impl Run {
+    /// Runs it. With `keeps_trace` the report has the whole trace.
+    ///
+    /// # Panics
+    /// When the runtime cannot be built: the computer has run out of something.
+    pub fn run(&self, keeps_trace: bool) -> Report {
+        fastrand::seed(self.seed);
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .rng_seed(tokio::runtime::RngSeed::from_bytes(&self.seed.to_le_bytes()))
+            .build()
+            .expect("a runtime of one thread can be built");
+        runtime.block_on(self.play(keeps_trace))
+    }
+
+    async fn play(&self, keeps_trace: bool) -> Report {
+        let design = Design {
+            seed: self.seed,
+            replicas: self.replicas,
+            surge: self.surge,
+            unavailable: self.unavailable,
+            elects: self.elects,
+            heartbeats: self.heartbeats,
+            keeps_trace,
+        };
+        let begun = Instant::now();
+        let mut stage = Stage::new(World::build(&design, &self.schedule), &self.schedule, begun);
+        let mut settled = stage.settle("at the start").await;
+        for phase in &self.phases {
+            if !settled {
+                break;
+            }
+            acts::begin(&mut stage.world, phase);
+            settled = stage.settle(&format!("after {phase:?}")).await;
+        }
+        if settled {
+            stage.be_quiet().await;
+        }
+        stage.judge(begun)
+    }
+}
+
+/// A world, and what is yet to happen in it.
+struct Stage {
+    world: World,
+    /// What happens and what ends, latest first.
+    agenda: Vec<(Instant, Entry)>,
+    controller_side: bool,
+    troubles: u64,
+}
+
+enum Entry {
+    Begin(Act),
+    End(Act),
+}
+
+impl Stage {
+    fn new(world: World, schedule: &Schedule, begun: Instant) -> Self {
+        let mut agenda = vec![];
+        for (millis, act) in schedule.acts() {
+            let at = begun + Duration::from_millis(millis);
+            agenda.push((at + acts::lasts(&act), Entry::End(act.clone())));
+            agenda.push((at, Entry::Begin(act)));
+        }
+        agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        let controller_side = schedule.is_controller_side();
+        Self { world, agenda, controller_side, troubles: schedule.0.len() as u64 }
+    }
+
+    /// Lets time go by until all is as wanted and nothing more is going to happen by then; says whether it came to that.
+    async fn settle(&mut self, when: &str) -> bool {
+        // A user's wish is a request on its way.
+        sleep(LOOK).await;
+        let mut calm = Instant::now();
+        loop {
+            self.happen(&mut calm).await;
+            let Some(unrest) = unrest(&self.world) else { break };
+            if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
+                self.world.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {unrest}"));
+                return false;
+            }
+            if self.is_bad() {
+                return false;
+            }
+        }
+        if self.controller_side {
+            self.world.oracles.lock().at_rest();
+        }
+        true
+    }
+
+    /// Lets time go by until the next look, and what is due happen.
+    async fn happen(&mut self, calm: &mut Instant) {
+        let look = Instant::now() + LOOK;
+        while let Some((at, _)) = self.agenda.last().filter(|(at, _)| *at <= look) {
+            sleep_until(*at).await;
+            *calm = Instant::now();
+            match self.agenda.pop() {
+                Some((_, Entry::Begin(act))) => {
+                    if !act.is_controller_side() {
+                        self.world.oracles.lock().excuse_unready();
+                    }
+                    acts::begin(&mut self.world, &act);
+                }
+                Some((_, Entry::End(act))) => acts::end(&mut self.world, &act),
+                None => {}
+            }
+        }
+        sleep_until(look).await;
+        let wrongs = self.world.around.adversary.take_wrongs();
+        let mut oracles = self.world.oracles.lock();
+        wrongs.into_iter().for_each(|wrong| oracles.blame(wrong));
+    }
+
+    fn is_bad(&self) -> bool {
+        !self.world.oracles.lock().violations().is_empty()
+    }
+
+    /// Nothing more happens, so nothing more may be written.
+    async fn be_quiet(&mut self) {
+        let mut calm = Instant::now();
+        while !self.agenda.is_empty() {
+            self.happen(&mut calm).await;
+        }
+        if !self.settle("in the end").await {
+            return;
+        }
+        // Counts that move are written after a pause.
+        sleep(Duration::from_secs(30)).await;
+        let before = self.world.around.adversary.writes();
+        sleep(QUIET).await;
+        let written = self.world.around.adversary.writes() - before;
+        if written > 0 {
+            self.world.oracles.lock().blame(format!("I6: {written} writes in ten minutes in which nothing happened"));
+        }
+        if let Some(unrest) = unrest(&self.world) {
+            self.world.oracles.lock().blame(format!("I6: it did not stay as it was: {unrest}"));
+        }
+    }
+
+    fn judge(self, begun: Instant) -> Report {
+        let adversary = &self.world.around.adversary;
+        let (steps, writes) = (adversary.steps(), adversary.writes());
+        let oracles = self.world.oracles.lock();
+        let mut violations = oracles.violations().to_vec();
+        let made: u64 = oracles.counts.0.values().map(|(made, unmade)| made + unmade).sum();
+        let budget = (made * 8 + 40) * (1 + self.troubles);
+        if writes > budget {
+            violations.push(format!("I9: {writes} writes, and {budget} would do"));
+        }
+        let report = Report {
+            violations,
+            counts: oracles.counts.clone(),
+            steps,
+            simulated: begun.elapsed(),
+            digest: self.world.trace.digest(),
+            trace: self.world.trace.take(),
+        };
+        drop(oracles);
+        self.world.end();
+        report
+    }
+}

@@ -1,0 +1,181 @@
+//! What goes wrong in a run, and when: data, so that a run can be printed, replayed and shortened.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cloud::FaultOrder;
+
+/// All that goes wrong in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Schedule(pub Vec<Trouble>);
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trouble {
+    /// Something becomes of a step: of a write of a manager, or of one of its calls to the cloud. Steps are counted from
+    /// the start of the run, those of all managers together; leases and events do not count.
+    Step {
+        /// Which step, from 0.
+        step: u64,
+        /// What becomes of it.
+        fate: Fate,
+    },
+    /// Something happens at a time.
+    At {
+        /// Milliseconds from the start of the run.
+        millis: u64,
+        /// What happens.
+        act: Act,
+    },
+}
+
+/// What becomes of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// The manager is killed just before it would be sent.
+    CrashBefore,
+    /// It takes effect, and the manager is killed before it has the answer.
+    CrashAfter,
+    /// It takes effect, and the connection breaks before the answer.
+    LoseAnswer,
+    /// The connection breaks at once; it takes effect after so many seconds.
+    CommitLate(u32),
+    /// It takes effect at once, and is answered after so many seconds.
+    AnswerLate(u32),
+    /// It takes effect after so many seconds, and is answered then.
+    ArriveLate(u32),
+    /// It is refused with this status.
+    Refuse(u16),
+    /// It takes effect, and is answered by this status all the same.
+    RefuseAfter(u16),
+    /// It does nothing and is never answered.
+    Hang,
+    /// It takes effect and is never answered.
+    HangAfter,
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// The user wants so many machines.
+    Scale(u32),
+    /// The user wants machines of this class.
+    Roll(String),
+    /// The user deletes a machine: the n-th by name, counted around.
+    DeleteMachine(usize),
+    /// The user removes a machine with its finalizers, and makes it again under the same name.
+    RecreateMachine(usize),
+    /// The user deletes the deployment.
+    DeletePool,
+    /// Somebody else writes into machines, sets and the deployment, so many times, every 20 ms.
+    Disturb(u32),
+    /// All objects of the namespace are removed and put back from a backup, with other UIDs.
+    Restore,
+    /// The API server forgets who owns the fields of all objects.
+    DropManagedFields,
+    /// The manager is killed; another one starts.
+    Crash,
+    /// For so many seconds a second manager works beside the first, and both believe that they may.
+    SecondManager(u32),
+    /// The manager's clock jumps ahead by so many seconds, or back.
+    JumpClock(i64),
+    /// The watches of a kind (its plural) are silent for so many seconds.
+    HoldWatches(String, u32),
+    /// What the watches of a kind have to tell comes so many milliseconds late, for a minute.
+    LateWatches(String, u32),
+    /// The watches of a kind break.
+    CutWatches(String),
+    /// The API server forgets its history: watches that lie behind have to list again.
+    Compact,
+    /// For so many seconds nobody reaches the API server.
+    ApiDown(u32),
+    /// For half a minute each answer of the API server to a manager takes so many milliseconds.
+    ApiSlow(u32),
+    /// For so many seconds the API server refuses a share (in percent) of a manager's requests with this status.
+    ApiRefuses {
+        /// The status: 409, 429, 500, 503, 504.
+        code: u16,
+        /// Of a hundred requests.
+        percent: u8,
+        /// For so long.
+        seconds: u32,
+    },
+    /// For so many seconds nobody reaches the cloud.
+    CloudDown(u32),
+    /// The cloud errs.
+    Cloud(FaultOrder),
+    /// A VM dies: the n-th by name, counted around.
+    KillVm(usize),
+    /// The kubelet of a VM is silent for so many seconds.
+    SilenceKubelet(usize, u32),
+}
+
+impl Act {
+    /// Whether only the manager and what it talks to err: machines and users go on as if nothing had happened.
+    pub fn is_controller_side(&self) -> bool {
+        match self {
+            Self::Crash
+            | Self::SecondManager(_)
+            | Self::HoldWatches(..)
+            | Self::LateWatches(..)
+            | Self::CutWatches(_)
+            | Self::Compact
+            | Self::ApiSlow(_)
+            | Self::ApiRefuses { .. }
+            | Self::DropManagedFields
+            | Self::CloudDown(_) => true,
+            Self::Scale(_)
+            | Self::Roll(_)
+            | Self::DeleteMachine(_)
+            | Self::RecreateMachine(_)
+            | Self::DeletePool
+            | Self::Disturb(_)
+            | Self::Restore
+            | Self::JumpClock(_)
+            | Self::ApiDown(_)
+            | Self::Cloud(_)
+            | Self::KillVm(_)
+            | Self::SilenceKubelet(..) => false,
+        }
+    }
+}
+
+impl Schedule {
+    /// Whether only the manager and what it talks to err.
+    pub fn is_controller_side(&self) -> bool {
+        self.0.iter().all(|trouble| match trouble {
+            Trouble::Step { .. } => true,
+            Trouble::At { act, .. } => act.is_controller_side(),
+        })
+    }
+
+    /// What becomes of single steps.
+    pub fn fates(&self) -> impl Iterator<Item = (u64, Fate)> {
+        self.0.iter().filter_map(|trouble| match trouble {
+            Trouble::Step { step, fate } => Some((*step, *fate)),
+            Trouble::At { .. } => None,
+        })
+    }
+
+    /// What happens when, in its order.
+    pub fn acts(&self) -> Vec<(u64, Act)> {
+        let timed = self.0.iter().filter_map(|trouble| match trouble {
+            Trouble::At { millis, act } => Some((*millis, act.clone())),
+            Trouble::Step { .. } => None,
+        });
+        let mut acts: Vec<_> = timed.collect();
+        acts.sort_by_key(|(millis, _)| *millis);
+        acts
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
