@@ -80,8 +80,8 @@ async fn vms_come_and_go_by_themselves() {
     assert_eq!(world.states(), [VmState::Deleting]);
     sleep(Duration::from_secs(2)).await;
     let kinds: Vec<EventKind> = world.cloud.history().iter().map(|event| event.kind).collect();
-    use EventKind::{CreateAccepted, DeleteAccepted, VmGone, VmRunning};
-    assert_eq!(kinds, [CreateAccepted, VmRunning, DeleteAccepted, VmGone]);
+    let expected = [EventKind::CreateAccepted, EventKind::VmRunning, EventKind::DeleteAccepted, EventKind::VmGone];
+    assert_eq!(kinds, expected);
     let times: Vec<String> = world.cloud.history().iter().map(|event| event.at.to_string()).collect();
     let at = |second| format!("2026-01-01T00:00:0{second}Z");
     assert_eq!(times, [at(0), at(2), at(3), at(4)]);

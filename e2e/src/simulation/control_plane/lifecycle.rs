@@ -31,18 +31,18 @@ struct Health {
     /// When something new was seen of it, by the controller's own clock.
     probe: Duration,
     /// The Ready condition's last heartbeat; none without the condition.
-    heartbeat: Option<Option<Time>>,
+    heartbeat: Option<Timestamp>,
     renewed: Option<MicroTime>,
 }
 
 impl Health {
     fn new(node: &Node, now: Duration) -> Self {
-        Self { probe: now, heartbeat: ready(node).map(|ready| ready.last_heartbeat_time.clone()), renewed: None }
+        Self { probe: now, heartbeat: heartbeat(node), renewed: None }
     }
 
     /// Looks at the heartbeat, of which only its change counts: whose clock it was written by does not matter.
     fn observe(&mut self, node: &Node, lease: Option<&Lease>, now: Duration) {
-        let heartbeat = ready(node).map(|ready| ready.last_heartbeat_time.clone());
+        let heartbeat = heartbeat(node);
         if heartbeat != self.heartbeat {
             (self.heartbeat, self.probe) = (heartbeat, now);
         }
@@ -65,6 +65,11 @@ fn conditions(node: &Node) -> &[NodeCondition] {
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
     conditions(node).iter().find(|condition| condition.type_ == "Ready")
+}
+
+/// When the kubelet last said whether the Node is Ready; at the beginning of time if it did not say when.
+fn heartbeat(node: &Node) -> Option<Timestamp> {
+    Some(ready(node)?.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 
 /// What the Ready condition says; Unknown without it.

@@ -7,9 +7,9 @@ use super::{Shared, taints};
 /// Brings taints in line with conditions, whenever a Node changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
-    let mut changes = shared.view.nodes.changes();
+    let mut news = shared.view.nodes.changes();
     loop {
-        changes.mark_unchanged();
+        news.mark_unchanged();
         for node in shared.view.nodes.all() {
             let (swap, name) = (taints::by_condition(&node), node.metadata.name.as_deref().unwrap_or_default());
             if swap.is_empty() {
@@ -21,7 +21,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         tokio::select! {
             biased;
-            changed = changes.changed() => if changed.is_err() { return },
+            changed = news.changed() => if changed.is_err() { return },
             // What failed is tried again; the real controller waits for the Node's next change, or its resync.
             () = tokio::time::sleep(shared.settings.monitor_period) => {}
         }
