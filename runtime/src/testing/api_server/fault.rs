@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Status;
 use parking_lot::Mutex;
 
-use super::refusal;
+use super::{RequestRecord, refusal};
 
 /// What becomes of a request.
 #[derive(Clone, Debug)]
@@ -22,8 +22,17 @@ pub enum Fault {
     CommitLate(Duration),
     /// It takes effect and is answered after so long.
     Delay(Duration),
+    /// It takes effect at once and is answered after so long.
+    AnswerLate(Duration),
+    /// It takes effect, and is answered with this status code all the same, as by a server that gave up waiting.
+    StatusAfter(u16),
     /// It does nothing and is never answered.
     Hang,
+    /// It takes effect and is never answered.
+    HangAfter,
+    /// If it is a read that takes any version (`resourceVersion=0`, and watches without one), it is answered by a
+    /// server that has seen no more than this version. All else goes on as without a fault.
+    AsOf(u64),
 }
 
 impl Fault {
@@ -34,7 +43,7 @@ impl Fault {
 }
 
 /// Which requests: those that fit everything that was said.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     verb: Option<&'static str>,
     path: Option<String>,
@@ -64,7 +73,7 @@ impl Match {
         Self { user_agent: Some(part.into()), ..self }
     }
 
-    fn fits(&self, verb: &str, path: &str, user_agent: &str) -> bool {
+    pub(super) fn fits(&self, verb: &str, path: &str, user_agent: &str) -> bool {
         self.verb.is_none_or(|wanted| wanted == verb)
             && self.path.as_ref().is_none_or(|part| path.contains(part.as_str()))
             && self.user_agent.as_ref().is_none_or(|part| user_agent.contains(part.as_str()))
@@ -79,22 +88,38 @@ struct Rule {
     left: Option<usize>,
 }
 
+/// Says what becomes of a request, if it is not to be answered as usual.
+type Decide = Box<dyn FnMut(&RequestRecord) -> Option<Fault> + Send>;
+
 /// The faults in force; the oldest that fits is taken.
-#[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Vec<Rule>>);
+#[derive(Default)]
+pub(super) struct Faults {
+    decide: Mutex<Option<Decide>>,
+    rules: Mutex<Vec<Rule>>,
+}
 
 impl Faults {
+    pub(super) fn set_decide(&self, decide: Option<Decide>) {
+        *self.decide.lock() = decide;
+    }
+
     pub(super) fn add(&self, requests: Match, fault: Fault, left: Option<usize>) {
-        self.0.lock().push(Rule { requests, fault, left });
+        self.rules.lock().push(Rule { requests, fault, left });
     }
 
     pub(super) fn clear(&self) {
-        self.0.lock().clear();
+        self.rules.lock().clear();
     }
 
-    pub(super) fn hit(&self, verb: &str, path: &str, user_agent: &str) -> Option<Fault> {
-        let mut rules = self.0.lock();
-        let index = rules.iter().position(|rule| rule.requests.fits(verb, path, user_agent))?;
+    pub(super) fn hit(&self, request: &RequestRecord) -> Option<Fault> {
+        let decided = self.decide.lock().as_mut().and_then(|decide| decide(request));
+        decided.or_else(|| self.hit_rule(request))
+    }
+
+    fn hit_rule(&self, request: &RequestRecord) -> Option<Fault> {
+        let mut rules = self.rules.lock();
+        let fits = |rule: &Rule| rule.requests.fits(request.verb, &request.path, &request.user_agent);
+        let index = rules.iter().position(fits)?;
         let rule = &mut rules[index];
         let fault = rule.fault.clone();
         if let Some(left) = &mut rule.left {

@@ -51,7 +51,7 @@ impl Incoming {
 }
 
 /// Does what is asked and answers.
-pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming) -> Response<AnswerBody> {
+pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Response<AnswerBody> {
     match request.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return answer::text("ok"),
         "/version" => {
@@ -59,18 +59,20 @@ pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming) -> Response<Answe
         }
         _ => {}
     }
-    serve(shared, request).unwrap_or_else(|status| answer::refusal(&status))
+    serve(shared, request, as_of).unwrap_or_else(|status| answer::refusal(&status))
 }
 
-fn serve(shared: &Arc<Shared>, request: &Incoming) -> Result<Response<AnswerBody>, Refused> {
+fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let route = Route::parse(&request.uri)?;
     if shared.is_unserved(&route.resource) {
         return Err(refusal::no_such_resource());
     }
     match (request.method.as_str(), &route.name, route.subresource.as_deref()) {
-        ("GET", _, None) if route.is_set("watch") => watch(shared, &route),
-        ("GET", None, _) => list(shared, &route),
-        ("GET", Some(_), None | Some("status")) => get(shared, &route),
+        ("GET", _, None) if route.is_set("watch") => {
+            Ok(answer::stream(Watcher::open(shared, request, &route, as_of)?.into_lines()))
+        }
+        ("GET", None, _) => list(shared, &route, as_of),
+        ("GET", Some(_), None | Some("status")) => get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
         ("POST", Some(_), Some("eviction")) if route.resource.is_pod() => write(shared, request, &route, evict),
         ("PUT", Some(_), None | Some("status")) => write(shared, request, &route, replace),
@@ -93,15 +95,23 @@ fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) ->
     } else {
         act(&mut store.clone(), request, route, &writer)
     };
-    shared.announce(&store);
     drop(store);
+    shared.announce();
     result.map(|(code, value)| answer::json(code, &value))
 }
 
-fn get(shared: &Shared, route: &Route) -> Result<Response<AnswerBody>, Refused> {
+fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let store = shared.store.lock();
     check_version(&store, route)?;
-    store.get(&route.id()?).map(|object| answer::json(200, &object))
+    let object = match as_of.filter(|_| route.takes_any_version()) {
+        None => store.get(&route.id()?)?,
+        Some(version) => {
+            let (objects, _) = store.list_as_of(&route.resource, &Selector::of(route)?, Some(version))?;
+            let missing = || refusal::not_found(&route.id().unwrap_or_default());
+            objects.into_iter().next().ok_or_else(missing)?
+        }
+    };
+    Ok(answer::json(200, &object))
 }
 
 /// A read may insist on a version that is not yet there.
@@ -116,17 +126,13 @@ fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
     Ok(())
 }
 
-fn watch(shared: &Arc<Shared>, route: &Route) -> Result<Response<AnswerBody>, Refused> {
-    let selector = Selector::of(route)?;
-    Ok(answer::stream(Watcher::open(shared, route, selector).into_lines()))
-}
-
-fn list(shared: &Shared, route: &Route) -> Result<Response<AnswerBody>, Refused> {
+fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let (mut objects, version) = match route.get("continue") {
         "" => {
             let store = shared.store.lock();
             check_version(&store, route)?;
-            (store.list(&route.resource, &Selector::of(route)?), store.version())
+            let as_of = as_of.filter(|_| route.takes_any_version());
+            store.list_as_of(&route.resource, &Selector::of(route)?, as_of)?
         }
         token => shared.next_page(token).ok_or_else(|| {
             refusal::expired("The provided continue parameter is too old to display a consistent list result.")

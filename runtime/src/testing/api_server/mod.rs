@@ -17,6 +17,7 @@ mod answer;
 mod fault;
 mod handle;
 mod ownership;
+mod pace;
 mod refusal;
 mod route;
 mod selector;
@@ -41,10 +42,11 @@ use tower::BoxError;
 pub use self::answer::AnswerBody;
 pub use self::fault::{Fault, Match};
 use self::handle::Incoming;
+use self::pace::Watches;
+pub use self::pace::{OpenWatch, Pace};
 use self::route::{Id, Resource, Route};
 use self::selector::Selector;
-use self::store::{Store, Writer};
-use self::watch::Signal;
+use self::store::{Change, Store, Writer};
 use crate::term::{BootClock, Clock};
 
 /// One request that was made.
@@ -68,6 +70,19 @@ pub struct RequestRecord {
     pub status: u16,
 }
 
+/// One change of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChangeRecord {
+    /// The version that it made.
+    pub version: u64,
+    /// The path of the object.
+    pub path: String,
+    /// What was there before; none if the object is new.
+    pub old: Option<Arc<Value>>,
+    /// What is there now; none if the object is gone.
+    pub new: Option<Arc<Value>>,
+}
+
 /// The server. Cheap to clone; all clones are the same server.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
@@ -76,7 +91,8 @@ pub struct ApiServer {
 
 struct Shared {
     store: Mutex<Store>,
-    signal: tokio::sync::watch::Sender<Signal>,
+    watches: Watches,
+    observer: Mutex<Observer>,
     clock: Arc<dyn Clock>,
     faults: fault::Faults,
     requests: Mutex<Log>,
@@ -87,6 +103,15 @@ struct Shared {
 /// The objects of a server at some time.
 #[derive(Clone, Debug)]
 pub struct Backup(Store);
+
+type Tell = Box<dyn FnMut(&ChangeRecord) + Send>;
+
+/// Who is told of every change, and up to which version that is done.
+#[derive(Default)]
+struct Observer {
+    reached: u64,
+    tell: Option<Tell>,
+}
 
 /// The requests that were made and not yet taken.
 #[derive(Default)]
@@ -114,7 +139,8 @@ impl ApiServer {
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let shared = Shared {
             store: Mutex::default(),
-            signal: tokio::sync::watch::Sender::new(Signal::default()),
+            watches: Watches::default(),
+            observer: Mutex::default(),
             clock,
             faults: fault::Faults::default(),
             requests: Mutex::default(),
@@ -139,7 +165,8 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let writer = Writer { manager: "seed", now: self.shared.clock.wall() };
         let stored = store.seed(&id, object, &writer);
-        self.shared.announce(&store);
+        drop(store);
+        self.shared.announce();
         (*stored).clone()
     }
 
@@ -151,7 +178,8 @@ impl ApiServer {
         edit(&mut object);
         let writer = Writer { manager: "somebody", now: self.shared.clock.wall() };
         let stored = store.seed(&id, object, &writer);
-        self.shared.announce(&store);
+        drop(store);
+        self.shared.announce();
         Some((*stored).clone())
     }
 
@@ -160,7 +188,8 @@ impl ApiServer {
         let id = parse_id(path)?;
         let mut store = self.shared.store.lock();
         let last = store.remove(&id).ok()?;
-        self.shared.announce(&store);
+        drop(store);
+        self.shared.announce();
         Some((*last).clone())
     }
 
@@ -181,6 +210,26 @@ impl ApiServer {
         self.shared.store.lock().version()
     }
 
+    /// Asks for each request, when it comes and before all other faults, what becomes of it; none: what the other
+    /// faults say. It may change the server, as somebody who was faster; it must not send requests. Replaces an earlier
+    /// one.
+    ///
+    /// What is called holds no [`ApiServer`] of this one strongly for ever: end it by [`ApiServer::decide_no_more`].
+    pub fn decide(&self, decide: impl FnMut(&RequestRecord) -> Option<Fault> + Send + 'static) {
+        self.shared.faults.set_decide(Some(Box::new(decide)));
+    }
+
+    /// Ends what [`ApiServer::decide`] began.
+    pub fn decide_no_more(&self) {
+        self.shared.faults.set_decide(None);
+    }
+
+    /// Tells of each change from now on, in order, before anybody else hears of it, and before its request is answered.
+    /// What is called must not write. Replaces an earlier one. A restoration is not told.
+    pub fn observe(&self, tell: impl FnMut(&ChangeRecord) + Send + 'static) {
+        *self.shared.observer.lock() = Observer { reached: self.version(), tell: Some(Box::new(tell)) };
+    }
+
     /// Lets the next request that fits fail in this way.
     pub fn fail_next(&self, requests: Match, fault: Fault) {
         self.shared.faults.add(requests, fault, Some(1));
@@ -198,7 +247,7 @@ impl ApiServer {
         self.shared.faults.add(requests, fault, None);
     }
 
-    /// Ends all faults.
+    /// Ends all faults, but for what is decided by [`ApiServer::decide`].
     pub fn heal(&self) {
         self.shared.faults.clear();
     }
@@ -215,21 +264,42 @@ impl ApiServer {
         std::mem::take(&mut log.records)
     }
 
+    /// The watches that are open, in the order of opening.
+    pub fn open_watches(&self) -> Vec<OpenWatch> {
+        self.shared.watches.list()
+    }
+
     /// Breaks the connection of every watch that is open.
     pub fn break_watches(&self) {
-        self.shared.signal.send_modify(|signal| signal.broken += 1);
+        self.shared.watches.break_those(|_| true);
+    }
+
+    /// Breaks the connections of those open watches that fit.
+    pub fn break_watches_of(&self, watches: &Match) {
+        self.shared.watches.break_those(|watch| watches.fits("watch", &watch.path, &watch.user_agent));
+    }
+
+    /// Breaks the connection of one open watch.
+    pub fn break_watch(&self, number: u64) {
+        self.shared.watches.break_those(|watch| watch.number == number);
     }
 
     /// Keeps all watches open and silent, or lets them go on: caches fall behind meanwhile.
     pub fn hold_watches(&self, held: bool) {
-        self.shared.signal.send_modify(|signal| signal.held = held);
+        self.pace_watches(Match::any(), if held { Pace::Held } else { Pace::Live });
+    }
+
+    /// Says how the events of some watches arrive, of those that are open and of those to come. Where several such
+    /// words fit, the latest counts.
+    pub fn pace_watches(&self, watches: Match, pace: Pace) {
+        self.shared.watches.set_pace(watches, pace);
     }
 
     /// Forgets the history: a watch from an earlier version is told that it is too old (410).
     pub fn compact(&self) {
         self.shared.store.lock().compact();
         // Watches look again, and those that lie behind are told at once.
-        self.shared.signal.send_modify(|_| {});
+        self.shared.watches.wake();
     }
 
     /// All objects as they are, for [`ApiServer::restore`].
@@ -243,7 +313,8 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         *store = backup.0.clone();
         store.compact();
-        self.shared.announce(&store);
+        drop(store);
+        self.shared.announce();
     }
 
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.
@@ -267,13 +338,19 @@ impl Shared {
         self.unserved.lock().contains(&(resource.group.clone(), resource.plural.clone()))
     }
 
-    /// Wakes the watches after a write.
-    fn announce(&self, store: &Store) {
-        self.signal.send_if_modified(|signal| {
-            let changed = signal.version != store.version();
-            signal.version = store.version();
-            changed
-        });
+    /// Tells observer and watches what was written.
+    fn announce(&self) {
+        let mut observer = self.observer.lock();
+        let Observer { reached, tell } = &mut *observer;
+        if let Some(tell) = tell {
+            let store = self.store.lock();
+            let news: Vec<_> = store.changes_after(*reached).into_iter().flatten().map(ChangeRecord::of).collect();
+            *reached = store.version();
+            drop(store);
+            news.iter().for_each(tell);
+        }
+        drop(observer);
+        self.watches.wake();
     }
 
     fn keep_page(&self, rest: Vec<Arc<Value>>, version: u64) -> String {
@@ -287,11 +364,11 @@ impl Shared {
         self.pages.lock().remove(&token.parse().ok()?)
     }
 
-    fn record(&self, request: &Incoming, verb: &'static str) -> usize {
-        let mut log = self.requests.lock();
+    /// Notes a request, and finds what becomes of it.
+    fn record(&self, request: &Incoming) -> (usize, Option<Fault>) {
         let traceparent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
-        log.records.push(RequestRecord {
-            verb,
+        let record = RequestRecord {
+            verb: Route::parse(&request.uri).map_or("get", |route| route.verb(&request.method)),
             path: request.uri.path().to_owned(),
             query: request.uri.query().unwrap_or("").to_owned(),
             user_agent: request.header(header::USER_AGENT).to_owned(),
@@ -299,8 +376,11 @@ impl Shared {
             traceparent: traceparent.map(str::to_owned),
             body: serde_json::from_slice(&request.body).ok(),
             status: 0,
-        });
-        log.taken + log.records.len() - 1
+        };
+        let fault = self.faults.hit(&record);
+        let mut log = self.requests.lock();
+        log.records.push(record);
+        (log.taken + log.records.len() - 1, fault)
     }
 
     fn record_answer(&self, index: usize, status: u16) {
@@ -309,6 +389,12 @@ impl Shared {
         if let Some(record) = index.and_then(|index| log.records.get_mut(index)) {
             record.status = status;
         }
+    }
+}
+
+impl ChangeRecord {
+    fn of(change: &Change) -> Self {
+        Self { version: change.version, path: change.id.path(), old: change.old.clone(), new: change.new.clone() }
     }
 }
 
@@ -323,30 +409,31 @@ impl tower::Service<Request<Body>> for ApiServer {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let shared = self.shared.clone();
-        async move {
+        // A task of its own: what was sent is done, also where its sender is gone.
+        let exchange = tokio::spawn(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let request = Incoming { method: parts.method, uri: parts.uri, headers: parts.headers, body };
             exchange(&shared, request).await
-        }
-        .boxed()
+        });
+        async move { exchange.await? }.boxed()
     }
 }
 
 /// Answers a request, or does what a fault says instead.
 async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<AnswerBody>, BoxError> {
-    let verb = Route::parse(&request.uri).map_or("get", |route| route.verb(&request.method));
-    let index = shared.record(&request, verb);
+    let (index, fault) = shared.record(&request);
     // As on a network, nothing is answered within the call itself.
     tokio::task::yield_now().await;
-    let user_agent = request.header(header::USER_AGENT);
-    let answer = match shared.faults.hit(verb, request.uri.path(), user_agent) {
-        None => handle::handle(shared, &request),
+    let handle = |as_of| handle::handle(shared, &request, as_of);
+    let answer = match fault {
+        None => handle(None),
+        Some(Fault::AsOf(version)) => handle(Some(version)),
         Some(Fault::Status(code)) => answer::refusal(&refusal::of_code(code)),
         Some(Fault::Refuse(status)) => answer::refusal(&status),
         Some(Fault::Unreachable) => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
         Some(Fault::LoseAnswer) => {
-            handle::handle(shared, &request);
+            handle(None);
             return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
         }
         Some(Fault::CommitLate(after)) => {
@@ -355,9 +442,22 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
         }
         Some(Fault::Delay(time)) => {
             tokio::time::sleep(time).await;
-            handle::handle(shared, &request)
+            handle(None)
+        }
+        Some(Fault::AnswerLate(time)) => {
+            let answer = handle(None);
+            tokio::time::sleep(time).await;
+            answer
+        }
+        Some(Fault::StatusAfter(code)) => {
+            handle(None);
+            answer::refusal(&refusal::of_code(code))
         }
         Some(Fault::Hang) => future::pending().await,
+        Some(Fault::HangAfter) => {
+            handle(None);
+            future::pending().await
+        }
     };
     shared.record_answer(index, answer.status().as_u16());
     Ok(answer)
@@ -365,7 +465,7 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
 
 async fn commit_late(shared: Arc<Shared>, request: Incoming, after: Duration) {
     tokio::time::sleep(after).await;
-    handle::handle(&shared, &request);
+    handle::handle(&shared, &request, None);
 }
 
 impl std::fmt::Debug for Shared {

@@ -9,7 +9,7 @@ use kube::core::Status;
 use super::refusal;
 
 /// A kind of object, as the path names it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Resource {
     pub(super) group: String,
     pub(super) version: String,
@@ -37,11 +37,20 @@ impl Resource {
 }
 
 /// The place of one object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id {
     pub(super) resource: Resource,
     pub(super) namespace: String,
     pub(super) name: String,
+}
+
+impl Id {
+    pub(super) fn path(&self) -> String {
+        let Resource { group, version, plural } = &self.resource;
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let within = if self.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", self.namespace) };
+        format!("{root}{within}/{plural}/{}", self.name)
+    }
 }
 
 /// Which part of an object is read or written.
@@ -117,6 +126,11 @@ impl Route {
 
     pub(super) fn is_set(&self, key: &str) -> bool {
         matches!(self.get(key), "true" | "1")
+    }
+
+    /// Whether a read takes whatever the server happens to know.
+    pub(super) fn takes_any_version(&self) -> bool {
+        self.get("resourceVersion") == "0"
     }
 
     /// The verb as Kubernetes' authorisation names it.

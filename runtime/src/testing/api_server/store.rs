@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::core::Status;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::ownership::Owners;
 use super::refusal;
@@ -21,7 +22,8 @@ type Refused = Box<Status>;
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) version: u64,
-    pub(super) resource: Resource,
+    pub(super) at: Instant,
+    pub(super) id: Id,
     pub(super) old: Option<Arc<Value>>,
     pub(super) new: Option<Arc<Value>>,
     /// The new object; of a deleted one its last form, under the version of the deletion.
@@ -104,13 +106,38 @@ impl Store {
         all.map(|(_, stored)| stored.value.clone()).filter(|value| selector.matches(value)).collect()
     }
 
-    /// The changes of a kind after a version; none when they are forgotten.
-    pub(super) fn changes_after(&self, version: u64, resource: &Resource) -> Option<Vec<Arc<Change>>> {
+    /// All objects of a kind that are selected, as they were at a version (none: as they are), and that version.
+    pub(super) fn list_as_of(
+        &self,
+        resource: &Resource,
+        selector: &Selector,
+        version: Option<u64>,
+    ) -> Result<(Vec<Arc<Value>>, u64), Refused> {
+        let Some(version) = version.filter(|version| *version < self.version) else {
+            return Ok((self.list(resource, selector), self.version));
+        };
+        let too_old =
+            || refusal::expired("The provided continue parameter is too old to display a consistent list result.");
+        let objects = self.objects.iter().filter(|(id, _)| id.resource == *resource);
+        let mut then: BTreeMap<&Id, Arc<Value>> = objects.map(|(id, stored)| (id, stored.value.clone())).collect();
+        for change in
+            self.changes_after(version).ok_or_else(too_old)?.rev().filter(|change| change.id.resource == *resource)
+        {
+            match &change.old {
+                Some(old) => then.insert(&change.id, old.clone()),
+                None => then.remove(&change.id),
+            };
+        }
+        Ok((then.into_values().filter(|object| selector.matches(object)).collect(), version))
+    }
+
+    /// The changes after a version; none when they are forgotten.
+    pub(super) fn changes_after(&self, version: u64) -> Option<impl DoubleEndedIterator<Item = &Change>> {
         if version < self.compacted {
             return None;
         }
         let start = self.history.partition_point(|change| change.version <= version);
-        Some(self.history.range(start..).filter(|change| change.resource == *resource).cloned().collect())
+        Some(self.history.range(start..).map(Arc::as_ref))
     }
 
     /// Forgets all changes: a watch from an earlier version is told to list again.
@@ -202,8 +229,8 @@ impl Store {
     }
 
     fn remember(&mut self, id: &Id, old: Option<Arc<Value>>, new: Option<Arc<Value>>, last: Arc<Value>) {
-        let (version, resource) = (self.version, id.resource.clone());
-        self.history.push_back(Arc::new(Change { version, resource, old, new, last }));
+        let (version, at, id) = (self.version, Instant::now(), id.clone());
+        self.history.push_back(Arc::new(Change { version, at, id, old, new, last }));
         while self.history.len() > HISTORY {
             self.compacted = self.history.pop_front().map_or(self.compacted, |change| change.version);
         }

@@ -402,3 +402,95 @@ async fn a_dry_run_changes_nothing_and_an_unserved_kind_is_not_found() {
     assert_eq!(missing.code, 404);
     assert_eq!(missing.body["message"], "the server could not find the requested resource");
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_request_may_be_decided_about_in_its_order() {
+    let server = ApiServer::new();
+    let (inner, mut seen) = (server.clone(), 0);
+    server.decide(move |request| {
+        seen += 1;
+        match (seen, request.verb) {
+            (1, "create") => Some(Fault::StatusAfter(504)),
+            (2, "patch") => {
+                inner.change(&request.path, |object| object["metadata"]["labels"] = json!({ "faster": "1" }));
+                None
+            }
+            _ => None,
+        }
+    });
+    let path = format!("{MACHINES}/a");
+    let late = post(&server, MACHINES, machine("a")).await;
+    assert_eq!((late.code, server.object(&path).is_some()), (504, true), "it took effect");
+    let wanted = json!({ "metadata": { "resourceVersion": version(&server.object(&path).unwrap()) } });
+    assert_eq!(merge(&server, &path, wanted).await.code, 409, "somebody was faster");
+    server.decide_no_more();
+}
+
+#[tokio::test]
+async fn a_request_is_done_though_its_sender_is_gone() {
+    let server = ApiServer::new();
+    let mut service = server.clone();
+    let body = Body::from(machine("a").to_string().into_bytes());
+    drop(tower::Service::call(&mut service, Request::post(MACHINES).body(body).unwrap()));
+    get(&server, MACHINES).await;
+    assert!(server.object(&format!("{MACHINES}/a")).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_late_and_broken_one_by_one() {
+    let server = ApiServer::new();
+    let mut late = watch(&server, "resourceVersion=1000").await;
+    let mut other = watch(&server, "resourceVersion=1000").await;
+    server.pace_watches(Match::any().path("/machines"), Pace::Late(Duration::from_secs(5)));
+    post(&server, MACHINES, machine("a")).await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(next(&mut late).await, pair("ADDED", "a"));
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    let open = server.open_watches();
+    assert_eq!(open.iter().map(|watch| watch.number).collect::<Vec<_>>(), [1, 2]);
+    server.break_watch(2);
+    assert!(other.next().await.is_none(), "it hears no more");
+    server.pace_watches(Match::any().path("/machines"), Pace::Live);
+    post(&server, MACHINES, machine("b")).await;
+    assert_eq!(next(&mut late).await, pair("ADDED", "b"));
+    server.break_watches_of(&Match::any().path("/machines"));
+    assert!(late.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_lags_answers_from_what_it_has_seen() {
+    let server = ApiServer::new();
+    post(&server, MACHINES, machine("a")).await;
+    let then = server.version();
+    server.remove(&format!("{MACHINES}/a"));
+    post(&server, MACHINES, machine("b")).await;
+    server.fail_always(Match::any(), Fault::AsOf(then));
+    let names = |list: &Value| list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let old = get(&server, &format!("{MACHINES}?resourceVersion=0")).await.body;
+    assert_eq!((names(&old), version(&old)), ("a".to_owned(), then.to_string().as_str()));
+    assert_eq!(get(&server, &format!("{MACHINES}/a?resourceVersion=0")).await.code, 200);
+    assert_eq!(get(&server, &format!("{MACHINES}/b?resourceVersion=0")).await.code, 404);
+    assert_eq!(names(&get(&server, MACHINES).await.body), "b", "who wants the newest gets it");
+    let mut events = watch(&server, "resourceVersion=0").await;
+    assert_eq!(next(&mut events).await, pair("ADDED", "a"));
+    assert_eq!(next(&mut events).await, pair("DELETED", "a"));
+    assert_eq!(next(&mut events).await, pair("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn every_change_is_observed_in_order() {
+    let server = ApiServer::new();
+    post(&server, MACHINES, machine("before")).await;
+    let seen = Arc::new(Mutex::new(vec![]));
+    let told = seen.clone();
+    server.observe(move |change| {
+        told.lock().push((change.path.clone(), change.old.is_some(), change.new.is_some()));
+    });
+    let path = format!("{MACHINES}/a");
+    post(&server, MACHINES, machine("a")).await;
+    merge(&server, &path, json!({ "spec": { "x": 1 } })).await;
+    merge(&server, &path, json!({ "spec": { "x": 1 } })).await;
+    server.remove(&path);
+    let expected = [(false, true), (true, true), (true, false)].map(|(old, new)| (path.clone(), old, new));
+    assert_eq!(*seen.lock(), expected);
+}

@@ -7,10 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use futures::stream;
+use http::header;
+use kube::core::Status;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::handle::Incoming;
+use super::pace::Pace;
 use super::route::{Resource, Route};
 use super::selector::Selector;
 use super::store::{Change, at_version};
@@ -19,25 +22,16 @@ use super::{Shared, refusal};
 /// How often a watch that asked for it is told the version that it has reached, as by a real server.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What ends or holds back watches from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Signal {
-    /// Raised by each write.
-    pub(super) version: u64,
-    /// Raised to break all watches that are open.
-    pub(super) broken: u64,
-    /// While set, watches stay open and deliver nothing.
-    pub(super) held: bool,
-}
-
 /// One open watch.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
-    signal: watch::Receiver<Signal>,
-    broken: u64,
+    wake: tokio::sync::watch::Receiver<u64>,
+    number: u64,
     resource: Resource,
     selector: Selector,
     reached: u64,
+    /// When the next change is due that is on its way.
+    due: Option<Instant>,
     bookmarks: Option<Instant>,
     until: Instant,
     ready: VecDeque<Value>,
@@ -45,40 +39,46 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn open(shared: &Arc<Shared>, route: &Route, selector: Selector) -> Self {
-        let signal = shared.signal.subscribe();
-        let broken = signal.borrow().broken;
+    /// `as_of`: it begins with what there was at that version, if it is to begin with what is there.
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        request: &Incoming,
+        route: &Route,
+        as_of: Option<u64>,
+    ) -> Result<Self, Box<Status>> {
+        let selector = Selector::of(route)?;
         let timeout = route.get("timeoutSeconds").parse().unwrap_or(1_800);
         let mut watcher = Self {
             shared: shared.clone(),
-            signal,
-            broken,
+            wake: shared.watches.subscribe(),
+            number: shared.watches.open(request.uri.path(), request.header(header::USER_AGENT)),
             resource: route.resource.clone(),
             selector,
             reached: 0,
+            due: None,
             bookmarks: route.is_set("allowWatchBookmarks").then(|| Instant::now() + BOOKMARK_INTERVAL),
             until: Instant::now() + Duration::from_secs(timeout),
             ready: VecDeque::new(),
             over: false,
         };
-        watcher.begin(route);
-        watcher
+        watcher.begin(route, as_of)?;
+        Ok(watcher)
     }
 
     /// Without a version, or with 0, a watch begins with all that is there.
-    fn begin(&mut self, route: &Route) {
-        let store = self.shared.store.lock();
+    fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Box<Status>> {
         let initial = route.is_set("sendInitialEvents");
         match route.get("resourceVersion").parse().unwrap_or(0) {
             0 => {}
             _ if initial => {}
             version => {
                 self.reached = version;
-                return;
+                return Ok(());
             }
         }
-        self.reached = store.version();
-        let objects = store.list(&self.resource, &self.selector);
+        let store = self.shared.store.lock();
+        let (objects, version) = store.list_as_of(&self.resource, &self.selector, as_of)?;
+        self.reached = version;
         self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
         drop(store);
         if initial {
@@ -86,6 +86,7 @@ impl Watcher {
             bookmark["object"]["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
             self.ready.push_back(bookmark);
         }
+        Ok(())
     }
 
     fn bookmark(&self) -> Value {
@@ -105,24 +106,27 @@ impl Watcher {
 
     async fn next(&mut self) -> Option<Value> {
         loop {
-            let signal = *self.signal.borrow_and_update();
-            if signal.broken != self.broken {
+            self.wake.borrow_and_update();
+            if self.shared.watches.is_broken(self.number) {
                 return None;
             }
-            if !signal.held {
-                self.catch_up();
+            let pace = self.shared.watches.pace(self.number);
+            let held = pace == Pace::Held;
+            if !held {
+                self.catch_up(pace);
                 if let Some(event) = self.ready.pop_front() {
                     return Some(event);
                 }
-            }
-            if self.over {
-                return None;
+                if self.over {
+                    return None;
+                }
             }
             tokio::select! {
                 biased;
-                changed = self.signal.changed() => changed.ok()?,
-                () = sleep_until(self.until) => return None,
-                () = sleep_until(self.bookmarks.unwrap_or(self.until)), if !signal.held => {
+                changed = self.wake.changed() => changed.ok()?,
+                () = sleep_until(self.due.unwrap_or(self.until)), if !held && self.due.is_some() => {}
+                () = sleep_until(self.until), if !held => return None,
+                () = sleep_until(self.bookmarks.unwrap_or(self.until)), if !held => {
                     self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
                     // Whoever asked for what is yet to come is told nothing before.
                     if self.reached <= self.shared.store.lock().version() {
@@ -133,22 +137,36 @@ impl Watcher {
         }
     }
 
-    fn catch_up(&mut self) {
+    fn catch_up(&mut self, pace: Pace) {
         if self.over || !self.ready.is_empty() {
             return;
         }
+        self.due = None;
+        let lag = if let Pace::Late(lag) = pace { lag } else { Duration::ZERO };
         let store = self.shared.store.lock();
-        if let Some(changes) = store.changes_after(self.reached, &self.resource) {
-            let selector = &self.selector;
-            self.ready.extend(changes.iter().filter_map(|change| select(change, selector)));
-            // A watch from the future waits until the server has got there.
-            self.reached = self.reached.max(store.version());
+        let Some(changes) = store.changes_after(self.reached) else {
+            let message = format!("too old resource version: {} ({})", self.reached, store.version());
+            let status = serde_json::to_value(refusal::expired(&message)).unwrap_or_default();
+            self.ready.push_back(event("ERROR", &super::answer::with_kind(status)));
+            self.over = true;
             return;
+        };
+        for change in changes {
+            if change.at + lag > Instant::now() {
+                self.due = Some(change.at + lag);
+                break;
+            }
+            self.reached = change.version;
+            if change.id.resource == self.resource {
+                self.ready.extend(select(change, &self.selector));
+            }
         }
-        let message = format!("too old resource version: {} ({})", self.reached, store.version());
-        let status = serde_json::to_value(refusal::expired(&message)).unwrap_or_default();
-        self.ready.push_back(event("ERROR", &super::answer::with_kind(status)));
-        self.over = true;
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.watches.close(self.number);
     }
 }
 

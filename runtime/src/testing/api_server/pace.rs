@@ -1,0 +1,103 @@
+//! Which watches are open, and what is done to them from outside.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::fault::Match;
+
+/// How the events of a watch reach its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// At once.
+    #[default]
+    Live,
+    /// So long after each change, in order.
+    Late(Duration),
+    /// Not at all, nor the end of the watch: as a connection that is black-holed, or a server that is frozen.
+    Held,
+}
+
+/// One watch that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWatch {
+    /// In the order of opening, over the life of the server.
+    pub number: u64,
+    /// The path without the query.
+    pub path: String,
+    /// The `User-Agent` header.
+    pub user_agent: String,
+}
+
+/// All watches that are open. Whatever concerns them wakes them, and they look what it is.
+pub(super) struct Watches {
+    wake: watch::Sender<u64>,
+    opened: Mutex<u64>,
+    /// With whether it is to break.
+    open: Mutex<BTreeMap<u64, (OpenWatch, bool)>>,
+    paces: Mutex<Vec<(Match, Pace)>>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        let wake = watch::Sender::new(0);
+        Self { wake, opened: Mutex::default(), open: Mutex::default(), paces: Mutex::default() }
+    }
+}
+
+impl Watches {
+    pub(super) fn wake(&self) {
+        self.wake.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.wake.subscribe()
+    }
+
+    pub(super) fn open(&self, path: &str, user_agent: &str) -> u64 {
+        let mut opened = self.opened.lock();
+        *opened += 1;
+        let watch = OpenWatch { number: *opened, path: path.to_owned(), user_agent: user_agent.to_owned() };
+        self.open.lock().insert(*opened, (watch, false));
+        *opened
+    }
+
+    pub(super) fn close(&self, number: u64) {
+        self.open.lock().remove(&number);
+    }
+
+    pub(super) fn list(&self) -> Vec<OpenWatch> {
+        self.open.lock().values().map(|(watch, _)| watch.clone()).collect()
+    }
+
+    pub(super) fn break_those(&self, fits: impl Fn(&OpenWatch) -> bool) {
+        for (watch, broken) in self.open.lock().values_mut() {
+            *broken |= fits(watch);
+        }
+        self.wake();
+    }
+
+    pub(super) fn is_broken(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_none_or(|(_, broken)| *broken)
+    }
+
+    /// The latest word on the same watches replaces an earlier one.
+    pub(super) fn set_pace(&self, watches: Match, pace: Pace) {
+        let mut paces = self.paces.lock();
+        paces.retain(|(earlier, _)| *earlier != watches);
+        paces.push((watches, pace));
+        drop(paces);
+        self.wake();
+    }
+
+    /// As the latest word that fits says.
+    pub(super) fn pace(&self, number: u64) -> Pace {
+        let open = self.open.lock();
+        let Some((watch, _)) = open.get(&number) else { return Pace::Live };
+        let paces = self.paces.lock();
+        let said = paces.iter().rev().find(|(watches, _)| watches.fits("watch", &watch.path, &watch.user_agent));
+        said.map_or(Pace::Live, |(_, pace)| *pace)
+    }
+}
