@@ -7,5 +7,6 @@ pub mod kubelet;
 mod mirror;
 mod pages;
 pub mod plane;
+mod request;
 pub mod running_set;
 pub mod simulation;

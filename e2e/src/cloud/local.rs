@@ -123,3 +123,6 @@ impl fmt::Debug for LocalCloud {
         formatter.debug_struct("LocalCloud").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

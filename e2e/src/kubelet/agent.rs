@@ -11,14 +11,12 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{
-    KubeletSpec, RequestError, Shared,
+    KubeletSpec, LEASE_NAMESPACE, Shared,
     heart::{Beat, Heart, NodeSeen, Ready},
     node,
     registry::Player,
 };
-
-/// Where kubelets keep their Leases.
-const LEASE_NAMESPACE: &str = "kube-node-lease";
+use crate::request::RequestError;
 
 /// Plays a kubelet until nobody gives it orders any more.
 pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Receiver<KubeletSpec>) {

@@ -37,6 +37,7 @@ use tokio::{
 use crate::{
     cloud::Taint,
     mirror::{Seen, Select, mirror},
+    request::RequestError,
 };
 
 mod agent;
@@ -54,12 +55,12 @@ pub const SIMULATED_LABEL: &str = "nodewright.dev/simulated";
 /// `never` ends.
 pub const TERMINATION_ANNOTATION: &str = "simulated.nodewright.dev/termination-seconds";
 
+/// Where kubelets keep their Leases.
+pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The `User-Agent` of the kubelets.
 pub const AGENT: HeaderValue = HeaderValue::from_static(concat!("simulated-kubelet/", env!("CARGO_PKG_VERSION")));
 /// Requests of all kubelets together that are in flight at once; watches apart.
 const REQUESTS_AT_ONCE: usize = 32;
-/// After so long without an answer a request is given up.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Watch events that wait for their reader.
 const BACKLOG: usize = 1_024;
 
@@ -148,35 +149,12 @@ struct Shared {
     in_flight: Semaphore,
 }
 
-/// A request of a kubelet that came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum RequestError {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("no answer within {REQUEST_TIMEOUT:?}")]
-    Timeout,
-}
-
-impl RequestError {
-    fn is_not_found(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404)
-    }
-
-    /// The name is taken, or a precondition does not hold.
-    fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 409)
-    }
-}
-
 impl Shared {
     /// Makes a request as soon as not too many others are in flight.
     async fn request<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
         // The semaphore is never closed; if it were, the request would go without it.
         let _permit = self.in_flight.acquire().await.ok();
-        match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(RequestError::Timeout),
-        }
+        crate::request::request(request).await
     }
 }
 

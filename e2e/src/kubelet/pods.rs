@@ -18,10 +18,10 @@ use serde_json::json;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
-    RequestError, Shared,
+    Shared,
     pod::{self, Deed, PodView},
 };
-use crate::mirror::Seen;
+use crate::{mirror::Seen, request::RequestError};
 
 /// Between two tries of one deed.
 const RETRY: Duration = Duration::from_secs(1);

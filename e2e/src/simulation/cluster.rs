@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::{
     adversary::{Adversary, MANAGER},
     clock::JumpingClock,
+    control_plane::{self, ControlPlane, agent_client},
     oracles::Oracles,
     process::{LEASES, Slot, Surroundings},
     schedule::Schedule,
@@ -61,6 +62,7 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) first: Slot,
     pub(super) second: Option<Slot>,
+    _plane: Option<ControlPlane>,
 }
 
 impl World {
@@ -71,17 +73,21 @@ impl World {
         let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.keeps_trace));
         seed(&server, design);
         let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
-        let fleet = Fleet::with_client(server.client(), settings, time.clone());
+        let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
         let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
         let adversary = Adversary::new(schedule, design.seed, trace.clone());
         adversary.keep_secret(SECRET);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);
+        let plane = design.heartbeats.then(|| {
+            let client = agent_client(&server, control_plane::AGENT);
+            ControlPlane::start(client, control_plane::Settings::default(), time)
+        });
         let clock = Arc::new(JumpingClock::starting_at(begin));
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
         let first = Slot::start("a", &around);
-        Self { around, oracles, trace, first, second: None }
+        Self { around, oracles, trace, first, second: None, _plane: plane }
     }
 
     pub(super) fn server(&self) -> &ApiServer {

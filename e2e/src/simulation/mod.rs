@@ -11,6 +11,7 @@
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
 //! | `oracles` | the invariants, looked at with each change |
+//! | [`control_plane`] | what a cluster's own controllers do around machines |
 //! | [`run`] | a run from start to end |
 
 mod acts;
@@ -18,6 +19,7 @@ mod adversary;
 mod calls;
 mod clock;
 mod cluster;
+pub mod control_plane;
 mod oracles;
 mod process;
 mod rest;

@@ -221,6 +221,15 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
             };
             store.edit(&id, part, writer, edit).map(written)
         }
+        "application/strategic-merge-patch+json" => {
+            let patch = request.json()?;
+            let edit = |live: &Value| {
+                let mut object = live.clone();
+                tmp_strategic(&mut object, &patch);
+                Ok(object)
+            };
+            store.edit(&id, part, writer, edit).map(written)
+        }
         "application/json-patch+json" => {
             let patch: Patch = serde_json::from_slice(&request.body)
                 .map_err(|error| refusal::bad_request(&format!("error decoding patch: {error}")))?;
@@ -345,5 +354,28 @@ fn strip_nulls(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(strip_nulls),
         _ => {}
+    }
+}
+
+fn tmp_strategic(live: &mut Value, patch: &Value) {
+    match (live, patch) {
+        (Value::Object(live), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    live.remove(key);
+                } else {
+                    tmp_strategic(live.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (Value::Array(live), Value::Array(patch)) if patch.iter().all(|item| item["type"].is_string()) => {
+            for item in patch {
+                match live.iter_mut().find(|it| it["type"] == item["type"]) {
+                    Some(it) => tmp_strategic(it, item),
+                    None => live.push(item.clone()),
+                }
+            }
+        }
+        (live, patch) => *live = patch.clone(),
     }
 }

@@ -155,7 +155,7 @@ impl Store {
             return Err(refusal::new(500, "", message));
         }
         // Status comes by its own endpoint.
-        if let Some(fields) = object.as_object_mut() {
+        if let Some(fields) = object.as_object_mut().filter(|_| id.resource.plural != "nodes") {
             fields.remove("status");
         }
         let mut owners = Owners::default();
