@@ -35,6 +35,7 @@ enum Command {
     Writes(writes::WritesArguments),
     Steady(steady::SteadyArguments),
     Fleet(fleet::FleetArguments),
+    Simulate(nodewright_e2e::simulation::command::Arguments),
     #[command(hide = true)]
     Keep(commands::KeepArguments),
 }
@@ -68,6 +69,10 @@ async fn run(command: Command) -> CommandResult {
         Command::Writes(arguments) => Ok(writes::run(arguments).await?),
         Command::Steady(arguments) => Ok(steady::run(arguments).await?),
         Command::Fleet(arguments) => Ok(fleet::run(arguments).await?),
+        // It has runtimes of its own, and none may be within another.
+        Command::Simulate(arguments) => {
+            Ok(tokio::task::spawn_blocking(move || nodewright_e2e::simulation::command::run(&arguments)).await??)
+        }
         Command::Keep(arguments) => Ok(commands::keep_up(arguments).await?),
     }
 }

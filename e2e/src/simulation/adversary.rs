@@ -101,7 +101,9 @@ impl Adversary {
         let prefix = format!("{MANAGER}{slot}");
         let names: Vec<String> =
             self.state.lock().living.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
-        names.iter().for_each(|name| self.kill(name));
+        for name in names {
+            self.kill(&name);
+        }
     }
 
     pub(super) fn is_alive(&self, name: &str) -> bool {
@@ -157,8 +159,9 @@ impl Adversary {
                 state.writes += 1;
                 let fate = state.fates.remove(&step);
                 self.tell(step, name, request.verb, &request.path, fate);
-                let crash = matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter));
-                drop(crash.then(|| state.living.remove(name)).flatten().map(|death| death.notify_one()));
+                if matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter)) {
+                    state.living.remove(name).iter().for_each(|death| death.notify_one());
+                }
                 fate.map(fault)
             }
             _ => None,

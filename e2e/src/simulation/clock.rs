@@ -7,19 +7,19 @@ use nodewright_runtime::term::{Clock, TokioClock};
 
 /// The time of tokio's timers; the time of day may be set ahead or back, as by an operator or by NTP.
 #[derive(Debug)]
-pub struct JumpingClock {
+pub(super) struct JumpingClock {
     timers: TokioClock,
     ahead_seconds: AtomicI64,
 }
 
 impl JumpingClock {
     /// It is `wall` now.
-    pub fn starting_at(wall: Timestamp) -> Self {
+    pub(super) fn starting_at(wall: Timestamp) -> Self {
         Self { timers: TokioClock::starting_at(wall), ahead_seconds: AtomicI64::new(0) }
     }
 
     /// Sets the time of day ahead, or back.
-    pub fn jump(&self, seconds: i64) {
+    pub(super) fn jump(&self, seconds: i64) {
         self.ahead_seconds.fetch_add(seconds, Relaxed);
     }
 }

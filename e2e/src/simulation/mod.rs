@@ -12,19 +12,24 @@
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
 //! | `oracles` | the invariants, looked at with each change |
 //! | [`control_plane`] | what a cluster's own controllers do around machines |
+//! | [`generate`], [`campaign`], [`shrink`] | runs made of seeds, judged, made shorter |
 //! | [`run`] | a run from start to end |
 
 mod acts;
 mod adversary;
 mod calls;
+pub mod campaign;
 mod clock;
 mod cluster;
+pub mod command;
 pub mod control_plane;
+pub mod generate;
 mod oracles;
 mod process;
 mod rest;
 pub mod run;
 pub mod schedule;
+pub mod shrink;
 mod trace;
 
 pub use self::{

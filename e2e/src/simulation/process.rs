@@ -131,7 +131,7 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     };
     let elections = wanted.iter().filter_map(elect).collect();
     // How it ended does not matter to whoever starts it again.
-    drop(manager.run(elections, stop).await);
+    let _ = manager.run(elections, stop).await;
 }
 
 fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error::Error + Send + Sync>> {

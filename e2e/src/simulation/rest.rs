@@ -10,14 +10,12 @@ use crate::cloud::VmState;
 /// What is not as it is wanted; nothing when all is at rest.
 pub(super) fn unrest(world: &World) -> Option<String> {
     let server = world.server();
-    match server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
-        Some(pool) => unrest_of(world, &pool),
-        None => {
-            let left = |collection: &str| server.objects(collection).len();
-            let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), left(NODES), world.cloud().vms().len()];
-            (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
-        }
+    if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
+        return unrest_of(world, &pool);
     }
+    let left = |collection: &str| server.objects(collection).len();
+    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), left(NODES), world.cloud().vms().len()];
+    (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
 }
 
 fn unrest_of(world: &World, pool: &Value) -> Option<String> {

@@ -46,7 +46,7 @@ pub struct Run {
 }
 
 /// What came of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// What was wrong, in the order in which it was seen.
     pub violations: Vec<String>,
@@ -174,7 +174,9 @@ impl Stage {
         sleep_until(look).await;
         let wrongs = self.world.around.adversary.take_wrongs();
         let mut oracles = self.world.oracles.lock();
-        wrongs.into_iter().for_each(|wrong| oracles.blame(wrong));
+        for wrong in wrongs {
+            oracles.blame(wrong);
+        }
     }
 
     fn is_bad(&self) -> bool {

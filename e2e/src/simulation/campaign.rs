@@ -1,0 +1,84 @@
+//! Many runs: judged against a run without faults, counted, and made shorter when they fail.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
+    sync::Once,
+};
+
+use super::{
+    oracles::Counts,
+    run::{Report, Run},
+    schedule::{Act, Fate, Schedule, Trouble},
+};
+
+thread_local! {
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(vec![]) };
+}
+
+/// What runs without faults come to: made once for each kind of run.
+#[derive(Debug, Default)]
+pub struct Reference(BTreeMap<String, Counts>);
+
+impl Reference {
+    fn of(&mut self, run: &Run) -> Option<&Counts> {
+        let plain = Run { seed: 0, elects: false, heartbeats: false, schedule: Schedule::default(), ..run.clone() };
+        let name = serde_json::to_string(&plain).ok()?;
+        Some(self.0.entry(name).or_insert_with(|| plain.run(false).counts))
+    }
+}
+
+/// Makes a run, and judges it. A panic in it, wherever and whoever caught it, is wrong as well.
+pub fn examine(run: &Run, reference: &mut Reference, keeps_trace: bool) -> Report {
+    hear_panics();
+    PANICS.with_borrow_mut(Vec::clear);
+    let made = catch_unwind(AssertUnwindSafe(|| run.run(keeps_trace)));
+    let panics = PANICS.with_borrow_mut(std::mem::take);
+    let mut report = made.unwrap_or_default();
+    report.violations.extend(panics.into_iter().map(|panic| format!("P: {panic}")));
+    if report.violations.is_empty() && run.schedule.is_controller_side() {
+        match reference.of(run) {
+            Some(expected) if *expected != report.counts => {
+                let (found, expected) = (&report.counts, expected);
+                report.violations.push(format!("I11: made and unmade {found:?}, without faults {expected:?}"));
+            }
+            _ => {}
+        }
+    }
+    report
+}
+
+/// Each panic is noted in its thread, besides what is done with it anyway.
+fn hear_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| {
+            PANICS.with_borrow_mut(|panics| panics.push(panic.to_string()));
+            usual(panic);
+        }));
+    });
+}
+
+/// The runs that kill the manager before or after one single step, for each that the run takes.
+pub fn crashes(run: &Run) -> Vec<Run> {
+    let steps = run.run(false).steps;
+    let fates = [Fate::CrashBefore, Fate::CrashAfter];
+    let at = |step| fates.map(|fate| Schedule(vec![Trouble::Step { step, fate }]));
+    (0..steps).flat_map(at).map(|schedule| Run { schedule, ..run.clone() }).collect()
+}
+
+/// Three machines are made, replaced and removed.
+pub fn up_roll_down(seed: u64) -> Run {
+    Run {
+        seed,
+        replicas: 3,
+        surge: 1,
+        unavailable: 0,
+        elects: false,
+        heartbeats: false,
+        phases: vec![Act::Roll("large".to_owned()), Act::Scale(0)],
+        schedule: Schedule::default(),
+    }
+}

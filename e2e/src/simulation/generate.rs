@@ -1,0 +1,140 @@
+//! Runs made of seeds.
+
+use fastrand::Rng;
+
+use super::{
+    run::Run,
+    schedule::{Act, Fate, Schedule, Trouble},
+};
+use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
+
+/// The kinds whose watches may err.
+const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// What an API server refuses with when something is wrong with it.
+const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
+
+/// The run that a seed makes. Of two runs one is calm: only the manager and what it talks to err.
+pub fn run(seed: u64) -> Run {
+    let mut chance = Rng::with_seed(seed);
+    let is_calm = chance.bool();
+    let replicas = if chance.u8(0..20) == 0 { chance.u32(8..=20) } else { chance.u32(1..=5) };
+    let (surge, unavailable) = [(1, 0), (0, 1), (2, 1), (1, 1)][chance.usize(0..4)];
+    let phases = phases(&mut chance, replicas);
+    // As many steps as such a run takes, more or less.
+    let steps = u64::from(replicas) * 16 * (phases.len() as u64 + 1) + 20;
+    let count = chance.usize(1..=if is_calm { 8 } else { 12 });
+    let troubles = (0..count).map(|_| trouble(&mut chance, steps, is_calm));
+    let schedule = Schedule(troubles.collect());
+    // Without heartbeats nobody hears of a VM's death.
+    let is_fatal =
+        |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
+    let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
+    Run { seed, replicas, surge, unavailable, elects, heartbeats, phases, schedule }
+}
+
+fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
+    if chance.u8(0..10) < 6 {
+        return Trouble::Step { step: chance.u64(0..steps), fate: fate(chance) };
+    }
+    let latest = [2_000, 20_000, 200_000][chance.usize(0..3)];
+    let millis = chance.u64(0..latest);
+    Trouble::At { millis, act: if is_calm || chance.bool() { calm(chance) } else { wild(chance) } }
+}
+
+fn phases(chance: &mut Rng, replicas: u32) -> Vec<Act> {
+    let other = |chance: &mut Rng| chance.u32(0..=replicas + 3);
+    match chance.u8(0..6) {
+        0 => vec![],
+        1 => vec![Act::Roll("large".to_owned()), Act::DeletePool],
+        2 => vec![Act::Scale(other(chance)), Act::Roll("large".to_owned())],
+        3 => vec![Act::Roll("large".to_owned()), Act::Roll("small".to_owned()), Act::Scale(other(chance))],
+        4 => vec![Act::Scale(0), Act::Scale(other(chance)), Act::DeletePool],
+        _ => vec![Act::Scale(other(chance)), Act::Scale(other(chance))],
+    }
+}
+
+fn fate(chance: &mut Rng) -> Fate {
+    match chance.u8(0..10) {
+        0 => Fate::CrashBefore,
+        1 | 2 => Fate::CrashAfter,
+        3 => Fate::LoseAnswer,
+        4 => Fate::CommitLate(chance.u32(1..=20)),
+        5 => Fate::AnswerLate(chance.u32(1..=60)),
+        6 => Fate::ArriveLate(chance.u32(1..=20)),
+        7 => Fate::Refuse(REFUSALS[chance.usize(0..REFUSALS.len())]),
+        8 => Fate::RefuseAfter([500, 503, 504][chance.usize(0..3)]),
+        _ => [Fate::Hang, Fate::HangAfter][chance.usize(0..2)],
+    }
+}
+
+/// Something about the manager, or what it talks to.
+fn calm(chance: &mut Rng) -> Act {
+    let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
+    match chance.u8(0..10) {
+        0 | 1 => Act::Crash,
+        2 => Act::SecondManager(chance.u32(1..=120)),
+        3 => Act::HoldWatches(kind(chance), chance.u32(1..=400)),
+        4 | 5 => Act::LateWatches(kind(chance), chance.u32(10..=30_000)),
+        6 => Act::CutWatches(kind(chance)),
+        7 => [Act::Compact, Act::DropManagedFields][chance.usize(0..2)].clone(),
+        8 => Act::ApiSlow(chance.u32(10..=5_000)),
+        _ => {
+            let code = REFUSALS[chance.usize(0..REFUSALS.len())];
+            Act::ApiRefuses { code, percent: chance.u8(10..=100), seconds: chance.u32(1..=60) }
+        }
+    }
+}
+
+/// Something about machines, users or clouds.
+fn wild(chance: &mut Rng) -> Act {
+    match chance.u8(0..14) {
+        0 | 1 => Act::Scale(chance.u32(0..=6)),
+        2 => Act::Roll(["small", "large"][chance.usize(0..2)].to_owned()),
+        3 => Act::DeleteMachine(chance.usize(0..20)),
+        4 => Act::RecreateMachine(chance.usize(0..20)),
+        5 => Act::Disturb(chance.u32(1..=100)),
+        6 => Act::Restore,
+        7 => Act::JumpClock(chance.i64(-3_600..=3_600)),
+        8 => Act::ApiDown(chance.u32(1..=120)),
+        9 => Act::CloudDown(chance.u32(1..=300)),
+        10 => Act::KillVm(chance.usize(0..20)),
+        11 => Act::SilenceKubelet(chance.usize(0..20), chance.u32(1..=900)),
+        _ => Act::Cloud(cloud(chance)),
+    }
+}
+
+fn cloud(chance: &mut Rng) -> FaultOrder {
+    let seconds = f64::from(chance.u32(1..=20));
+    let code = [Code::Internal, Code::Unavailable, Code::ResourceExhausted, Code::DeadlineExceeded, Code::Unknown]
+        [chance.usize(0..5)];
+    let effect = match chance.u8(0..8) {
+        0 => Effect::Latency { seconds },
+        1 => Effect::Error { code, message: None, applied: chance.bool() },
+        2 => Effect::Hang { applied: chance.bool() },
+        3 => Effect::AnswerLate { seconds },
+        4 => Effect::Cut { applied: chance.bool() },
+        5 => Effect::ApplyLate { seconds, code },
+        6 => Effect::Garbage,
+        // No longer than the driver is told that a cloud may take.
+        _ => Effect::Invisible { seconds: f64::from(chance.u8(1..=4)) },
+    };
+    let operation = match effect {
+        Effect::ApplyLate { .. } => [FaultOperation::Create, FaultOperation::Delete][chance.usize(0..2)],
+        Effect::Invisible { .. } => FaultOperation::Create,
+        _ => [
+            FaultOperation::Create,
+            FaultOperation::Get,
+            FaultOperation::List,
+            FaultOperation::Delete,
+            FaultOperation::Any,
+        ][chance.usize(0..5)],
+    };
+    FaultOrder {
+        operation,
+        matching: FaultMatch::default(),
+        count: Some(chance.u64(1..=10)),
+        for_seconds: Some(f64::from(chance.u32(1..=120))),
+        probability: None,
+        effect,
+    }
+}

@@ -1,0 +1,64 @@
+//! Makes a run that breaks an invariant shorter, as long as it breaks the same one.
+
+use super::{
+    campaign::{Reference, examine},
+    run::Run,
+};
+
+/// How many runs it may take.
+const ATTEMPTS: usize = 300;
+
+/// The shortest run that was found to break the same invariant.
+pub fn shrink(run: &Run, reference: &mut Reference) -> Run {
+    let Some(broken) = invariant(run, reference) else { return run.clone() };
+    let (mut best, mut attempts) = (run.clone(), 0);
+    loop {
+        let before = best.clone();
+        for candidate in shorter(&before) {
+            attempts += 1;
+            if attempts > ATTEMPTS {
+                return best;
+            }
+            if invariant(&candidate, reference).as_ref() == Some(&broken) {
+                best = candidate;
+                break;
+            }
+        }
+        if best == before {
+            return best;
+        }
+    }
+}
+
+/// The first word of what was wrong first.
+fn invariant(run: &Run, reference: &mut Reference) -> Option<String> {
+    let report = examine(run, reference, false);
+    report.violations.first().map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
+}
+
+/// All runs that lack one thing, and simpler ones.
+fn shorter(run: &Run) -> Vec<Run> {
+    let mut shorter = vec![];
+    let count = run.schedule.0.len();
+    // Halves first.
+    for size in [count / 2, count / 4, 1] {
+        for begin in (0..count).step_by(size.max(1)).filter(|_| size > 0) {
+            let mut fewer = run.clone();
+            fewer.schedule.0.drain(begin..(begin + size).min(count));
+            shorter.push(fewer);
+        }
+    }
+    for phase in (0..run.phases.len()).rev() {
+        let mut fewer = run.clone();
+        fewer.phases.remove(phase);
+        shorter.push(fewer);
+    }
+    let simpler = [
+        Run { elects: false, ..run.clone() },
+        Run { heartbeats: false, ..run.clone() },
+        Run { replicas: run.replicas.saturating_sub(1), ..run.clone() },
+        Run { replicas: run.replicas / 2, ..run.clone() },
+    ];
+    shorter.extend(simpler.into_iter().filter(|simpler| simpler != run && simpler.replicas > 0));
+    shorter
+}
