@@ -294,6 +294,24 @@ fn pods_leave_a_node_that_is_lost_and_one_that_is_gone() -> TestResult {
 }
 
 #[test]
+fn a_node_that_nobody_plays_is_given_a_minute() -> TestResult {
+    simulated(async {
+        let world = World::new(1)?;
+        world.server.seed(NODES, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } }));
+        let lost = |world: &World| world.node("a").is_some_and(|node| node.ready().0 == "Unknown");
+        let passed = world.until("the node to be Unknown", Duration::from_mins(2), lost).await?;
+        assert!((Duration::from_mins(1)..Duration::from_secs(67)).contains(&passed), "after {passed:?}");
+        let (_, reason, message, _) = world.node("a").ok_or("no node")?.ready();
+        assert_eq!(
+            (reason.as_str(), message.as_str()),
+            ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
+        );
+        let tainted = |world: &World| world.node("a").is_some_and(|node| node.taints() == UNREACHABLE);
+        world.until("its taints", Duration::from_secs(6), tainted).await.map(drop)
+    })
+}
+
+#[test]
 fn a_cordoned_node_is_tainted_and_takes_no_pods() -> TestResult {
     simulated(async {
         let world = World::new(1)?;
