@@ -147,7 +147,7 @@ impl Monitor {
         }
     }
 
-    async fn look_after(&mut self, name: &str, node: &Node) -> Result<(), RequestError> {
+    async fn look_after(&mut self, name: &str, node: &Arc<Node>) -> Result<(), RequestError> {
         let shared = Arc::clone(&self.shared);
         // Of a Node that has no Ready condition yet, nothing follows until its time is up.
         let (before, Some(after)) = self.tell_health(name, node).await? else { return Ok(()) };
@@ -166,13 +166,13 @@ impl Monitor {
     }
 
     /// Writes a Node Unknown if it is lost. Gives its readiness before and after.
-    async fn tell_health(&mut self, name: &str, node: &Node) -> Result<Readiness, RequestError> {
+    async fn tell_health(&mut self, name: &str, node: &Arc<Node>) -> Result<Readiness, RequestError> {
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
-        let (mut fresh, mut tries) = (node.clone(), 1);
+        let (mut fresh, mut tries) = (Arc::clone(node), 1);
         loop {
             let before = readiness(&fresh);
             let is_lost = self.observe(name, &fresh);
-            let Some(unknown) = lost(&fresh, self.shared.clock.wall()).filter(|_| is_lost) else {
+            let Some(unknown) = is_lost.then(|| lost(&fresh, self.shared.clock.wall())).flatten() else {
                 return Ok((before.clone(), before));
             };
             match request(nodes.replace_status(name, &PostParams::default(), &unknown)).await {
@@ -181,7 +181,7 @@ impl Monitor {
                 Err(_) => tries += 1,
             }
             tokio::time::sleep(PAUSE).await;
-            fresh = request(nodes.get(name)).await?;
+            fresh = Arc::new(request(nodes.get(name)).await?);
         }
     }
 
