@@ -2,6 +2,9 @@
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, RawJson};
 use parking_lot::Mutex;
@@ -270,6 +273,29 @@ async fn only_volumes_of_this_cloud_are_named() {
     let cloud = Canned::new([]).await;
     let volumes = vec![volume(super::CSI_DRIVER), volume("ebs.csi.aws.com"), PersistentVolumeSpec::default()];
     assert_eq!(cloud.driver().volume_ids(volumes).await.unwrap(), [format!("v-of-{}", super::CSI_DRIVER)]);
+}
+
+#[tokio::test]
+async fn over_another_transport_the_same_is_asked_and_understood() {
+    type Answer = std::io::Result<Response<Full<Bytes>>>;
+    let ask = |answer: fn() -> Answer| async move {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
+            kept.lock().push(format!("{} {}", request.method(), request.uri()));
+            std::future::ready(answer())
+        });
+        let driver = SimulatedDriver::with_service(service, &Options::new("http://cloud/as/me")).unwrap();
+        let answer = driver.status(request(Some("simulated:///vm-1"))).await;
+        assert_eq!(*asked.lock(), ["GET http://cloud/as/me/vms/vm-1"]);
+        answer.map(|instance| instance.provider_id).map_err(|error| error.code)
+    };
+    let answer = || Ok(Response::new(Full::from(vm("vm-1", "running", "c").to_string())));
+    assert_eq!(ask(answer).await, Ok("simulated:///vm-1".to_owned()));
+    let refused = || Err(std::io::ErrorKind::ConnectionRefused.into());
+    assert_eq!(ask(refused).await, Err(Code::Unavailable), "it never arrived");
+    let reset = || Err(std::io::ErrorKind::ConnectionReset.into());
+    assert_eq!(ask(reset).await, Err(Code::Unknown), "it may have had an effect");
 }
 
 #[test]

@@ -72,9 +72,9 @@ fn heartbeat(node: &Node) -> Option<Timestamp> {
     Some(ready(node)?.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 
-/// What the Ready condition says; Unknown without it.
-fn readiness(node: &Node) -> String {
-    ready(node).map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())
+/// What the Ready condition says.
+fn readiness(node: &Node) -> Option<String> {
+    Some(ready(node)?.status.clone())
 }
 
 /// The Node with all that its kubelet reported Unknown; none if it is so already.
@@ -119,6 +119,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
+/// What the Ready condition said before, and what it says now.
+type Readiness = (Option<String>, Option<String>);
+
 /// A Node that was seen: its UID, its health, and whether its pods are still to be told.
 #[derive(Debug)]
 struct Known {
@@ -144,9 +147,11 @@ impl Monitor {
         }
     }
 
-    async fn look_after(&mut self, name: &str, node: &Node) -> Result<(), RequestError> {
+    async fn look_after(&mut self, name: &str, node: &Arc<Node>) -> Result<(), RequestError> {
         let shared = Arc::clone(&self.shared);
-        let (before, after) = self.tell_health(name, node).await?;
+        // Of a Node that has no Ready condition yet, nothing follows until its time is up.
+        let (before, Some(after)) = self.tell_health(name, node).await? else { return Ok(()) };
+        let before = before.unwrap_or_else(|| "Unknown".to_owned());
         let swap = taints::by_readiness(&before).on(node);
         if !swap.is_empty() {
             shared.swap_taints(name, &swap).await?;
@@ -161,13 +166,13 @@ impl Monitor {
     }
 
     /// Writes a Node Unknown if it is lost. Gives its readiness before and after.
-    async fn tell_health(&mut self, name: &str, node: &Node) -> Result<(String, String), RequestError> {
+    async fn tell_health(&mut self, name: &str, node: &Arc<Node>) -> Result<Readiness, RequestError> {
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
-        let (mut fresh, mut tries) = (node.clone(), 1);
+        let (mut fresh, mut tries) = (Arc::clone(node), 1);
         loop {
             let before = readiness(&fresh);
             let is_lost = self.observe(name, &fresh);
-            let Some(unknown) = lost(&fresh, self.shared.clock.wall()).filter(|_| is_lost) else {
+            let Some(unknown) = is_lost.then(|| lost(&fresh, self.shared.clock.wall())).flatten() else {
                 return Ok((before.clone(), before));
             };
             match request(nodes.replace_status(name, &PostParams::default(), &unknown)).await {
@@ -176,7 +181,7 @@ impl Monitor {
                 Err(_) => tries += 1,
             }
             tokio::time::sleep(PAUSE).await;
-            fresh = request(nodes.get(name)).await?;
+            fresh = Arc::new(request(nodes.get(name)).await?);
         }
     }
 
