@@ -118,7 +118,9 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
             let place = usize::try_from(number).unwrap_or(usize::MAX);
             let run = enumerated.get(place).cloned().unwrap_or_else(|| generate::run(arguments.first + number));
             let report = examine(&run, &mut reference, false);
-            made.fetch_add(1, Relaxed);
+            if made.fetch_add(1, Relaxed) % 500 == 499 {
+                eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());
+            }
             if !report.violations.is_empty() {
                 tell(&run, &report, &mut reference);
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(run.seed);
@@ -134,6 +136,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
 
 /// Tells of a run that broke an invariant, and of the shortest one like it.
 fn tell(run: &Run, report: &Report, reference: &mut Reference) {
+    eprintln!("seed {}: {}; looking for the shortest run like it", run.seed, report.violations.join("; "));
     let short = shrink(run, reference);
     let shown = examine(&short, reference, false);
     let skip = shown.trace.len().saturating_sub(LINES);

@@ -8,7 +8,7 @@
 //! | I4 | while only the manager and what it talks to err, so many machines are ready as were wanted all the time, less those that may be unavailable | with each change |
 //! | I5 | a machine keeps its finalizer until its VM is gone | with each machine that is gone |
 //! | I7 | a node is cordoned only when its machine is being deleted | with each change of a node |
-//! | N | a name has one life: no machine is made twice by us | with each machine that is made |
+//! | N | a name has one life: as long as its set lives, no machine is made twice | with each machine that is made |
 //!
 //! I6, I9 and I11 are judged in the end ([`super::run`]), I8 and I10 with each request ([`super::adversary`]).
 
@@ -25,6 +25,8 @@ use crate::cloud::{Event, EventKind, VmState, memory::Memory};
 pub(super) struct Oracles {
     violations: Vec<String>,
     machines: BTreeMap<String, Machine>,
+    /// The UIDs of the sets that there are.
+    sets: BTreeSet<String>,
     /// Nodes that are ready, by name.
     ready_nodes: BTreeSet<String>,
     /// Names that have had their life, and those that a user gives a second one.
@@ -96,6 +98,7 @@ impl Oracles {
         }
         match plural {
             "machines" => self.machine(name, old, new, cloud),
+            "machinesets" => self.set(old, new),
             "machinedeployments" => self.deployment(new),
             "nodes" => self.node(name, old, new),
             _ => {}
@@ -117,10 +120,17 @@ impl Oracles {
         self.wanted.fewest = self.wanted.fewest.map(|fewest| fewest.min(self.wanted.now));
     }
 
+    fn set(&mut self, old: Option<&Value>, new: Option<&Value>) {
+        let uid = |set: &Value| set["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        old.map(|old| self.sets.remove(&uid(old)));
+        self.sets.extend(new.map(uid));
+    }
+
     fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>, cloud: &Memory) {
         if let (None, Some(new)) = (old, new)
             && !new["metadata"]["annotations"][annotations::INDEX].is_null()
             && !self.lived.insert(name.to_owned())
+            && new["metadata"]["ownerReferences"][0]["uid"].as_str().is_some_and(|set| self.sets.contains(set))
             && !self.excused.contains(name)
         {
             self.blame(format!("N: machine {name} was made a second time"));
