@@ -188,7 +188,7 @@ pub(super) fn pool(design: &Design) -> Value {
             "template": {
                 "metadata": {"labels": {"pool": "pool"}},
                 "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
-                    "creationTimeout": "10m0s", "drainTimeout": "5m0s"},
+                    "creationTimeout": "20m0s", "drainTimeout": "5m0s"},
             },
         },
     })

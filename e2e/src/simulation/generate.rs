@@ -94,7 +94,7 @@ fn wild(chance: &mut Rng) -> Act {
         4 => Act::RecreateMachine(chance.usize(0..20)),
         5 => Act::Disturb(chance.u32(1..=100)),
         6 => Act::Restore,
-        7 => Act::JumpClock(chance.i64(-3_600..=3_600)),
+        7 => Act::JumpClock(chance.i64(-600..=600)),
         8 => Act::ApiDown(chance.u32(1..=120)),
         9 => Act::CloudDown(chance.u32(1..=300)),
         10 => Act::KillVm(chance.usize(0..20)),
