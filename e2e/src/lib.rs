@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod cloud;
+pub mod conformance;
 pub mod harness;
 pub mod kubelet;
 mod mirror;

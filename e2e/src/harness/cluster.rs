@@ -71,6 +71,22 @@ impl Cluster {
         WEBHOOKED.get_or_try_init(|| on_own_runtime(Self::with_plane(options, true))).await.cloned()
     }
 
+    /// A control plane whose API server is compared with another: with the controllers that are to be compared as well,
+    /// and none that would change objects unasked. Nor does admission change them.
+    pub async fn for_conformance() -> TestResult<Arc<Self>> {
+        static CONFORMANCE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+        let controllers = ["garbage-collector-controller", "namespace-controller", "disruption-controller"];
+        let plugins =
+            "--disable-admission-plugins=DefaultTolerationSeconds,Priority,ServiceAccount,TaintNodesByCondition";
+        let options = PlaneOptions {
+            controllers: controllers.map(str::to_owned).into(),
+            scheduler: false,
+            api_server_flags: vec![plugins.to_owned()],
+            ..PlaneOptions::default()
+        };
+        CONFORMANCE.get_or_try_init(|| on_own_runtime(Self::with_plane(options, true))).await.cloned()
+    }
+
     /// A control plane for one scenario alone, which may do to it what it wants. It ends when this is dropped, and has
     /// no controller manager, which would end when the API server does.
     pub async fn own() -> TestResult<Arc<Self>> {

@@ -49,6 +49,7 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         Act::Crash => world.first.crash(),
         Act::SecondManager(_) => world.second = Some(Slot::start("b", &world.around)),
         Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
+        Act::Sleep(seconds) => world.around.clock.sleep(*seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));

@@ -4,20 +4,23 @@
 //! * What a killed manager sends after its death does nothing and is not answered, whatever of it is still running.
 //! * The same requests in the same order meet the same fates.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use nodewright_runtime::testing::api_server::{Fault, RequestRecord};
+use nodewright_runtime::{
+    term::Clock,
+    testing::api_server::{Fault, RequestRecord},
+};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
+    clock::JumpingClock,
     schedule::{Fate, Schedule},
     trace::Trace,
 };
+
+/// A run takes some hundred steps. One that takes so many has lost its way, and would never end.
+const RUNAWAY: u64 = 20_000;
 
 /// What the names of all managers in `User-Agent` begin with.
 pub(super) const MANAGER: &str = "nodewright-";
@@ -41,12 +44,12 @@ struct State {
     slow: Option<(Instant, Duration)>,
     refusals: Option<Refusals>,
     random: fastrand::Rng,
-    /// Managers that were seen to write without the right to.
-    lapsed: BTreeSet<String>,
-    /// Until when those that hold a lease may write.
-    terms: BTreeMap<String, Instant>,
+    /// What managers did wrong by sending it at all.
+    wrongs: Vec<String>,
+    /// Until when those that hold a lease may write, by their clock.
+    terms: BTreeMap<String, Duration>,
+    clock: Arc<JumpingClock>,
     secrets: Vec<String>,
-    leaks: Vec<String>,
 }
 
 struct Refusals {
@@ -56,7 +59,7 @@ struct Refusals {
 }
 
 impl Adversary {
-    pub(super) fn new(schedule: &Schedule, seed: u64, trace: Trace) -> Self {
+    pub(super) fn new(schedule: &Schedule, seed: u64, clock: Arc<JumpingClock>, trace: Trace) -> Self {
         let state = State {
             fates: schedule.fates().collect(),
             steps: 0,
@@ -66,10 +69,10 @@ impl Adversary {
             slow: None,
             refusals: None,
             random: fastrand::Rng::with_seed(seed),
-            lapsed: BTreeSet::new(),
+            wrongs: vec![],
             terms: BTreeMap::new(),
+            clock,
             secrets: vec![],
-            leaks: vec![],
         };
         Self { state: Arc::new(Mutex::new(state)), trace }
     }
@@ -130,17 +133,16 @@ impl Adversary {
         self.state.lock().secrets.push(text.to_owned());
     }
 
-    /// A manager holds a lease, and may write until then.
-    pub(super) fn may_write_until(&self, identity: &str, until: Instant) {
-        self.state.lock().terms.insert(identity.to_owned(), until);
+    /// A manager has a lease just now, and may write for so long.
+    pub(super) fn may_write(&self, identity: &str, time: Duration) {
+        let mut state = self.state.lock();
+        let until = state.clock.elapsed() + time;
+        state.terms.insert(identity.to_owned(), until);
     }
 
     /// Takes what managers did wrong by sending it at all.
     pub(super) fn take_wrongs(&self) -> Vec<String> {
-        let mut state = self.state.lock();
-        let lapsed = std::mem::take(&mut state.lapsed);
-        let late = lapsed.into_iter().map(|line| format!("I10: {line}"));
-        late.chain(std::mem::take(&mut state.leaks).into_iter().map(|line| format!("I8: {line}"))).collect()
+        std::mem::take(&mut self.state.lock().wrongs)
     }
 
     /// What becomes of a request to the API server.
@@ -198,6 +200,10 @@ pub(super) struct Decision {
 impl State {
     fn next_step(&mut self) -> u64 {
         self.steps += 1;
+        if self.steps == RUNAWAY {
+            self.wrongs.push(format!("I9: {RUNAWAY} steps"));
+            self.living.clear();
+        }
         self.steps - 1
     }
 
@@ -220,13 +226,13 @@ impl State {
     }
 
     fn check(&mut self, name: &str, request: &RequestRecord) {
-        if self.terms.get(name).is_some_and(|until| *until < Instant::now()) {
-            self.lapsed.insert(format!("{name} sent {} {} after its term", request.verb, request.path));
+        if self.terms.get(name).is_some_and(|until| *until < self.clock.elapsed()) {
+            self.wrongs.push(format!("I10: {name} sent {} {} after its term", request.verb, request.path));
         }
         let Some(body) = request.body.as_ref().filter(|_| !self.secrets.is_empty()) else { return };
         let text = body.to_string();
         if self.secrets.iter().any(|secret| text.contains(secret.as_str())) {
-            self.leaks.push(format!("{name} sent a secret: {} {}", request.verb, request.path));
+            self.wrongs.push(format!("I8: {name} sent a secret: {} {}", request.verb, request.path));
         }
     }
 }

@@ -1,6 +1,9 @@
-//! A wall clock that jumps when told to.
+//! The clocks of a manager, which may jump.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_runtime::term::{Clock, TokioClock};
@@ -10,12 +13,17 @@ use nodewright_runtime::term::{Clock, TokioClock};
 pub(super) struct JumpingClock {
     timers: TokioClock,
     ahead_seconds: AtomicI64,
+    slept_seconds: AtomicU64,
 }
 
 impl JumpingClock {
     /// It is `wall` now.
     pub(super) fn starting_at(wall: Timestamp) -> Self {
-        Self { timers: TokioClock::starting_at(wall), ahead_seconds: AtomicI64::new(0) }
+        Self {
+            timers: TokioClock::starting_at(wall),
+            ahead_seconds: AtomicI64::new(0),
+            slept_seconds: AtomicU64::new(0),
+        }
     }
 
     /// Sets the time of day ahead, or back.
@@ -24,13 +32,25 @@ impl JumpingClock {
     }
 }
 
+impl JumpingClock {
+    /// So much time has gone by, and no timer has noticed: the process was stopped, or the computer slept.
+    pub(super) fn sleep(&self, seconds: u32) {
+        self.slept_seconds.fetch_add(seconds.into(), Relaxed);
+    }
+
+    fn slept(&self) -> Duration {
+        Duration::from_secs(self.slept_seconds.load(Relaxed))
+    }
+}
+
 impl Clock for JumpingClock {
-    fn elapsed(&self) -> std::time::Duration {
-        self.timers.elapsed()
+    fn elapsed(&self) -> Duration {
+        self.timers.elapsed() + self.slept()
     }
 
     fn wall(&self) -> Timestamp {
-        let ahead = SignedDuration::from_secs(self.ahead_seconds.load(Relaxed));
+        let slept = SignedDuration::try_from(self.slept()).unwrap_or_default();
+        let ahead = SignedDuration::from_secs(self.ahead_seconds.load(Relaxed)).saturating_add(slept);
         self.timers.wall().saturating_add(ahead).unwrap_or_else(|_| self.timers.wall())
     }
 }

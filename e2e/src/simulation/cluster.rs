@@ -2,15 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-use nodewright_runtime::{
-    term::{Clock, TokioClock},
-    testing::api_server::{ApiServer, ChangeRecord},
-};
-use parking_lot::Mutex;
-use serde_json::{Value, json};
-use tokio::time::Instant;
-
 use super::{
     adversary::{Adversary, MANAGER},
     clock::JumpingClock,
@@ -24,6 +15,13 @@ use crate::{
     cloud::{self, LocalCloud, memory::Memory},
     kubelet::{self, Fleet},
 };
+use jiff::Timestamp;
+use nodewright_runtime::{
+    term::{Clock, TokioClock},
+    testing::api_server::{ApiServer, ChangeRecord},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 /// Where the objects of a run are.
 pub(super) const NAMESPACE: &str = "default";
@@ -37,6 +35,8 @@ pub(super) const NODES: &str = "/api/v1/nodes";
 pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
 /// Stands in the Secret of the classes, and must stand nowhere else.
 const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
+/// For so long a manager may write after it has renewed a lease.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// When runs begin.
 const BEGIN: &str = "2026-06-01T12:00:00Z";
 
@@ -76,7 +76,8 @@ impl World {
         let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
         let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
-        let adversary = Adversary::new(schedule, design.seed, trace.clone());
+        let clock = Arc::new(JumpingClock::starting_at(begin));
+        let adversary = Adversary::new(schedule, design.seed, clock.clone(), trace.clone());
         adversary.keep_secret(SECRET);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);
@@ -84,7 +85,6 @@ impl World {
             let client = agent_client(&server, control_plane::AGENT);
             ControlPlane::start(client, control_plane::Settings::default(), time)
         });
-        let clock = Arc::new(JumpingClock::starting_at(begin));
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
         let first = Slot::start("a", &around);
         Self { around, oracles, trace, first, second: None, _plane: plane }
@@ -142,7 +142,7 @@ fn note_lease(adversary: &Adversary, change: &ChangeRecord) {
     let Some(holder) = lease["spec"]["holderIdentity"].as_str().filter(|holder| holder.starts_with(MANAGER)) else {
         return;
     };
-    adversary.may_write_until(holder, Instant::now() + Duration::from_secs(10));
+    adversary.may_write(holder, RENEW_DEADLINE);
 }
 
 fn describe(change: &ChangeRecord) -> String {

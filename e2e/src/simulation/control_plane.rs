@@ -19,7 +19,7 @@
 //! * Taints are set at once. The real controller sets `NoExecute` ones at a limited rate, slower where many Nodes of a
 //!   zone are away, and not at all where all are.
 //! * There is one worker, where the real controllers have several: a request that hangs holds up what comes after it.
-//! * Pods are bound by a patch; a real API server takes a binding only.
+//! * Pods are bound by a patch; a real API server takes a binding only. No events are written.
 
 mod eviction;
 mod lifecycle;

@@ -70,8 +70,9 @@ fn fate(chance: &mut Rng) -> Fate {
 /// Something about the manager, or what it talks to.
 fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
-    match chance.u8(0..10) {
+    match chance.u8(0..11) {
         0 | 1 => Act::Crash,
+        10 => Act::Sleep(chance.u32(1..=60)),
         2 => Act::SecondManager(chance.u32(1..=120)),
         3 => Act::HoldWatches(kind(chance), chance.u32(1..=400)),
         4 | 5 => Act::LateWatches(kind(chance), chance.u32(10..=30_000)),

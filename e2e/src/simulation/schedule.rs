@@ -84,6 +84,8 @@ pub enum Act {
     SecondManager(u32),
     /// The manager's clock jumps ahead by so many seconds, or back.
     JumpClock(i64),
+    /// So many seconds go by for the manager, and its timers do not notice: it was stopped, or its computer slept.
+    Sleep(u32),
     /// The watches of a kind (its plural) are silent for so many seconds.
     HoldWatches(String, u32),
     /// What the watches of a kind have to tell comes so many milliseconds late, for a minute.
@@ -120,6 +122,7 @@ impl Act {
     pub fn is_controller_side(&self) -> bool {
         match self {
             Self::Crash
+            | Self::Sleep(_)
             | Self::SecondManager(_)
             | Self::HoldWatches(..)
             | Self::LateWatches(..)

@@ -65,7 +65,7 @@ impl<K: Resource> Mirrored<K> {
         self.objects.lock().values().cloned().collect()
     }
 
-    /// The object of this name and of no namespace.
+    /// The object of this name; of Nodes, the namespace is empty.
     pub(super) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.objects.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }

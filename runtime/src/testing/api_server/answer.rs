@@ -9,7 +9,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use kube::core::Status;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::refusal::Refusal;
 
 /// The body of an answer: all at once, or an event after another.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -26,9 +28,14 @@ pub(super) fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Respo
     with_body(200, StreamBody::new(lines.map(|line| Ok(Frame::data(line)))).boxed_unsync())
 }
 
-pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
-    let retry_after = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
-    let mut answer = json(status.code, &with_kind(serde_json::to_value(status).unwrap_or_default()));
+pub(super) fn refusal(refused: &Refusal) -> Response<AnswerBody> {
+    let details = refused.status.details.as_ref();
+    let retry_after = details.map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
+    let mut body = status(&refused.status);
+    if let Some(token) = &refused.resume {
+        body["metadata"]["continue"] = token.as_str().into();
+    }
+    let mut answer = json(refused.status.code, &body);
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
@@ -36,10 +43,12 @@ pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
 }
 
 /// A Status with the fields that kube's type leaves out.
-pub(super) fn with_kind(mut status: Value) -> Value {
-    status["kind"] = "Status".into();
-    status["apiVersion"] = "v1".into();
-    status
+pub(super) fn status(status: &Status) -> Value {
+    let mut body = serde_json::to_value(status).unwrap_or_default();
+    body["kind"] = "Status".into();
+    body["apiVersion"] = "v1".into();
+    body["metadata"] = Value::Object(Map::new());
+    body
 }
 
 fn with_body(code: u16, body: AnswerBody) -> Response<AnswerBody> {

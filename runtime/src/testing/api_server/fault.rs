@@ -38,7 +38,7 @@ pub enum Fault {
 impl Fault {
     /// A refusal of an eviction or of a request too many: "too many requests", with the time to wait if there is one.
     pub fn too_many_requests(message: &str, retry_after_seconds: u32) -> Self {
-        Self::Refuse(refusal::too_many_requests(message, retry_after_seconds))
+        Self::Refuse(Box::new(refusal::too_many_requests(message, retry_after_seconds).status))
     }
 }
 

@@ -6,17 +6,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri, header};
 use json_patch::Patch;
 use kube::core::Status;
-use kube::core::response::StatusSummary;
 use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
-use super::route::{Id, Part, Resource, Route};
+use super::delete::{DeleteOptions, Propagation};
+use super::route::{Id, Part, Route};
 use super::selector::Selector;
-use super::store::{DeleteOptions, Store, Writer, Written};
+use super::store::{Refused, Store, Writer, Written, said};
 use super::watch::Watcher;
-use super::{Shared, refusal};
-
-type Refused = Box<Status>;
+use super::write::{Target, check_place};
+use super::{Shared, evict, form, limits, list, refusal, strategic};
 
 /// A request with its body read.
 #[derive(Clone, Debug)]
@@ -32,6 +31,10 @@ impl Incoming {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
+    fn content(&self) -> &str {
+        self.header(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim()
+    }
+
     fn json(&self) -> Result<Value, Refused> {
         let value = serde_json::from_slice(&self.body).map_err(|error| refusal::bad_request(&error.to_string()))?;
         if is_object_like(&value) {
@@ -39,6 +42,13 @@ impl Incoming {
         } else {
             Err(refusal::bad_request("the body must be an object with metadata"))
         }
+    }
+
+    /// The same without what says that it is not there.
+    fn object(&self) -> Result<Value, Refused> {
+        let mut object = self.json()?;
+        strip_nulls(&mut object);
+        Ok(object)
     }
 
     /// The writer's name for field ownership: the parameter, or what the client calls itself.
@@ -50,7 +60,7 @@ impl Incoming {
     }
 }
 
-/// Does what is asked and answers.
+/// Does what is asked and answers. `as_of`: for those who take any version, the server has seen no more than this.
 pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Response<AnswerBody> {
     match request.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return answer::text("ok"),
@@ -59,7 +69,7 @@ pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64
         }
         _ => {}
     }
-    serve(shared, request, as_of).unwrap_or_else(|status| answer::refusal(&status))
+    serve(shared, request, as_of).unwrap_or_else(|refused| answer::refusal(&refused))
 }
 
 fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
@@ -71,12 +81,12 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
         ("GET", _, None) if route.is_set("watch") => {
             Ok(answer::stream(Watcher::open(shared, request, &route, as_of)?.into_lines()))
         }
-        ("GET", None, _) => list(shared, &route, as_of),
-        ("GET", Some(_), None | Some("status")) => get(shared, &route, as_of),
+        ("GET", None, _) => list::list(shared, &route, as_of),
+        ("GET", Some(_), None | Some("status" | "scale")) => list::get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
         ("POST", Some(_), Some("eviction")) if route.resource.is_pod() => write(shared, request, &route, evict),
-        ("PUT", Some(_), None | Some("status")) => write(shared, request, &route, replace),
-        ("PATCH", Some(_), None | Some("status")) => write(shared, request, &route, patch),
+        ("PUT", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, replace),
+        ("PATCH", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, patch),
         ("DELETE", Some(_), None) => write(shared, request, &route, delete),
         ("DELETE", None, None) => write(shared, request, &route, delete_collection),
         (_, Some(_), Some(_)) => Err(refusal::no_such_resource()),
@@ -86,205 +96,148 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
 
 type Write = fn(&mut Store, &Incoming, &Route, &Writer<'_>) -> Result<(u16, Value), Refused>;
 
-/// Does a write, on a copy where only its answer is wanted, and tells the watches.
+/// Does a write, and tells the watches.
 fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) -> Result<Response<AnswerBody>, Refused> {
-    let writer = Writer { manager: request.manager(route), now: shared.clock.wall() };
+    limits::check_body(&request.body)?;
+    let manager = request.manager(route);
+    let writer = Writer { manager, now: shared.clock.wall(), dry_run: route.has("dryRun") };
     let mut store = shared.store.lock();
-    let result = if route.get("dryRun").is_empty() {
-        act(&mut store, request, route, &writer)
-    } else {
-        act(&mut store.clone(), request, route, &writer)
-    };
+    let result = act(&mut store, request, route, &writer);
     drop(store);
     shared.announce();
     result.map(|(code, value)| answer::json(code, &value))
 }
 
-fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
-    let store = shared.store.lock();
-    check_version(&store, route)?;
-    let object = match as_of.filter(|_| route.takes_any_version()) {
-        None => store.get(&route.id()?)?,
-        Some(version) => {
-            let (objects, _) = store.list_as_of(&route.resource, &Selector::of(route)?, Some(version))?;
-            let missing = || refusal::not_found(&route.id().unwrap_or_default());
-            objects.into_iter().next().ok_or_else(missing)?
-        }
-    };
-    Ok(answer::json(200, &object))
-}
-
-/// A read may insist on a version that is not yet there.
-fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
-    let asked = route.get("resourceVersion").parse().unwrap_or(0);
-    if asked > store.version() {
-        return Err(refusal::too_large_version(asked, store.version()));
-    }
-    if route.get("resourceVersionMatch") == "Exact" && asked != store.version() {
-        return Err(refusal::expired(&format!("the provided resource version {asked} is too old")));
-    }
-    Ok(())
-}
-
-fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
-    let (mut objects, version) = match route.get("continue") {
-        "" => {
-            let store = shared.store.lock();
-            check_version(&store, route)?;
-            let as_of = as_of.filter(|_| route.takes_any_version());
-            store.list_as_of(&route.resource, &Selector::of(route)?, as_of)?
-        }
-        token => shared.next_page(token).ok_or_else(|| {
-            refusal::expired("The provided continue parameter is too old to display a consistent list result.")
-        })?,
-    };
-    let mut metadata = json!({ "resourceVersion": version.to_string() });
-    if route.resource.is_custom() {
-        // Lists of built-in kinds leave out what is empty.
-        metadata["continue"] = "".into();
-    }
-    let limit = route.get("limit").parse().unwrap_or(0);
-    if limit > 0 && objects.len() > limit {
-        let rest = objects.split_off(limit);
-        metadata["remainingItemCount"] = rest.len().into();
-        metadata["continue"] = shared.keep_page(rest, version).into();
-    }
-    let kind = format!("{}List", shared.store.lock().kind(&route.resource));
-    let items: Vec<_> = objects.iter().map(|object| list_item(&route.resource, object)).collect();
-    let list =
-        json!({ "apiVersion": route.resource.api_version(), "kind": kind, "metadata": metadata, "items": items });
-    Ok(answer::json(200, &list))
-}
-
-/// In lists, objects of built-in kinds do not say what they are.
-fn list_item(resource: &Resource, object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(fields) = object.as_object_mut().filter(|_| !resource.is_custom()) {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    object
-}
-
 fn create(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
-    let mut object = request.json()?;
-    strip_nulls(&mut object);
+    let object = request.object()?;
     let metadata = &object["metadata"];
     let generated = || Some(format!("{}{:05x}", metadata["generateName"].as_str()?, store.version() + 1));
-    let name = metadata["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned).or_else(generated);
-    let named = Route { name, ..route.clone() };
-    let id = Id { name: named.name.clone().unwrap_or_default(), ..Route { name: Some(String::new()), ..named }.id()? };
-    if id.name.is_empty() {
-        return Err(refusal::invalid(&id, "metadata.name", "Required value: name or generateName is required"));
-    }
+    let name = said(&object, "name").map(str::to_owned).or_else(generated).unwrap_or_default();
+    let id = Id { resource: route.resource.clone(), namespace: route.namespace.clone(), name };
     check_place(&id, &object)?;
-    store.create(&id, object, writer).map(written)
+    let kind = store.learn(&id.resource, &object);
+    let target = Target { id: &id, kind, part: Part::Main, writer };
+    store.create(&target, object).map(written)
 }
 
-/// The name and the namespace in the body must be those of the path, where they are given.
-fn check_place(id: &Id, object: &Value) -> Result<(), Refused> {
-    for (field, expected) in [("name", &id.name), ("namespace", &id.namespace)] {
-        let found = object["metadata"][field].as_str().filter(|text| !text.is_empty());
-        if found.is_some_and(|found| found != expected) {
-            let message =
-                format!("the {field} of the object ({found:?}) does not match the {field} on the URL ({expected})");
-            return Err(refusal::bad_request(&message));
-        }
-    }
-    Ok(())
+fn target<'a>(store: &Store, id: &'a Id, route: &Route, writer: &'a Writer<'a>) -> Result<Target<'a>, Refused> {
+    Ok(Target { id, kind: store.kind(&id.resource), part: route.part()?, writer })
 }
 
 fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
-    let mut object = request.json()?;
-    strip_nulls(&mut object);
+    let object = request.object()?;
     let id = route.id()?;
     check_place(&id, &object)?;
-    let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
-    if unversioned && id.resource.is_custom() {
-        let why = "Invalid value: 0x0: must be specified for an update";
-        return Err(refusal::invalid(&id, "metadata.resourceVersion", why));
+    let target = target(store, &id, route, writer)?;
+    let uid = said(&object, "uid").map(str::to_owned);
+    if target.part == Part::Scale {
+        return store.scale(&target, uid.as_deref(), |_| Ok(object)).map(|scale| (200, scale));
     }
-    store.replace(&id, route.part()?, writer, object).map(written)
+    if target.kind.rules.create_on_update && target.part == Part::Main && store.find(&id).is_none() {
+        return store.create_by_update(&target, object).map(written);
+    }
+    let make = |live: &Value| {
+        let mut wanted = object;
+        form::complete(live, &mut wanted);
+        form::trim(&target.kind, &mut wanted);
+        target.own(live, &mut wanted);
+        Ok(wanted)
+    };
+    store.update(&target, uid.as_deref(), make).map(written)
 }
 
 fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
-    let (id, part) = (route.id()?, route.part()?);
-    let content = request.header(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim();
-    match content {
-        "application/apply-patch+yaml" => apply(store, request, route, &id, part, writer),
+    let id = route.id()?;
+    let target = target(store, &id, route, writer)?;
+    let edit: Box<dyn FnOnce(&Value) -> Result<Value, Refused>> = match request.content() {
+        "application/apply-patch+yaml" => return apply(store, request, route, &target),
         "application/merge-patch+json" => {
             let patch = request.json()?;
-            let edit = |live: &Value| {
+            Box::new(move |live| {
                 let mut object = live.clone();
                 json_patch::merge(&mut object, &patch);
                 Ok(object)
-            };
-            store.edit(&id, part, writer, edit).map(written)
-        }
-        "application/strategic-merge-patch+json" => {
-            let patch = request.json()?;
-            let edit = |live: &Value| {
-                let mut object = live.clone();
-                tmp_strategic(&mut object, &patch);
-                Ok(object)
-            };
-            store.edit(&id, part, writer, edit).map(written)
+            })
         }
         "application/json-patch+json" => {
             let patch: Patch = serde_json::from_slice(&request.body)
                 .map_err(|error| refusal::bad_request(&format!("error decoding patch: {error}")))?;
-            let edit = |live: &Value| {
+            Box::new(move |live| {
                 let mut object = live.clone();
                 let patched = crate::testing::json_patch(&mut object, &patch).is_ok() && is_object_like(&object);
-                let message = "the server rejected our request due to an error in our request";
-                if patched { Ok(object) } else { Err(refusal::new(422, "Invalid", message)) }
-            };
-            store.edit(&id, part, writer, edit).map(written)
+                if patched { Ok(object) } else { Err(refusal::patch_failed()) }
+            })
         }
-        other => {
-            let message = format!("the body of the request was in an unknown format: {other:?}");
-            Err(refusal::new(415, "UnsupportedMediaType", &message))
+        "application/strategic-merge-patch+json" if !target.kind.is_custom => {
+            let (kind, patch) = (target.kind.clone(), request.json()?);
+            Box::new(move |live| Ok(strategic::merge(&kind.shape, live, &patch)))
         }
+        _ => return Err(refusal::unsupported_media(accepted(target.kind.is_custom))),
+    };
+    if target.part == Part::Scale {
+        return store.scale(&target, None, edit).map(|scale| (200, scale));
     }
+    let make = |live: &Value| {
+        let mut wanted = edit(live)?;
+        check_place(&id, &wanted)?;
+        form::trim(&target.kind, &mut wanted);
+        target.own(live, &mut wanted);
+        Ok(wanted)
+    };
+    store.update(&target, None, make).map(written)
 }
 
-fn apply(
-    store: &mut Store,
-    request: &Incoming,
-    route: &Route,
-    id: &Id,
-    part: Part,
-    writer: &Writer<'_>,
-) -> Result<(u16, Value), Refused> {
-    let mut said = request.json()?;
-    strip_nulls(&mut said);
-    if route.get("fieldManager").is_empty() {
+fn accepted(is_custom: bool) -> &'static [&'static str] {
+    const ALL: [&str; 4] = [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/apply-patch+yaml",
+        "application/strategic-merge-patch+json",
+    ];
+    if is_custom { &ALL[..3] } else { &ALL }
+}
+
+fn apply(store: &mut Store, request: &Incoming, route: &Route, target: &Target<'_>) -> Result<(u16, Value), Refused> {
+    let said = request.object()?;
+    if !route.has("fieldManager") {
         return Err(refusal::no_field_manager());
     }
-    if said["apiVersion"].as_str() != Some(&id.resource.api_version()) || !said["kind"].is_string() {
+    if said["apiVersion"].as_str() != Some(&target.id.resource.api_version()) || !said["kind"].is_string() {
         return Err(refusal::bad_request("apiVersion and kind must be set, and be those of the resource"));
     }
     if !said["metadata"]["managedFields"].is_null() {
         return Err(refusal::bad_request("metadata.managedFields must be nil"));
     }
-    check_place(id, &said)?;
-    store.apply(id, part, writer, &said, route.is_set("force")).map(written)
+    check_place(target.id, &said)?;
+    let kind = store.learn(&target.id.resource, &said);
+    if let Some(field) = form::undeclared(&kind.shape, &said) {
+        let Id { namespace, name, .. } = target.id;
+        let (api_version, kind) = (target.id.resource.api_version(), &kind.name);
+        let message = format!(
+            "failed to create typed patch object ({namespace}/{name}; {api_version}, Kind={kind}): {field}: field not \
+             declared in schema"
+        );
+        return Err(refusal::new(500, "", &message));
+    }
+    let target = Target { kind, ..target.clone() };
+    store.apply(&target, &said, route.is_set("force")).map(written)
 }
 
 fn delete(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let id = route.id()?;
-    let options = delete_options(request, route)?;
-    let written = store.delete(&id, &options, writer.now)?;
-    Ok((200, deleted(&id, written)))
+    let (options, dry_run) = delete_options(request, route)?;
+    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    let written = store.delete(&id, &options, &writer)?;
+    Ok((200, deleted(store, &id, written)))
 }
 
-/// What is gone is answered by a Status without a version; a Pod by itself, as is what waits for finalizers.
-fn deleted(id: &Id, written: Written) -> Value {
+/// What is gone is answered by a Status without a version; of some kinds by itself, as is what waits for finalizers.
+fn deleted(store: &Store, id: &Id, written: Written) -> Value {
     match written {
-        Written::Deleted(last) if !id.resource.is_pod() => {
+        Written::Deleted(last) if !store.kind(&id.resource).rules.returns_deleted => {
             let mut status = Status::success();
             let mut details = refusal::details(&id.resource, &id.name);
-            last["metadata"]["uid"].as_str().unwrap_or("").clone_into(&mut details.uid);
+            said(&last, "uid").unwrap_or("").clone_into(&mut details.uid);
             status.details = Some(details);
             success(&status)
         }
@@ -292,44 +245,62 @@ fn deleted(id: &Id, written: Written) -> Value {
     }
 }
 
+/// Those of success name no code, as long as it is 200.
 fn success(status: &Status) -> Value {
-    debug_assert_eq!(status.status, Some(StatusSummary::Success));
-    answer::with_kind(serde_json::to_value(status).unwrap_or_default())
+    let mut body = answer::status(status);
+    if status.code == 0
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.remove("code");
+    }
+    body
 }
 
-fn delete_options(request: &Incoming, route: &Route) -> Result<DeleteOptions, Refused> {
+/// What a deletion insists on, and whether only its answer is wanted.
+fn delete_options(request: &Incoming, route: &Route) -> Result<(DeleteOptions, bool), Refused> {
     let body = if request.body.is_empty() { Value::Null } else { request.json()? };
     Ok(read_delete_options(&body, route))
 }
 
-fn read_delete_options(body: &Value, route: &Route) -> DeleteOptions {
+fn read_delete_options(body: &Value, route: &Route) -> (DeleteOptions, bool) {
     let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-    DeleteOptions {
+    let policy = body["propagationPolicy"].as_str().unwrap_or(route.get("propagationPolicy"));
+    let options = DeleteOptions {
         uid: precondition("uid"),
         version: precondition("resourceVersion"),
         grace_seconds: body["gracePeriodSeconds"].as_i64().or_else(|| route.get("gracePeriodSeconds").parse().ok()),
-    }
+        propagation: match (policy, body["orphanDependents"].as_bool()) {
+            ("Orphan", _) | (_, Some(true)) => Some(Propagation::Orphan),
+            ("Foreground", _) => Some(Propagation::Foreground),
+            ("Background", _) | (_, Some(false)) => Some(Propagation::Background),
+            _ => None,
+        },
+    };
+    (options, body["dryRun"].as_array().is_some_and(|list| !list.is_empty()))
 }
 
 fn delete_collection(
     store: &mut Store,
-    _: &Incoming,
+    request: &Incoming,
     route: &Route,
     writer: &Writer<'_>,
 ) -> Result<(u16, Value), Refused> {
-    for object in store.list(&route.resource, &Selector::of(route)?) {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
-        let id = Id { resource: route.resource.clone(), namespace: text("namespace"), name: text("name") };
-        store.delete(&id, &DeleteOptions::default(), writer.now)?;
+    let (options, dry_run) = delete_options(request, route)?;
+    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    let objects = store.list(&route.resource, &Selector::of(route)?);
+    for object in &objects {
+        store.delete(&Id::of(&route.resource, object), &options, &writer)?;
     }
-    Ok((200, success(&Status::success())))
+    Ok((200, list::answer(store, &route.resource, &objects, store.version())))
 }
 
-/// Evicts without regard to disruption budgets; what those do is done by faults.
 fn evict(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let id = route.id()?;
-    let options = read_delete_options(&request.json()?["deleteOptions"], route);
-    store.delete(&id, &options, writer.now)?;
+    let body = request.object()?;
+    evict::check_body(&id, &body)?;
+    let (options, dry_run) = read_delete_options(&body["deleteOptions"], route);
+    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    store.evict(&id, &options, &writer)?;
     Ok((201, success(&Status::success().with_code(201))))
 }
 
@@ -354,28 +325,5 @@ fn strip_nulls(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(strip_nulls),
         _ => {}
-    }
-}
-
-fn tmp_strategic(live: &mut Value, patch: &Value) {
-    match (live, patch) {
-        (Value::Object(live), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    live.remove(key);
-                } else {
-                    tmp_strategic(live.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (Value::Array(live), Value::Array(patch)) if patch.iter().all(|item| item["type"].is_string()) => {
-            for item in patch {
-                match live.iter_mut().find(|it| it["type"] == item["type"]) {
-                    Some(it) => tmp_strategic(it, item),
-                    None => live.push(item.clone()),
-                }
-            }
-        }
-        (live, patch) => *live = patch.clone(),
     }
 }

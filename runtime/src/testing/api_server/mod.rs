@@ -14,17 +14,28 @@
 //! - Under `tokio::time::pause` and a [`crate::term::TokioClock`] it knows no other time.
 
 mod answer;
+mod budgets;
+mod checks;
+mod delete;
+mod evict;
 mod fault;
+mod fields;
+mod form;
 mod handle;
-mod ownership;
+mod kinds;
+mod limits;
+mod list;
 mod pace;
 mod refusal;
 mod route;
+mod scale;
 mod selector;
 mod store;
+mod strategic;
 mod watch;
+mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -96,7 +107,6 @@ struct Shared {
     clock: Arc<dyn Clock>,
     faults: fault::Faults,
     requests: Mutex<Log>,
-    pages: Mutex<BTreeMap<u64, Page>>,
     unserved: Mutex<BTreeSet<(String, String)>>,
 }
 
@@ -120,9 +130,6 @@ struct Log {
     taken: usize,
 }
 
-/// The rest of a list that was cut into pages, and the version of the whole.
-type Page = (Vec<Arc<Value>>, u64);
-
 impl Default for ApiServer {
     fn default() -> Self {
         Self::new()
@@ -144,7 +151,6 @@ impl ApiServer {
             clock,
             faults: fault::Faults::default(),
             requests: Mutex::default(),
-            pages: Mutex::default(),
             unserved: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -163,7 +169,7 @@ impl ApiServer {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
         let mut store = self.shared.store.lock();
-        let writer = Writer { manager: "seed", now: self.shared.clock.wall() };
+        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -176,7 +182,7 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let mut object = (*store.get(&id).ok()?).clone();
         edit(&mut object);
-        let writer = Writer { manager: "somebody", now: self.shared.clock.wall() };
+        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -187,7 +193,7 @@ impl ApiServer {
     pub fn remove(&self, path: &str) -> Option<Value> {
         let id = parse_id(path)?;
         let mut store = self.shared.store.lock();
-        let last = store.remove(&id).ok()?;
+        let last = store.evaporate(&id).ok()?;
         drop(store);
         self.shared.announce();
         Some((*last).clone())
@@ -317,6 +323,12 @@ impl ApiServer {
         self.shared.announce();
     }
 
+    /// Declares a kind by its `CustomResourceDefinition`: what it does not have is not taken, and its lists are merged as
+    /// it says. Nothing else is validated, and nothing defaulted.
+    pub fn declare(&self, definition: &Value) {
+        self.shared.store.lock().declare(definition);
+    }
+
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.
     pub fn unserve(&self, group: &str, plural: &str) {
         self.shared.unserved.lock().insert((group.to_owned(), plural.to_owned()));
@@ -351,17 +363,6 @@ impl Shared {
         }
         drop(observer);
         self.watches.wake();
-    }
-
-    fn keep_page(&self, rest: Vec<Arc<Value>>, version: u64) -> String {
-        let mut pages = self.pages.lock();
-        let token = pages.last_key_value().map_or(1, |(last, _)| last + 1);
-        pages.insert(token, (rest, version));
-        token.to_string()
-    }
-
-    fn next_page(&self, token: &str) -> Option<Page> {
-        self.pages.lock().remove(&token.parse().ok()?)
     }
 
     /// Notes a request, and finds what becomes of it.
@@ -427,10 +428,13 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
     tokio::task::yield_now().await;
     let handle = |as_of| handle::handle(shared, &request, as_of);
     let answer = match fault {
-        None => handle(None),
+        None => {
+            list::wait(shared, &request).await;
+            handle(None)
+        }
         Some(Fault::AsOf(version)) => handle(Some(version)),
         Some(Fault::Status(code)) => answer::refusal(&refusal::of_code(code)),
-        Some(Fault::Refuse(status)) => answer::refusal(&status),
+        Some(Fault::Refuse(status)) => answer::refusal(&(*status).into()),
         Some(Fault::Unreachable) => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
         Some(Fault::LoseAnswer) => {
             handle(None);

@@ -4,16 +4,37 @@ use http::StatusCode;
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails};
 
+use super::checks::FieldError;
 use super::route::{Id, Resource};
 
-pub(super) fn new(code: u16, reason: &str, message: &str) -> Box<Status> {
-    Box::new(Status::failure(message, reason).with_code(code))
+/// A Status that says why not.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub(super) status: Status,
+    /// Where a list could go on all the same.
+    pub(super) resume: Option<String>,
 }
 
-fn about(id: &Id, code: u16, reason: &str, message: &str) -> Box<Status> {
-    let mut status = new(code, reason, message);
-    status.details = Some(details(&id.resource, &id.name));
-    status
+type Refused = Box<Refusal>;
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self { status, resume: None }
+    }
+}
+
+pub(super) fn new(code: u16, reason: &str, message: &str) -> Refused {
+    Box::new(Status::failure(message, reason).with_code(code).into())
+}
+
+fn with_details(code: u16, reason: &str, message: &str, details: StatusDetails) -> Refused {
+    let mut refused = new(code, reason, message);
+    refused.status.details = Some(details);
+    refused
+}
+
+fn about(id: &Id, code: u16, reason: &str, message: &str) -> Refused {
+    with_details(code, reason, message, details(&id.resource, &id.name))
 }
 
 pub(super) fn details(resource: &Resource, name: &str) -> StatusDetails {
@@ -25,15 +46,39 @@ pub(super) fn details(resource: &Resource, name: &str) -> StatusDetails {
     }
 }
 
+fn no_details() -> StatusDetails {
+    StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes: vec![],
+        retry_after_seconds: 0,
+    }
+}
+
+fn cause(reason: &str, message: &str, field: &str) -> StatusCause {
+    StatusCause { reason: reason.to_owned(), message: message.to_owned(), field: field.to_owned() }
+}
+
 /// "Too many requests", with the time to wait if there is one.
-pub(super) fn too_many_requests(message: &str, retry_after_seconds: u32) -> Box<Status> {
-    let mut status = new(429, "TooManyRequests", message);
-    status.details = Some(StatusDetails { retry_after_seconds, ..no_details() });
-    status
+pub(super) fn too_many_requests(message: &str, retry_after_seconds: u32) -> Refused {
+    let details = StatusDetails { retry_after_seconds, ..no_details() };
+    with_details(429, "TooManyRequests", message, details)
+}
+
+/// An eviction that a budget does not allow now.
+pub(super) fn disruption(why: &str, retry_after_seconds: u32) -> Refused {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut refused = too_many_requests(message, retry_after_seconds);
+    if let Some(details) = &mut refused.status.details {
+        details.causes = vec![cause("DisruptionBudget", why, "")];
+    }
+    refused
 }
 
 /// The reason that goes with a code when nothing more is known.
-pub(super) fn of_code(code: u16) -> Box<Status> {
+pub(super) fn of_code(code: u16) -> Refused {
     let reason = match code {
         400 => "BadRequest",
         401 => "Unauthorized",
@@ -54,119 +99,202 @@ pub(super) fn of_code(code: u16) -> Box<Status> {
     new(code, reason, &format!("{message} (injected)"))
 }
 
-pub(super) fn no_such_resource() -> Box<Status> {
-    new(404, "NotFound", "the server could not find the requested resource")
+pub(super) fn no_such_resource() -> Refused {
+    with_details(404, "NotFound", "the server could not find the requested resource", no_details())
 }
 
-pub(super) fn method_not_allowed() -> Box<Status> {
-    new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+pub(super) fn method_not_allowed() -> Refused {
+    let message = "the server does not allow this method on the requested resource";
+    with_details(405, "MethodNotAllowed", message, no_details())
 }
 
-pub(super) fn bad_request(message: &str) -> Box<Status> {
+pub(super) fn bad_request(message: &str) -> Refused {
     new(400, "BadRequest", message)
 }
 
-pub(super) fn not_found(id: &Id) -> Box<Status> {
+pub(super) fn internal(why: &str) -> Refused {
+    let details = StatusDetails { causes: vec![cause("", why, "")], ..no_details() };
+    with_details(500, "InternalError", &format!("Internal error occurred: {why}"), details)
+}
+
+pub(super) fn unsupported_media(accepted: &[&str]) -> Refused {
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        accepted.join(", ")
+    );
+    new(415, "UnsupportedMediaType", &message)
+}
+
+/// A patch that does not fit what is there.
+pub(super) fn patch_failed() -> Refused {
+    let message = "the server rejected our request due to an error in our request";
+    with_details(422, "Invalid", message, no_details())
+}
+
+pub(super) fn not_found(id: &Id) -> Refused {
     about(id, 404, "NotFound", &format!("{} {:?} not found", id.resource.qualified(), id.name))
 }
 
-pub(super) fn already_exists(id: &Id) -> Box<Status> {
-    about(id, 409, "AlreadyExists", &format!("{} {:?} already exists", id.resource.qualified(), id.name))
+pub(super) fn forbidden(id: &Id, why: &str) -> Refused {
+    about(id, 403, "Forbidden", &format!("{} {:?} is forbidden: {why}", id.resource.qualified(), id.name))
 }
 
-pub(super) fn conflict(id: &Id, why: &str) -> Box<Status> {
+/// A creation in a namespace that is going.
+pub(super) fn terminating(id: &Id) -> Refused {
+    let namespace = &id.namespace;
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut refused = forbidden(id, &why);
+    if let Some(details) = &mut refused.status.details {
+        let message = format!("namespace {namespace} is being terminated");
+        details.causes = vec![cause("NamespaceTerminating", &message, "metadata.namespace")];
+    }
+    refused
+}
+
+pub(super) fn already_exists(id: &Id, is_leaving: bool) -> Refused {
+    let lead = if is_leaving { "object is being deleted: " } else { "" };
+    let message = format!("{lead}{} {:?} already exists", id.resource.qualified(), id.name);
+    about(id, 409, "AlreadyExists", &message)
+}
+
+pub(super) fn conflict(id: &Id, why: &str) -> Refused {
     let message = format!("Operation cannot be fulfilled on {} {:?}: {why}", id.resource.qualified(), id.name);
     about(id, 409, "Conflict", &message)
 }
 
-pub(super) fn modified(id: &Id) -> Box<Status> {
+pub(super) fn modified(id: &Id) -> Refused {
     conflict(id, "the object has been modified; please apply your changes to the latest version and try again")
 }
 
-/// A deletion that insists on another UID or version. Here, a real server names the kind instead of the resource.
-pub(super) fn precondition(id: &Id, kind: &str, what: &str, asked: &str, found: &str) -> Box<Status> {
-    let hint = if what == "UID" { "deleted and then recreated" } else { "modified" };
-    let qualified = Resource { plural: kind.to_owned(), ..id.resource.clone() }.qualified();
-    let name = &id.name;
-    let message = format!(
-        "Operation cannot be fulfilled on {qualified} {name:?}: the {what} in the precondition ({asked}) does not match \
-         the {what} in record ({found}). The object might have been {hint}"
+/// A PUT that insists on another UID. Here, a real server tells where it keeps the object.
+pub(super) fn uid_precondition(id: &Id, asked: &str, found: &str) -> Refused {
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {asked}, UID in object meta: {found}",
+        registry_key(id)
     );
-    let mut status = about(id, 409, "Conflict", &message);
-    set_kind(&mut status, kind);
-    status
+    conflict(id, &why)
 }
 
-/// A patch that would give an object another identity.
-pub(super) fn immutable(id: &Id, kind: &str, field: &str, value: &str) -> Box<Status> {
-    let mut status = invalid(id, field, &format!("Invalid value: {value:?}: field is immutable"));
-    set_kind(&mut status, kind);
-    status
+/// Where a real server keeps an object.
+fn registry_key(id: &Id) -> String {
+    let resource = &id.resource;
+    let root = match resource.plural.as_str() {
+        "nodes" if resource.group.is_empty() => "minions".to_owned(),
+        plural if resource.is_custom() => format!("{}/{plural}", resource.group),
+        plural => plural.to_owned(),
+    };
+    let within = if id.namespace.is_empty() { String::new() } else { format!("/{}", id.namespace) };
+    format!("/registry/{root}{within}/{}", id.name)
 }
 
-fn set_kind(status: &mut Status, kind: &str) {
-    if let Some(details) = &mut status.details {
-        kind.clone_into(&mut details.kind);
+/// A deletion that insists on another UID or version. Here, a real server names the kind instead of the resource.
+pub(super) fn precondition(id: &Id, kind: &str, what: &str, asked: &str, found: &str) -> Refused {
+    let hint = if what == "UID" { "deleted and then recreated" } else { "modified" };
+    let why = format!(
+        "the {what} in the precondition ({asked}) does not match the {what} in record ({found}). The object might have \
+         been {hint}"
+    );
+    conflict(&of_kind(id, kind), &why)
+}
+
+fn of_kind(id: &Id, kind: &str) -> Id {
+    Id { resource: Resource { plural: kind.to_owned(), ..id.resource.clone() }, ..id.clone() }
+}
+
+/// An object with something wrong in it.
+pub(super) fn invalid(id: &Id, kind: &str, errors: &[FieldError]) -> Refused {
+    let id = of_kind(id, kind);
+    let listed = list_errors(errors);
+    let message = format!("{} {:?} is invalid: {listed}", id.resource.qualified(), id.name);
+    let mut refused = about(&id, 422, "Invalid", &message);
+    if let Some(details) = &mut refused.status.details {
+        details.causes = causes(errors);
     }
+    refused
+}
+
+fn list_errors(errors: &[FieldError]) -> String {
+    let errors: Vec<_> = errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
+    match &errors[..] {
+        [error] => error.clone(),
+        errors => format!("[{}]", errors.join(", ")),
+    }
+}
+
+fn causes(errors: &[FieldError]) -> Vec<StatusCause> {
+    errors.iter().map(|error| cause(error.reason, &error.message, &error.field)).collect()
+}
+
+/// Parameters of a request that make no sense.
+fn invalid_options(kind: &str, errors: &[FieldError]) -> Refused {
+    let message = format!("{kind}.meta.k8s.io \"\" is invalid: {}", list_errors(errors));
+    let details = StatusDetails {
+        group: "meta.k8s.io".to_owned(),
+        kind: kind.to_owned(),
+        causes: causes(errors),
+        ..no_details()
+    };
+    with_details(422, "Invalid", &message, details)
 }
 
 /// An apply by nobody.
-pub(super) fn no_field_manager() -> Box<Status> {
-    let why = "Required value: is required for apply patch";
-    let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {why}");
-    let mut status = new(422, "Invalid", &message);
-    let cause = StatusCause { reason: "FieldValueRequired".into(), message: why.into(), field: "fieldManager".into() };
-    status.details = Some(StatusDetails { causes: vec![cause], kind: "PatchOptions".into(), ..no_details() });
-    status
+pub(super) fn no_field_manager() -> Refused {
+    invalid_options("PatchOptions", &[FieldError::required("fieldManager", "is required for apply patch")])
 }
 
-fn no_details() -> StatusDetails {
-    StatusDetails {
-        name: String::new(),
-        group: String::new(),
-        kind: String::new(),
-        uid: String::new(),
-        causes: vec![],
-        retry_after_seconds: 0,
-    }
+pub(super) fn list_options(errors: &[(&str, &str)]) -> Refused {
+    let errors: Vec<_> = errors.iter().map(|(field, why)| FieldError::forbidden(field, why)).collect();
+    invalid_options("ListOptions", &errors)
 }
 
-pub(super) fn invalid(id: &Id, field: &str, why: &str) -> Box<Status> {
-    let message = format!("{} {:?} is invalid: {field}: {why}", id.resource.qualified(), id.name);
-    let mut status = about(id, 422, "Invalid", &message);
-    let cause = StatusCause { reason: "FieldValueInvalid".into(), message: why.into(), field: field.into() };
-    if let Some(details) = &mut status.details {
-        details.causes.push(cause);
-    }
-    status
+/// A refused apply: which fields others own, by owner.
+pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
+    let each = conflicts.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
+    let causes: Vec<_> = each
+        .clone()
+        .map(|(owner, field)| cause("FieldManagerConflict", &format!("conflict with {owner}"), field))
+        .collect();
+    let message = match each.clone().collect::<Vec<_>>()[..] {
+        [(owner, field)] => format!("Apply failed with 1 conflict: conflict with {owner}: {field}"),
+        ref all => {
+            let lists = conflicts.iter().map(|(owner, fields)| {
+                let fields: String = fields.iter().map(|field| format!("\n- {field}")).collect();
+                format!("conflicts with {owner}:{fields}")
+            });
+            let lists: Vec<_> = lists.collect();
+            format!("Apply failed with {} conflicts: {}", all.len(), lists.join("\n"))
+        }
+    };
+    with_details(409, "Conflict", &message, StatusDetails { causes, ..no_details() })
 }
 
-/// A refused apply: which fields others own.
-pub(super) fn field_conflicts(conflicts: &[(String, String)]) -> Box<Status> {
-    let causes = conflicts.iter().map(|(manager, field)| StatusCause {
-        reason: "FieldManagerConflict".into(),
-        message: format!("conflict with {manager:?}"),
-        field: field.clone(),
-    });
-    let (manager, field) = conflicts.first().cloned().unwrap_or_default();
-    let message = format!("Apply failed with {} conflict: conflict with {manager:?}: {field}", conflicts.len());
-    let mut status = new(409, "Conflict", &message);
-    status.details = Some(StatusDetails { causes: causes.collect(), ..no_details() });
-    status
-}
-
-pub(super) fn expired(message: &str) -> Box<Status> {
+pub(super) fn expired(message: &str) -> Refused {
     new(410, "Expired", message)
 }
 
-pub(super) fn too_large_version(asked: u64, current: u64) -> Box<Status> {
+/// The same for a page, with where the list could go on as things stand now.
+pub(super) fn expired_page(message: &str, resume: &str) -> Refused {
+    Box::new(Refusal { resume: Some(resume.to_owned()), ..*expired(message) })
+}
+
+pub(super) fn too_large_version(asked: u64, current: u64) -> Refused {
     let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-    let mut status = new(504, "Timeout", &message);
-    let cause = StatusCause {
-        reason: "ResourceVersionTooLarge".into(),
-        message: "Too large resource version".into(),
-        field: String::new(),
-    };
-    status.details = Some(StatusDetails { causes: vec![cause], retry_after_seconds: 1, ..no_details() });
-    status
+    let causes = vec![cause("ResourceVersionTooLarge", "Too large resource version", "")];
+    with_details(504, "Timeout", &message, StatusDetails { causes, retry_after_seconds: 1, ..no_details() })
+}
+
+/// A version that is no number.
+pub(super) fn no_version(said: &str) -> Refused {
+    let message =
+        format!("resourceVersion: Invalid value: {said:?}: strconv.ParseUint: parsing {said:?}: invalid syntax");
+    new(500, "", &message)
+}
+
+pub(super) fn too_large(limit: usize) -> Refused {
+    new(413, "RequestEntityTooLarge", &format!("Request entity too large: limit is {limit}"))
+}
+
+pub(super) fn too_deep() -> Refused {
+    bad_request("error decoding JSON: exceeded max depth")
 }

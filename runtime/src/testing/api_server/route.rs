@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::extract::Query;
 use http::{Method, Uri};
-use kube::core::Status;
+use serde_json::Value;
 
 use super::refusal;
+use super::store::Refused;
 
 /// A kind of object, as the path names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +32,10 @@ impl Resource {
         self.group.contains('.') && !self.group.ends_with(".k8s.io")
     }
 
+    pub(super) fn budgets() -> Self {
+        Self { group: "policy".into(), version: "v1".into(), plural: "poddisruptionbudgets".into() }
+    }
+
     pub(super) fn is_pod(&self) -> bool {
         self.group.is_empty() && self.plural == "pods"
     }
@@ -45,6 +50,12 @@ pub(super) struct Id {
 }
 
 impl Id {
+    /// The place of an object that is there.
+    pub(super) fn of(resource: &Resource, object: &Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+        Self { resource: resource.clone(), namespace: text("namespace"), name: text("name") }
+    }
+
     pub(super) fn path(&self) -> String {
         let Resource { group, version, plural } = &self.resource;
         let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -58,6 +69,7 @@ impl Id {
 pub(super) enum Part {
     Main,
     Status,
+    Scale,
 }
 
 /// The target of a request.
@@ -72,7 +84,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    pub(super) fn parse(uri: &Uri) -> Result<Self, Box<Status>> {
+    pub(super) fn parse(uri: &Uri) -> Result<Self, Refused> {
         let unknown = || refusal::no_such_resource();
         let mut segments = uri.path().split('/').filter(|segment| !segment.is_empty());
         let group = match segments.next() {
@@ -107,21 +119,26 @@ impl Route {
     }
 
     /// The object that the path names.
-    pub(super) fn id(&self) -> Result<Id, Box<Status>> {
+    pub(super) fn id(&self) -> Result<Id, Refused> {
         let name = self.name.clone().ok_or_else(refusal::method_not_allowed)?;
         Ok(Id { resource: self.resource.clone(), namespace: self.namespace.clone(), name })
     }
 
-    pub(super) fn part(&self) -> Result<Part, Box<Status>> {
+    pub(super) fn part(&self) -> Result<Part, Refused> {
         match self.subresource.as_deref() {
             None => Ok(Part::Main),
             Some("status") => Ok(Part::Status),
+            Some("scale") => Ok(Part::Scale),
             Some(_) => Err(refusal::no_such_resource()),
         }
     }
 
     pub(super) fn get(&self, key: &str) -> &str {
         self.query.get(key).map_or("", String::as_str)
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        !self.get(key).is_empty()
     }
 
     pub(super) fn is_set(&self, key: &str) -> bool {
@@ -162,7 +179,7 @@ mod tests {
         let status = route("/apis/machine.sapcloud.io/v1alpha1/namespaces/a/machines/m/status?force=true&x=a%3Db");
         assert_eq!(status.resource.qualified(), "machines.machine.sapcloud.io");
         assert_eq!((status.namespace.as_str(), status.name.as_deref()), ("a", Some("m")));
-        assert_eq!(status.part(), Ok(Part::Status));
+        assert_eq!(status.part().ok(), Some(Part::Status));
         assert!(status.is_set("force"));
         assert_eq!(status.get("x"), "a=b");
 

@@ -1,10 +1,10 @@
 //! Label and field selectors.
 
-use kube::core::Status;
 use serde_json::Value;
 
 use super::refusal;
 use super::route::Route;
+use super::store::Refused;
 
 /// What a list or a watch is narrowed down to.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +23,22 @@ enum Requirement {
 }
 
 impl Selector {
-    pub(super) fn of(route: &Route) -> Result<Self, Box<Status>> {
+    pub(super) fn of(route: &Route) -> Result<Self, Refused> {
         let mut fields = parse_fields(route.get("fieldSelector"))?;
         // A watch of one object by its path is a watch by its name.
         fields.extend(route.name.iter().map(|name| ("metadata.name".to_owned(), true, name.clone())));
         let labels = parse_labels(route.get("labelSelector"))?;
         Ok(Self { namespace: route.namespace.clone(), labels, fields })
+    }
+
+    /// All that is in the same place.
+    pub(super) fn whole_place(&self) -> Self {
+        Self { namespace: self.namespace.clone(), ..Self::default() }
+    }
+
+    /// Whether it narrows nothing down but the place.
+    pub(super) fn takes_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {
@@ -51,12 +61,30 @@ impl Requirement {
     }
 }
 
+/// Whether labels are selected by a `LabelSelector`. An empty one selects all, none selects nothing.
+pub(super) fn matches_labels(selector: &Value, labels: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let equal = selector["matchLabels"].as_object().into_iter().flatten();
+    let equal = equal.map(|(key, value)| Requirement::In(key.clone(), vec![text(value)]));
+    let more = selector["matchExpressions"].as_array().into_iter().flatten().map(|expression| {
+        let (key, values) = (text(&expression["key"]), expression["values"].as_array().into_iter().flatten());
+        let values = values.map(text).collect();
+        match expression["operator"].as_str() {
+            Some("NotIn") => Requirement::NotIn(key, values),
+            Some("Exists") => Requirement::Exists(key),
+            Some("DoesNotExist") => Requirement::Absent(key),
+            _ => Requirement::In(key, values),
+        }
+    });
+    selector.is_object() && equal.chain(more).all(|requirement| requirement.matches(labels))
+}
+
 /// A field by its path; empty where there is none, as field selectors see it.
 fn field<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |value, key| &value[key]).as_str().unwrap_or("")
 }
 
-fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Box<Status>> {
+fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Refused> {
     let terms = text.split(',').filter(|term| !term.is_empty());
     terms
         .map(|term| {
@@ -89,11 +117,11 @@ fn split_equation(term: &str) -> Option<(String, bool, String)> {
     Some((key.trim().to_owned(), true, value.trim().to_owned()))
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, Box<Status>> {
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, Refused> {
     split_terms(text).into_iter().map(|term| parse_label(term.trim())).collect()
 }
 
-fn parse_label(term: &str) -> Result<Requirement, Box<Status>> {
+fn parse_label(term: &str) -> Result<Requirement, Refused> {
     if let Some((head, values)) = term.strip_suffix(')').and_then(|term| term.split_once('(')) {
         let values = values.split(',').map(|value| value.trim().to_owned()).collect();
         return match head.trim().rsplit_once(' ') {

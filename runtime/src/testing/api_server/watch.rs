@@ -8,16 +8,18 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::stream;
 use http::header;
-use kube::core::Status;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use super::answer;
 use super::handle::Incoming;
 use super::pace::Pace;
 use super::route::{Resource, Route};
 use super::selector::Selector;
-use super::store::{Change, at_version};
+use super::store::{Change, Refused, at_version};
 use super::{Shared, refusal};
+
+const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 
 /// How often a watch that asked for it is told the version that it has reached, as by a real server.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
@@ -45,7 +47,7 @@ impl Watcher {
         request: &Incoming,
         route: &Route,
         as_of: Option<u64>,
-    ) -> Result<Self, Box<Status>> {
+    ) -> Result<Self, Refused> {
         let selector = Selector::of(route)?;
         let timeout = route.get("timeoutSeconds").parse().unwrap_or(1_800);
         let mut watcher = Self {
@@ -66,7 +68,7 @@ impl Watcher {
     }
 
     /// Without a version, or with 0, a watch begins with all that is there.
-    fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Box<Status>> {
+    fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Refused> {
         let initial = route.is_set("sendInitialEvents");
         match route.get("resourceVersion").parse().unwrap_or(0) {
             0 => {}
@@ -77,8 +79,9 @@ impl Watcher {
             }
         }
         let store = self.shared.store.lock();
-        let (objects, version) = store.list_as_of(&self.resource, &self.selector, as_of)?;
-        self.reached = version;
+        self.reached = as_of.unwrap_or_else(|| store.version()).min(store.version());
+        let objects = store.list_as_of(&self.resource, &self.selector, self.reached);
+        let objects = objects.ok_or_else(|| refusal::expired(TOO_OLD))?;
         self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
         drop(store);
         if initial {
@@ -90,7 +93,7 @@ impl Watcher {
     }
 
     fn bookmark(&self) -> Value {
-        let kind = self.shared.store.lock().kind(&self.resource);
+        let kind = self.shared.store.lock().kind(&self.resource).name.clone();
         let metadata = json!({ "resourceVersion": self.reached.to_string(), "creationTimestamp": null });
         let object = json!({ "apiVersion": self.resource.api_version(), "kind": kind, "metadata": metadata });
         event("BOOKMARK", &object)
@@ -146,8 +149,7 @@ impl Watcher {
         let store = self.shared.store.lock();
         let Some(changes) = store.changes_after(self.reached) else {
             let message = format!("too old resource version: {} ({})", self.reached, store.version());
-            let status = serde_json::to_value(refusal::expired(&message)).unwrap_or_default();
-            self.ready.push_back(event("ERROR", &super::answer::with_kind(status)));
+            self.ready.push_back(event("ERROR", &answer::status(&refusal::expired(&message).status)));
             self.over = true;
             return;
         };

@@ -1,0 +1,44 @@
+//! What an API server answers: one suite, run against the real one and against the one in process that tests and
+//! simulations use, so that these can be believed.
+//!
+//! A [`Case`] sends requests to a server, each under a name, and keeps the answers: status code, headers that count,
+//! the whole body, the events of watches in their order. Versions, UIDs, times and generated names are replaced by the
+//! number under which they were first seen; all else has to be equal to the letter. [`random`] adds sequences that
+//! nobody has thought of.
+//!
+//! Cases keep to what the schemas accept: what the server in process leaves out stands in its own documentation
+//! ([`nodewright_runtime::testing::api_server`]).
+
+mod create;
+mod normal;
+mod objects;
+mod probe;
+mod transcript;
+
+pub use self::{probe::Probe, transcript::Transcript};
+use crate::harness::TestResult;
+use futures::future::BoxFuture;
+
+/// Some requests that belong together.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// What it is about, in lower case and hyphens.
+    pub name: &'static str,
+    /// Sends the requests.
+    pub run: for<'a> fn(&'a mut Probe) -> BoxFuture<'a, TestResult>,
+}
+
+/// Makes a [`Case`] of a function: its name is that of the module and the function.
+macro_rules! case {
+    ($module:ident :: $function:ident) => {
+        Case {
+            name: concat!(stringify!($module), "-", stringify!($function)),
+            run: |probe| Box::pin($module::$function(probe)),
+        }
+    };
+}
+
+/// All cases that need no controllers.
+pub fn cases() -> Vec<Case> {
+    vec![case!(create::post)]
+}

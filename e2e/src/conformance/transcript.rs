@@ -1,0 +1,110 @@
+//! What was asked and answered, and where two servers differ.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// An answer without what differs between any two servers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) retry_after: Option<String>,
+    pub(super) body: Value,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    what: String,
+    request: String,
+    answer: Answer,
+}
+
+/// The answers of one case, in order, each under a name.
+#[derive(Clone, Debug, Default)]
+pub struct Transcript(Vec<Entry>);
+
+impl Transcript {
+    pub(super) fn add(&mut self, what: &str, request: &str, answer: Answer) {
+        self.0.push(Entry { what: what.to_owned(), request: request.to_owned(), answer });
+    }
+
+    /// How many behaviours are in it.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where another server answered differently; `None`: nowhere.
+    pub fn difference(&self, real: &Self) -> Option<String> {
+        let mut report = String::new();
+        for (ours, theirs) in self.0.iter().zip(&real.0) {
+            if ours.what == theirs.what && ours.answer == theirs.answer {
+                continue;
+            }
+            let _ = writeln!(report, "  {}: {}", theirs.what, theirs.request);
+            if ours.what != theirs.what {
+                let _ = writeln!(report, "    asked {:?} in process", ours.what);
+                break;
+            }
+            compare("code", &theirs.answer.code.into(), &ours.answer.code.into(), &mut report);
+            let retry_after = |answer: &Answer| answer.retry_after.clone().into();
+            compare("Retry-After", &retry_after(&theirs.answer), &retry_after(&ours.answer), &mut report);
+            compare("", &theirs.answer.body, &ours.answer.body, &mut report);
+        }
+        if self.0.len() != real.0.len() {
+            let _ = writeln!(report, "  {} answers in process, {} by the real one", self.0.len(), real.0.len());
+        }
+        (!report.is_empty()).then_some(report)
+    }
+}
+
+/// Writes down where two values differ, each place by its path.
+fn compare(path: &str, real: &Value, ours: &Value, report: &mut String) {
+    match (real, ours) {
+        _ if real == ours => {}
+        (Value::Object(real), Value::Object(ours)) => {
+            let more = ours.keys().filter(|key| !real.contains_key(*key));
+            for key in real.keys().chain(more) {
+                let nothing = Value::String("(nothing)".to_owned());
+                let (real, ours) = (real.get(key).unwrap_or(&nothing), ours.get(key).unwrap_or(&nothing));
+                compare(&format!("{path}/{key}"), real, ours, report);
+            }
+        }
+        (Value::Array(real), Value::Array(ours)) if real.len() == ours.len() => {
+            for (index, (real, ours)) in real.iter().zip(ours).enumerate() {
+                compare(&format!("{path}/{index}"), real, ours, report);
+            }
+        }
+        _ => {
+            let _ = writeln!(report, "    {path}\n      real:       {real}\n      in process: {ours}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn transcript(code: u16, body: Value) -> Transcript {
+        let mut transcript = Transcript::default();
+        transcript.add("a create", "POST /x", Answer { code, retry_after: None, body });
+        transcript
+    }
+
+    #[test]
+    fn a_difference_names_its_place() {
+        let real = transcript(201, json!({"a": {"b": 1, "c": 2}}));
+        assert_eq!(real.difference(&real), None);
+        let other = transcript(200, json!({"a": {"b": 1}}));
+        let report = other.difference(&real).unwrap();
+        assert!(report.contains("a create: POST /x") && report.contains("code"), "{report}");
+        assert!(report.contains("/a/c") && report.contains("(nothing)") && !report.contains("/a/b"), "{report}");
+        assert!(Transcript::default().difference(&real).is_some(), "an answer is missing");
+    }
+}

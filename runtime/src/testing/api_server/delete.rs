@@ -1,0 +1,160 @@
+//! How objects go.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::kinds::Kind;
+use super::refusal;
+use super::route::Id;
+use super::store::{Refused, Store, Writer, Written, said, seconds};
+use super::write::{bump_generation, finalizers, has_finalizers};
+
+/// The garbage collector takes these away: what follows from them comes first.
+pub(super) const ORPHAN: &str = "orphan";
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+
+/// What becomes of the objects that an object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// What a deletion insists on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeleteOptions {
+    pub(super) uid: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) grace_seconds: Option<i64>,
+    pub(super) propagation: Option<Propagation>,
+}
+
+impl Store {
+    pub(super) fn delete(&mut self, id: &Id, options: &DeleteOptions, writer: &Writer<'_>) -> Result<Written, Refused> {
+        let live = self.get(id)?;
+        let kind = self.kind(&id.resource);
+        check_preconditions(id, &kind, &live, options)?;
+        let grace = match grace(id, &live, options, writer.now) {
+            Grace::Pending => return Ok(Written::Deleted(live)),
+            Grace::None => None,
+            Grace::Until { seconds, at } => Some((seconds, at)),
+        };
+        let wanted = finalizers_for(&kind, &live, options);
+        let mut object = (*live).clone();
+        let keeps = wanted.as_ref().map_or_else(|| has_finalizers(&live), |wanted| !wanted.is_empty());
+        if let Some(wanted) = wanted {
+            object["metadata"]["finalizers"] = wanted.into();
+        }
+        match grace {
+            Some((seconds, at)) => mark(&mut object, seconds, Some(at)),
+            None if keeps => mark_now(&mut object, writer.now),
+            None => {}
+        }
+        super::form::trim(&kind, &mut object);
+        if keeps || grace.is_some_and(|(seconds, _)| seconds > 0) {
+            return Ok(Written::Updated(self.store_deleting(id, &live, object, writer)));
+        }
+        if writer.dry_run {
+            return Ok(Written::Deleted(Arc::new(object)));
+        }
+        if grace.is_some() {
+            self.store_deleting(id, &live, object, writer);
+        }
+        self.evaporate(id).map(Written::Deleted)
+    }
+
+    fn store_deleting(&mut self, id: &Id, live: &Arc<Value>, object: Value, writer: &Writer<'_>) -> Arc<Value> {
+        if object == **live {
+            return live.clone();
+        }
+        if writer.dry_run { Arc::new(object) } else { self.commit(id, object) }
+    }
+}
+
+/// How long something that runs may take to end.
+enum Grace {
+    /// It does not run, or not any more.
+    None,
+    /// A deletion is under way that is to end sooner.
+    Pending,
+    Until {
+        seconds: i64,
+        at: Timestamp,
+    },
+}
+
+/// A Pod that runs on a node stays until its kubelet deletes it without grace; all else has none.
+fn grace(id: &Id, live: &Value, options: &DeleteOptions, now: Timestamp) -> Grace {
+    if !id.resource.is_pod() {
+        return Grace::None;
+    }
+    let asked = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let after = |at: Timestamp, seconds: i64| at.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(at);
+    let metadata = &live["metadata"];
+    if let Some(end) = metadata["deletionTimestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok()) {
+        let left = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        return match asked {
+            _ if left == 0 => Grace::None,
+            Some(seconds) if seconds < left => {
+                let at = after(after(end, -left), seconds);
+                let (seconds, at) = if at < now { (seconds.min(1), now) } else { (seconds, at) };
+                Grace::Until { seconds, at }
+            }
+            _ => Grace::Pending,
+        };
+    }
+    let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    let is_over = matches!(live["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
+    let is_idle = live["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+    let seconds = if is_idle || is_over { 0 } else { asked.unwrap_or(default) };
+    Grace::Until { seconds, at: after(now, seconds) }
+}
+
+fn mark(object: &mut Value, grace: i64, at: Option<Timestamp>) {
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        bump_generation(object);
+    }
+    if let Some(at) = at {
+        object["metadata"]["deletionTimestamp"] = seconds(at).into();
+    }
+    object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+}
+
+/// What waits for finalizers only is due at once.
+fn mark_now(object: &mut Value, now: Timestamp) {
+    let due = object["metadata"]["deletionTimestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let at = due.is_none_or(|due| due > now).then_some(now);
+    mark(object, 0, at);
+}
+
+fn check_preconditions(id: &Id, kind: &Kind, live: &Value, options: &DeleteOptions) -> Result<(), Refused> {
+    let check = |name: &str, asked: Option<&String>, field: &str| match asked {
+        Some(asked) if live["metadata"][field] != asked.as_str() => {
+            Err(refusal::precondition(id, &kind.name, name, asked, said(live, field).unwrap_or("")))
+        }
+        _ => Ok(()),
+    };
+    check("UID", options.uid.as_ref(), "uid")?;
+    check("ResourceVersion", options.version.as_ref(), "resourceVersion")
+}
+
+/// The finalizers with those of the garbage collector, if that changes them.
+fn finalizers_for(kind: &Kind, live: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
+    if kind.name == "Event" {
+        return None;
+    }
+    let has = |finalizer: &str| finalizers(live).any(|it| it == finalizer);
+    let (orphan, foreground) = match options.propagation {
+        Some(propagation) => (propagation == Propagation::Orphan, propagation == Propagation::Foreground),
+        None => (has(ORPHAN), has(FOREGROUND) && !has(ORPHAN)),
+    };
+    if orphan == has(ORPHAN) && foreground == has(FOREGROUND) {
+        return None;
+    }
+    let others = finalizers(live).filter(|it| ![ORPHAN, FOREGROUND].contains(it)).map(str::to_owned);
+    let ours = [(orphan, ORPHAN), (foreground, FOREGROUND)];
+    Some(others.chain(ours.into_iter().filter(|(is, _)| *is).map(|(_, name)| name.to_owned())).collect())
+}

@@ -1,0 +1,374 @@
+//! The owners of fields, as `metadata.managedFields` keeps them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::super::refusal;
+use super::super::store::Refused;
+use super::walk::{Changes, compare, fields_of, merge, remove, with_named};
+use super::{Set, Shape};
+
+/// Whom all belongs to that was there before anybody applied, where nobody is known to own it.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Fields that nobody owns.
+const SYSTEM_FIELDS: [&[&str]; 12] = [
+    &["apiVersion"],
+    &["kind"],
+    &["metadata"],
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "selfLink"],
+    &["metadata", "uid"],
+    &["metadata", "clusterName"],
+    &["metadata", "generation"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+];
+
+/// Who writes through which endpoint, and when.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Author<'a> {
+    pub(in super::super) manager: &'a str,
+    pub(in super::super) api_version: &'a str,
+    /// `status`, `scale` or nothing.
+    pub(in super::super) subresource: &'a str,
+    /// The wire form.
+    pub(in super::super) time: &'a str,
+    /// What this endpoint does not write.
+    pub(in super::super) ignored: &'a [&'a [&'a str]],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Manager {
+    /// `Apply` before `Update`, as on the wire.
+    operation: &'static str,
+    name: String,
+    /// Applies count as one whatever their version.
+    api_version: String,
+    subresource: String,
+}
+
+#[derive(Clone, Debug)]
+struct Owned {
+    api_version: String,
+    time: Value,
+    fields: Set,
+}
+
+/// The fields of one object by manager.
+#[derive(Clone, Debug, Default)]
+struct Owners(BTreeMap<Manager, Owned>);
+
+const APPLY: &str = "Apply";
+const UPDATE: &str = "Update";
+
+impl Manager {
+    fn of(author: &Author<'_>, operation: &'static str) -> Self {
+        let name = if author.manager.is_empty() { "unknown" } else { author.manager };
+        let api_version = if operation == APPLY { "" } else { author.api_version };
+        let text = |text: &str| text.to_owned();
+        Self { operation, name: text(name), api_version: text(api_version), subresource: text(author.subresource) }
+    }
+
+    /// As a conflict names it.
+    fn describe(&self, owned: &Owned) -> String {
+        let mut text = format!("{:?}", self.name);
+        if !self.subresource.is_empty() {
+            text += &format!(" with subresource {:?}", self.subresource);
+        }
+        if self.operation == UPDATE {
+            text += &format!(" using {}", owned.api_version);
+        }
+        text
+    }
+}
+
+impl Owners {
+    /// None where there are none, or where they cannot be read.
+    fn of(entries: &Value) -> Option<Self> {
+        let entries: Option<BTreeMap<_, _>> = entries.as_array()?.iter().map(read_entry).collect();
+        entries.filter(|entries| !entries.is_empty()).map(Self)
+    }
+
+    fn read(object: &Value) -> Self {
+        Self::of(&object["metadata"]["managedFields"]).unwrap_or_default()
+    }
+
+    fn write(&self, object: &mut Value) {
+        let mut entries: Vec<_> = self.0.iter().filter(|(_, owned)| !owned.fields.is_empty()).collect();
+        entries.sort_by(|(left, left_owned), (right, right_owned)| {
+            let key = |manager: &Manager, time: &Value| (manager.operation, time.as_str().unwrap_or("").to_owned());
+            key(left, &left_owned.time)
+                .cmp(&key(right, &right_owned.time))
+                .then(left.name.cmp(&right.name))
+                .then(left.cmp(right))
+        });
+        let entries: Vec<_> = entries.into_iter().map(|(manager, owned)| write_entry(manager, owned)).collect();
+        set_entries(object, entries);
+    }
+
+    /// Takes from all but one what others have written. `Err`: what they own and would lose.
+    fn give_way(&mut self, writer: &Manager, changes: &Changes, force: bool) -> Result<(), Vec<(String, Vec<String>)>> {
+        let written = changes.modified.union(&changes.added);
+        let others = self.0.iter_mut().filter(|(manager, _)| *manager != writer);
+        let conflicts = others.map(|(manager, owned)| {
+            let lost = owned.fields.intersection(&written);
+            let conflict = (!lost.is_empty()).then(|| (manager.describe(owned), lost.paths()));
+            if conflict.is_none() || force {
+                owned.fields = owned.fields.difference(&lost).difference(&changes.removed);
+            }
+            conflict
+        });
+        let conflicts: Vec<_> = conflicts.flatten().collect();
+        if conflicts.is_empty() || force {
+            self.0.retain(|_, owned| !owned.fields.is_empty());
+            return Ok(());
+        }
+        Err(conflicts)
+    }
+
+    /// What all together own.
+    fn all(&self) -> Set {
+        self.0.values().fold(Set::default(), |all, owned| all.union(&owned.fields))
+    }
+}
+
+fn read_entry(entry: &Value) -> Option<(Manager, Owned)> {
+    let text = |field: &str| entry[field].as_str().unwrap_or("").to_owned();
+    let operation = match entry["operation"].as_str() {
+        Some(APPLY) => APPLY,
+        Some(UPDATE) => UPDATE,
+        _ => return None,
+    };
+    let api_version = if operation == APPLY { String::new() } else { text("apiVersion") };
+    let manager = Manager { operation, name: text("manager"), api_version, subresource: text("subresource") };
+    let fields = Set::from_json(&entry["fieldsV1"]);
+    Some((manager, Owned { api_version: text("apiVersion"), time: entry["time"].clone(), fields }))
+}
+
+fn write_entry(manager: &Manager, owned: &Owned) -> Value {
+    let mut entry = json!({
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": owned.api_version,
+        "time": owned.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": owned.fields.to_json(),
+    });
+    if owned.time.is_null()
+        && let Some(fields) = entry.as_object_mut()
+    {
+        fields.remove("time");
+    }
+    if !manager.subresource.is_empty() {
+        entry["subresource"] = manager.subresource.as_str().into();
+    }
+    entry
+}
+
+fn set_entries(object: &mut Value, entries: Vec<Value>) {
+    if !entries.is_empty() {
+        object["metadata"]["managedFields"] = entries.into();
+    } else if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+}
+
+/// Records in `new` who owns what, after a write that was no apply. `live`: what was there, `null` for nothing.
+pub(in super::super) fn update(shape: &Shape, author: &Author<'_>, live: &Value, new: &mut Value) {
+    let said = new["metadata"]["managedFields"].take();
+    let mut owners = Owners::default();
+    // Whoever sends an empty list, or one empty entry, wants them gone; whoever sends none leaves them.
+    let is_reset = said == json!([]) || said == json!([{}]);
+    if !author.subresource.is_empty() || !is_reset {
+        owners = Owners::of(&said).filter(|_| author.subresource.is_empty()).unwrap_or_else(|| Owners::read(live));
+    }
+    if owners.0.is_empty() && live["metadata"]["uid"].is_string() {
+        // Nobody is tracked, and it goes on so until somebody applies.
+        set_entries(new, vec![]);
+        return;
+    }
+    set_entries(new, vec![]);
+    own_changes(shape, author, live, new, &mut owners);
+    owners.write(new);
+}
+
+/// Gives what has changed to the author, and takes it from all others.
+fn own_changes(shape: &Shape, author: &Author<'_>, live: &Value, new: &Value, owners: &mut Owners) {
+    let ignored = Set::of(author.ignored);
+    let empty = json!({});
+    let live = if live.is_null() { &empty } else { live };
+    let changes = compare(shape, live, new).without(&ignored);
+    let manager = Manager::of(author, UPDATE);
+    // The author's own earlier entry gives way as well: what is left of it is added again.
+    let nobody = Manager { name: String::new(), ..manager.clone() };
+    let _ = owners.give_way(&nobody, &changes, true);
+    let fields = changes.modified.union(&changes.added).difference(&Set::of(&SYSTEM_FIELDS));
+    if fields.is_empty() {
+        return;
+    }
+    let earlier = owners.0.remove(&manager).map(|owned| owned.fields).unwrap_or_default();
+    let owned =
+        Owned { api_version: author.api_version.to_owned(), time: author.time.into(), fields: fields.union(&earlier) };
+    owners.0.insert(manager, owned);
+}
+
+/// A write that changes nothing but times of ownership changes nothing.
+pub(in super::super) fn keep_times(live: &Value, wanted: &mut Value) {
+    let (earlier, now) = (&live["metadata"]["managedFields"], &wanted["metadata"]["managedFields"]);
+    if earlier == now || !timeless(earlier).eq(timeless(now)) {
+        return;
+    }
+    let mut kept = wanted.clone();
+    kept["metadata"]["managedFields"] = earlier.clone();
+    if kept == *live {
+        *wanted = kept;
+    }
+}
+
+fn timeless(entries: &Value) -> impl Iterator<Item = Value> {
+    entries.as_array().into_iter().flatten().map(|entry| {
+        let mut entry = entry.clone();
+        entry["time"] = Value::Null;
+        entry
+    })
+}
+
+/// What an object becomes by an apply: what is said is set, what this manager said before and nobody else owns is
+/// removed. Refused where others own a field that would change, unless forced. `live`: what is there, or an object with
+/// neither UID nor fields.
+pub(in super::super) fn apply(
+    shape: &Shape,
+    author: &Author<'_>,
+    live: &Value,
+    said: &Value,
+    force: bool,
+) -> Result<Value, Refused> {
+    let mut bare = live.clone();
+    set_entries(&mut bare, vec![]);
+    let mut owners = Owners::read(live);
+    if owners.0.is_empty() {
+        let before = Author { manager: BEFORE_FIRST_APPLY, ..author.clone() };
+        own_changes(shape, &before, &Value::Null, &bare, &mut owners);
+    }
+    let manager = Manager::of(author, APPLY);
+    let fields = fields_of(shape, said).without(&Set::of(author.ignored));
+    let owned = Owned { api_version: author.api_version.to_owned(), time: author.time.into(), fields };
+    let earlier = owners.0.insert(manager.clone(), owned);
+    let merged = merge(shape, &bare, said);
+    let pruned = match &earlier {
+        Some(earlier) => prune(shape, &merged, &owners.all(), &earlier.fields),
+        None => merged,
+    };
+    let changes = compare(shape, &bare, &pruned).without(&Set::of(author.ignored));
+    owners.give_way(&manager, &changes, force).map_err(|conflicts| refusal::field_conflicts(&conflicts))?;
+    strip(&mut owners, &manager);
+    if pruned == bare
+        && let Some(owned) = owners.0.get_mut(&manager)
+    {
+        owned.time = earlier.map(|earlier| earlier.time).unwrap_or_default();
+    }
+    let mut object = pruned;
+    owners.write(&mut object);
+    Ok(object)
+}
+
+fn strip(owners: &mut Owners, manager: &Manager) {
+    if let Some(owned) = owners.0.get_mut(manager) {
+        owned.fields = owned.fields.difference(&Set::of(&SYSTEM_FIELDS));
+    }
+}
+
+/// Removes what was said earlier and belongs to nobody now.
+fn prune(shape: &Shape, merged: &Value, owned: &Set, earlier: &Set) -> Value {
+    let named = |set: &Set| with_named(shape, set);
+    let all = named(&fields_of(shape, merged));
+    // What goes if nobody else is asked, and what of it is brought back by its owners.
+    let bold = remove(shape, merged, &named(earlier));
+    let kept = named(&fields_of(shape, &bold)).union(&named(owned));
+    let pruned = remove(shape, merged, &all.difference(&kept));
+    // What was never said by this manager stays, though it belongs to nobody.
+    let kept = named(&fields_of(shape, &pruned));
+    remove(shape, merged, &all.difference(&kept).intersection(&named(earlier)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::builtin;
+    use super::*;
+
+    fn author(manager: &str) -> Author<'_> {
+        let time = "2026-11-20T10:00:00Z";
+        Author { manager, api_version: "v1", subresource: "", time, ignored: &[&["status"]] }
+    }
+
+    fn applied(manager: &str, live: &Value, said: &Value, force: bool) -> Result<Value, Refused> {
+        apply(&builtin("ConfigMap"), &author(manager), live, said, force)
+    }
+
+    fn bare(mut object: Value) -> Value {
+        set_entries(&mut object, vec![]);
+        object
+    }
+
+    #[test]
+    fn what_is_no_longer_said_is_removed_unless_another_says_it() {
+        let said = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"x": 1, "list": [1, 2]}});
+        let live = applied("one", &json!({}), &said, false).unwrap();
+        let live = applied("two", &live, &json!({"spec": {"x": 1}}), false).unwrap();
+        let live = applied("one", &live, &json!({"metadata": {"labels": {"a": "1"}}}), false).unwrap();
+        assert_eq!(bare(live.clone()), json!({"metadata": {"labels": {"a": "1"}}, "spec": {"x": 1}}));
+        let live = applied("two", &live, &json!({}), false).unwrap();
+        assert_eq!(bare(live), json!({"metadata": {"labels": {"a": "1"}}}), "empty structures go too");
+    }
+
+    #[test]
+    fn a_field_of_another_is_a_conflict_unless_forced() {
+        let live = applied("one", &json!({}), &json!({"spec": {"x": 1}}), false).unwrap();
+        let refused = applied("two", &live, &json!({"spec": {"x": 2}}), false).unwrap_err();
+        assert_eq!((refused.status.code, refused.status.details.unwrap().causes[0].field.as_str()), (409, ".spec.x"));
+        let live = applied("two", &live, &json!({"spec": {"x": 2}}), true).unwrap();
+        let live = applied("one", &live, &json!({}), false).unwrap();
+        assert_eq!(live["spec"], json!({"x": 2}), "the first has lost it and removes nothing");
+    }
+
+    #[test]
+    fn after_an_update_a_later_apply_leaves_what_it_does_not_mention() {
+        let live = applied("one", &json!({}), &json!({"data": {"x": "1", "y": "1"}}), false).unwrap();
+        let mut updated = live.clone();
+        updated["data"]["y"] = "5".into();
+        update(&builtin("ConfigMap"), &author("other"), &live, &mut updated);
+        let live = applied("one", &updated, &json!({"data": {"x": "1"}}), false).unwrap();
+        assert_eq!(live["data"], json!({"x": "1", "y": "5"}));
+    }
+
+    #[test]
+    fn finalizers_are_a_set_and_owners_are_keyed() {
+        let live = json!({"metadata": {"uid": "u", "finalizers": ["theirs"], "ownerReferences": [{"uid": "1", "name": "set"}]}});
+        let said = json!({"metadata": {"finalizers": ["ours"], "ownerReferences": [{"uid": "2", "name": "other"}]}});
+        let live = applied("one", &live, &said, false).unwrap();
+        assert_eq!(live["metadata"]["finalizers"], json!(["theirs", "ours"]));
+        assert_eq!(live["metadata"]["ownerReferences"].as_array().map(Vec::len), Some(2));
+        let live = applied("one", &live, &json!({}), false).unwrap();
+        assert_eq!(live["metadata"]["finalizers"], json!(["theirs"]));
+        assert_eq!(live["metadata"]["ownerReferences"], json!([{"uid": "1", "name": "set"}]));
+    }
+
+    #[test]
+    fn what_nobody_is_known_to_own_is_not_removed_by_the_applies_that_follow() {
+        let live = applied("one", &json!({}), &json!({"data": {"x": "1", "y": "1"}}), false).unwrap();
+        let mut dropped = live.clone();
+        dropped["metadata"]["uid"] = "u".into();
+        dropped["metadata"]["managedFields"] = json!([{}]);
+        let mut live = live;
+        live["metadata"]["uid"] = "u".into();
+        update(&builtin("ConfigMap"), &author("other"), &live, &mut dropped);
+        assert!(dropped["metadata"].get("managedFields").is_none());
+        let live = applied("one", &dropped, &json!({"data": {"x": "1"}}), false).unwrap();
+        assert_eq!(live["data"], json!({"x": "1", "y": "1"}));
+        assert_eq!(live["metadata"]["managedFields"][1]["manager"], BEFORE_FIRST_APPLY);
+    }
+}

@@ -1,0 +1,289 @@
+//! Which parts of an object are merged, and which are replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+/// How a value is taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Not at all.
+    Leaf,
+    Map,
+    List,
+}
+
+/// What is known of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) enum Shape {
+    /// A scalar, or something that is replaced as a whole.
+    Leaf,
+    /// A structure of which only these fields are known.
+    Struct(BTreeMap<String, Shape>, Rest),
+    /// Keys that somebody chose.
+    Map(Box<Shape>),
+    /// A list of scalars, each once.
+    Set,
+    /// A list whose items are told apart by these of their fields.
+    Keyed(Vec<String>, Box<Shape>),
+}
+
+/// What the fields of a structure are that are not named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Rest {
+    /// Known to the server, and like itself: maps are structures, lists are replaced as a whole.
+    Open,
+    /// Unknown, and kept: maps are merged, lists are replaced as a whole.
+    Free,
+    /// Not declared, and dropped.
+    Closed,
+}
+
+static LEAF: Shape = Shape::Leaf;
+static OPEN: Shape = Shape::Struct(BTreeMap::new(), Rest::Open);
+static FREE: Shape = Shape::Struct(BTreeMap::new(), Rest::Free);
+
+impl Shape {
+    pub(super) fn form(&self, value: &Value) -> Form {
+        match (self, value) {
+            (Self::Struct(..) | Self::Map(_), Value::Object(_)) => Form::Map,
+            (Self::Set | Self::Keyed(..), Value::Array(_)) => Form::List,
+            _ => Form::Leaf,
+        }
+    }
+
+    /// The shape of a field, and whether the server knows its name.
+    pub(super) fn field(&self, key: &str) -> (&Self, bool) {
+        match self {
+            Self::Struct(fields, rest) => match (fields.get(key), rest) {
+                (Some(shape), _) => (shape, true),
+                (None, Rest::Open) => (&OPEN, true),
+                (None, Rest::Free | Rest::Closed) => (&FREE, false),
+            },
+            Self::Map(item) => (item, false),
+            _ => (&LEAF, false),
+        }
+    }
+
+    pub(super) fn item(&self) -> &Self {
+        match self {
+            Self::Keyed(_, item) => item,
+            _ => &LEAF,
+        }
+    }
+
+    /// What tells an item of a list apart, as an element of a path.
+    pub(super) fn element(&self, item: &Value) -> String {
+        match self {
+            Self::Keyed(keys, _) => {
+                let present = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
+                format!("k:{}", Value::Object(present.collect::<Map<_, _>>()))
+            }
+            _ => format!("v:{item}"),
+        }
+    }
+
+    /// The fields that tell the items of a list apart.
+    pub(in super::super) fn keys(&self) -> Option<&[String]> {
+        match self {
+            Self::Keyed(keys, _) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// The shape of a field of any name.
+    pub(in super::super) fn at(&self, key: &str) -> &Self {
+        self.field(key).0
+    }
+
+    /// The shape of the items of a list.
+    pub(in super::super) fn of_items(&self) -> &Self {
+        self.item()
+    }
+
+    /// Puts a shape at a path. `[]` is an item of a list, `{}` a value of a map.
+    fn put(&mut self, path: &[&str], shape: Self) {
+        match (path, self) {
+            ([], place) => *place = shape,
+            (["[]", rest @ ..], Self::Keyed(_, item)) | (["{}", rest @ ..], Self::Map(item)) => item.put(rest, shape),
+            ([name, rest @ ..], Self::Struct(fields, _)) => {
+                fields.entry((*name).to_owned()).or_insert_with(|| OPEN.clone()).put(rest, shape);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What all objects have.
+const METADATA: &[(&str, &str)] = &[
+    ("metadata.annotations", "map"),
+    ("metadata.finalizers", "set"),
+    ("metadata.labels", "map"),
+    ("metadata.managedFields", "leaf"),
+    ("metadata.ownerReferences", "uid"),
+    ("metadata.ownerReferences.[]", "leaf"),
+];
+
+const CONTAINERS: [&str; 3] = ["spec.containers", "spec.initContainers", "spec.ephemeralContainers"];
+const CONTAINER: &[(&str, &str)] = &[
+    ("", "name"),
+    (".[].env", "name"),
+    (".[].ports", "containerPort,protocol"),
+    (".[].resources.limits", "map"),
+    (".[].resources.requests", "map"),
+    (".[].volumeDevices", "devicePath"),
+    (".[].volumeMounts", "mountPath"),
+];
+
+/// The maps and lists of the kinds that machines have to do with, from Kubernetes' OpenAPI document: what is not named
+/// is a structure, a scalar, or a list that is replaced as a whole.
+const BUILTIN: &[(&str, &[(&str, &str)])] = &[
+    ("ConfigMap", &[("data", "map"), ("binaryData", "map")]),
+    (
+        "Node",
+        &[
+            ("spec.podCIDRs", "set"),
+            ("status.addresses", "type"),
+            ("status.allocatable", "map"),
+            ("status.capacity", "map"),
+            ("status.conditions", "type"),
+        ],
+    ),
+    ("Namespace", &[("status.conditions", "type")]),
+    ("PersistentVolume", &[("spec.capacity", "map")]),
+    ("PersistentVolumeClaim", &[("status.conditions", "type"), ("spec.selector", "leaf")]),
+    (
+        "Pod",
+        &[
+            ("spec.hostAliases", "ip"),
+            ("spec.imagePullSecrets", "name"),
+            ("spec.nodeSelector", "leaf"),
+            ("spec.overhead", "map"),
+            ("spec.schedulingGates", "name"),
+            ("spec.topologySpreadConstraints", "topologyKey,whenUnsatisfiable"),
+            ("spec.volumes", "name"),
+            ("status.conditions", "type"),
+            ("status.hostIPs", "leaf"),
+            ("status.podIPs", "ip"),
+        ],
+    ),
+    (
+        "PodDisruptionBudget",
+        &[("spec.selector", "leaf"), ("status.conditions", "type"), ("status.disruptedPods", "map")],
+    ),
+    ("Secret", &[("data", "map"), ("stringData", "map")]),
+    ("ServiceAccount", &[("imagePullSecrets", "leaf"), ("secrets", "name")]),
+    ("VolumeAttachment", &[("status.attachmentMetadata", "map")]),
+];
+
+static SHAPES: LazyLock<BTreeMap<&str, Shape>> = LazyLock::new(|| {
+    let shapes = BUILTIN.iter().map(|(kind, parts)| {
+        let mut shape = plain();
+        for (path, part) in *parts {
+            put(&mut shape, path, part);
+        }
+        for list in CONTAINERS.iter().filter(|_| *kind == "Pod") {
+            for (below, part) in CONTAINER {
+                put(&mut shape, &format!("{list}{below}"), part);
+            }
+        }
+        (*kind, shape)
+    });
+    shapes.collect()
+});
+
+/// The shape of a kind that the server knows by itself, or of any other.
+pub(in super::super) fn builtin(kind: &str) -> Shape {
+    SHAPES.get(kind).cloned().unwrap_or_else(plain)
+}
+
+/// An object of which no more is known than its metadata.
+fn plain() -> Shape {
+    let mut shape = OPEN.clone();
+    for (path, part) in METADATA {
+        put(&mut shape, path, part);
+    }
+    shape
+}
+
+fn put(shape: &mut Shape, path: &str, part: &str) {
+    let part = match part {
+        "leaf" => Shape::Leaf,
+        "map" => Shape::Map(Box::new(Shape::Leaf)),
+        "set" => Shape::Set,
+        keys => Shape::Keyed(keys.split(',').map(str::to_owned).collect(), Box::new(OPEN.clone())),
+    };
+    shape.put(&path.split('.').collect::<Vec<_>>(), part);
+}
+
+/// The shape of a custom kind, from the `openAPIV3Schema` of its definition.
+pub(in super::super) fn of_schema(schema: &Value) -> Shape {
+    let mut shape = of_value(schema);
+    if let Shape::Struct(fields, _) = &mut shape {
+        fields.extend(["apiVersion", "kind"].map(|name| (name.to_owned(), Shape::Leaf)));
+        fields.insert("metadata".to_owned(), plain().at("metadata").clone());
+    }
+    shape
+}
+
+fn of_value(schema: &Value) -> Shape {
+    let keeps_unknown = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    match schema["type"].as_str() {
+        Some("object") if schema["x-kubernetes-map-type"] == "atomic" => Shape::Leaf,
+        Some("object") => match (&schema["properties"], &schema["additionalProperties"]) {
+            (_, items @ Value::Object(_)) => Shape::Map(Box::new(of_value(items))),
+            (properties, _) => {
+                let fields = properties.as_object().into_iter().flatten();
+                let fields = fields.map(|(name, schema)| (name.clone(), of_value(schema)));
+                Shape::Struct(fields.collect(), if keeps_unknown { Rest::Free } else { Rest::Closed })
+            }
+        },
+        Some("array") => match schema["x-kubernetes-list-type"].as_str() {
+            Some("set") => Shape::Set,
+            Some("map") => {
+                let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+                let keys = keys.filter_map(Value::as_str).map(str::to_owned).collect();
+                Shape::Keyed(keys, Box::new(of_value(&schema["items"])))
+            }
+            _ => Shape::Leaf,
+        },
+        None if keeps_unknown => FREE.clone(),
+        _ => Shape::Leaf,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_told_apart_by_what_the_kind_says() {
+        let pod = builtin("Pod");
+        let ports = pod.at("spec").at("containers").item().at("ports");
+        assert_eq!(ports.element(&json!({"containerPort": 1, "name": "x"})), "k:{\"containerPort\":1}");
+        assert_eq!(pod.at("metadata").at("finalizers").element(&json!("x")), "v:\"x\"");
+        assert_eq!(pod.at("spec").at("tolerations").form(&json!([])), Form::Leaf);
+    }
+
+    #[test]
+    fn custom_kinds_say_it_themselves() {
+        let schema = json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "selector": {"type": "object", "x-kubernetes-map-type": "atomic"},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+            "status": {"type": "object", "properties": {
+                "conditions": {"type": "array", "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"], "items": {"type": "object"}}}}}});
+        let shape = of_schema(&schema);
+        let spec = shape.at("spec");
+        assert_eq!(spec.at("selector").form(&json!({})), Form::Leaf);
+        assert_eq!((spec.at("labels").form(&json!({})), spec.at("labels").field("a").1), (Form::Map, false));
+        assert_eq!((spec.at("open").at("x").form(&json!({})), spec.at("open").field("x").1), (Form::Map, false));
+        assert_eq!(shape.at("status").at("conditions").keys(), Some(["type".to_owned()].as_slice()));
+        assert_eq!(shape.at("metadata").at("finalizers"), &Shape::Set);
+    }
+}

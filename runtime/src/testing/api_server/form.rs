@@ -1,0 +1,160 @@
+//! The form in which objects are kept: without what is empty, with what their kinds always have.
+
+use serde_json::{Value, json};
+
+use super::checks::FieldError;
+use super::fields::shape::{Rest, Shape};
+use super::kinds::Kind;
+use super::store::set_or_remove;
+
+/// Leaves out what says nothing, and of declared kinds what is not declared.
+pub(super) fn trim(kind: &Kind, object: &mut Value) {
+    if !object["metadata"].is_object() {
+        object["metadata"] = json!({});
+    }
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        if is_empty(&object["metadata"][field]) {
+            set_or_remove(&mut object["metadata"], field, None);
+        }
+    }
+    if kind.is_declared {
+        drop_undeclared(&kind.shape, object);
+    } else if !kind.is_custom {
+        drop_empty(&kind.shape, object);
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+/// Gives an object that replaces another what clients may leave out.
+pub(super) fn complete(live: &Value, object: &mut Value) {
+    for field in ["apiVersion", "kind"] {
+        if object.get(field).is_none() {
+            object[field] = live[field].clone();
+        }
+    }
+    for field in ["name", "namespace"] {
+        if object["metadata"].get(field).is_none() {
+            set_or_remove(&mut object["metadata"], field, live["metadata"].get(field).cloned());
+        }
+    }
+}
+
+fn drop_undeclared(shape: &Shape, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if let Shape::Struct(known, Rest::Closed) = shape {
+                fields.retain(|key, _| known.contains_key(key));
+            }
+            fields.iter_mut().for_each(|(key, value)| drop_undeclared(shape.at(key), value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_undeclared(shape.of_items(), item)),
+        _ => {}
+    }
+}
+
+/// A field that a declared kind does not have, by its path.
+pub(super) fn undeclared(shape: &Shape, value: &Value) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(key, value)| match shape {
+            Shape::Struct(known, Rest::Closed) if !known.contains_key(key) => Some(format!(".{key}")),
+            _ => undeclared(shape.at(key), value).map(|below| format!(".{key}{below}")),
+        }),
+        _ => None,
+    }
+}
+
+/// Built-in kinds leave out lists and maps that are empty, and keep empty structures.
+fn drop_empty(shape: &Shape, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields.iter_mut() {
+                drop_empty(shape.at(key), value);
+            }
+            fields.retain(|key, value| match value {
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(below) => !below.is_empty() || !matches!(shape.at(key), Shape::Map(_)),
+                Value::Null => false,
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_empty(shape.of_items(), item)),
+        _ => {}
+    }
+}
+
+/// What a new object of some kinds begins with.
+pub(super) fn at_birth(kind: &Kind, object: &mut Value) {
+    match kind.name.as_str() {
+        "Pod" => object["status"] = json!({ "phase": "Pending", "qosClass": "BestEffort" }),
+        "Namespace" => {
+            object["status"] = json!({ "phase": "Active" });
+            object["spec"] = json!({ "finalizers": ["kubernetes"] });
+            let name = object["metadata"]["name"].clone();
+            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+        }
+        _ => {}
+    }
+    fill(kind, &Value::Null, object);
+}
+
+/// What objects of some kinds always have.
+pub(super) fn fill(kind: &Kind, live: &Value, object: &mut Value) {
+    let mut default = |parent: &str, field: &str, value: Value| {
+        if object[parent].get(field).is_none() {
+            object[parent][field] = value;
+        }
+    };
+    match kind.name.as_str() {
+        "Node" => {
+            default("status", "daemonEndpoints", json!({ "kubeletEndpoint": { "Port": 0 } }));
+            for field in NODE_INFO {
+                if object["status"]["nodeInfo"].get(field).is_none() {
+                    object["status"]["nodeInfo"][field] = "".into();
+                }
+            }
+            if object.get("spec").is_none() {
+                object["spec"] = json!({});
+            }
+        }
+        "Pod" if live["status"]["qosClass"].is_string() => {
+            default("status", "qosClass", live["status"]["qosClass"].clone());
+        }
+        "PodDisruptionBudget" => {
+            for field in ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"] {
+                default("status", field, 0.into());
+            }
+        }
+        _ => {}
+    }
+}
+
+const NODE_INFO: [&str; 10] = [
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+];
+
+/// What an update may not change in objects of some kinds.
+pub(super) fn check_update(kind: &Kind, live: &Value, wanted: &Value) -> Vec<FieldError> {
+    let set = live["spec"]["providerID"].as_str().filter(|id| !id.is_empty());
+    if kind.name == "Node" && set.is_some() && live["spec"]["providerID"] != wanted["spec"]["providerID"] {
+        let why = "node updates may not change providerID except from \"\" to valid";
+        return vec![FieldError::forbidden("spec.providerID", why)];
+    }
+    vec![]
+}

@@ -1,0 +1,162 @@
+//! What the server knows of kinds: which rules of Kubernetes apply to their objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::fields::Shape;
+use super::fields::shape::{builtin, of_schema};
+use super::route::Resource;
+
+/// Where the status of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusRule {
+    /// There is none, or it is a field like others.
+    None,
+    /// It is written by its own endpoint only.
+    Apart,
+    /// The same, but whoever creates an object may say it.
+    ApartButAtBirth,
+}
+
+/// Rules in which kinds differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    pub(super) status: StatusRule,
+    /// Whether `metadata.generation` counts changes.
+    pub(super) generations: bool,
+    /// Whether a PUT may come without a version.
+    pub(super) unconditional_update: bool,
+    /// Whether a PUT creates what is not there.
+    pub(super) create_on_update: bool,
+    /// Whether a deletion is answered by what is gone, and not by a Status.
+    pub(super) returns_deleted: bool,
+}
+
+/// Where the scale of a kind stands in its objects.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scale {
+    pub(super) replicas: String,
+    pub(super) status_replicas: String,
+    pub(super) selector: Option<String>,
+}
+
+/// What is known of a kind.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    /// Empty until somebody has said it.
+    pub(super) name: String,
+    pub(super) is_custom: bool,
+    pub(super) rules: Rules,
+    pub(super) scale: Option<Scale>,
+    pub(super) shape: Shape,
+    /// Whether somebody has declared it, so that what is not in its shape is not taken.
+    pub(super) is_declared: bool,
+}
+
+const COMMON: Rules = Rules {
+    status: StatusRule::None,
+    generations: false,
+    unconditional_update: true,
+    create_on_update: false,
+    returns_deleted: false,
+};
+const CUSTOM: Rules = Rules { status: StatusRule::Apart, generations: true, unconditional_update: false, ..COMMON };
+const WITH_STATUS: Rules = Rules { status: StatusRule::Apart, ..COMMON };
+
+/// From the storage strategies of Kubernetes 1.36.
+const BUILTIN: &[(&str, &str, &str, Rules)] = &[
+    ("", "configmaps", "ConfigMap", COMMON),
+    ("", "events", "Event", Rules { create_on_update: true, ..COMMON }),
+    ("", "namespaces", "Namespace", Rules { returns_deleted: true, ..WITH_STATUS }),
+    ("", "nodes", "Node", Rules { status: StatusRule::ApartButAtBirth, ..COMMON }),
+    ("", "persistentvolumeclaims", "PersistentVolumeClaim", Rules { returns_deleted: true, ..WITH_STATUS }),
+    ("", "persistentvolumes", "PersistentVolume", Rules { returns_deleted: true, ..WITH_STATUS }),
+    ("", "pods", "Pod", Rules { generations: true, returns_deleted: true, ..WITH_STATUS }),
+    ("", "secrets", "Secret", COMMON),
+    ("", "serviceaccounts", "ServiceAccount", Rules { returns_deleted: true, ..COMMON }),
+    ("coordination.k8s.io", "leases", "Lease", Rules { unconditional_update: false, create_on_update: true, ..COMMON }),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        Rules { generations: true, unconditional_update: false, ..WITH_STATUS },
+    ),
+    (
+        "storage.k8s.io",
+        "volumeattachments",
+        "VolumeAttachment",
+        Rules { unconditional_update: false, returns_deleted: true, ..WITH_STATUS },
+    ),
+];
+
+/// All kinds that were named so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kinds(BTreeMap<Resource, Arc<Kind>>);
+
+impl Kinds {
+    pub(super) fn get(&self, resource: &Resource) -> Arc<Kind> {
+        self.0.get(resource).cloned().unwrap_or_else(|| Arc::new(guess(resource)))
+    }
+
+    /// The same, and it is not guessed again; with the name that an object gives its kind.
+    pub(super) fn learn(&mut self, resource: &Resource, name: Option<&str>) -> Arc<Kind> {
+        if !self.0.contains_key(resource) {
+            self.0.insert(resource.clone(), Arc::new(guess(resource)));
+        }
+        if let (Some(name), Some(kind)) = (name, self.0.get_mut(resource))
+            && kind.name.is_empty()
+        {
+            name.clone_into(&mut Arc::make_mut(kind).name);
+        }
+        self.get(resource)
+    }
+
+    /// Declares the kinds of a `CustomResourceDefinition`.
+    pub(super) fn declare(&mut self, definition: &Value) {
+        let spec = &definition["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+        for version in spec["versions"].as_array().into_iter().flatten() {
+            let resource = Resource {
+                group: text(&spec["group"]),
+                version: text(&version["name"]),
+                plural: text(&spec["names"]["plural"]),
+            };
+            let subresources = &version["subresources"];
+            let path = |value: &Value| value.as_str().map(|path| path.replace('.', "/"));
+            let scale = path(&subresources["scale"]["specReplicasPath"]).map(|replicas| Scale {
+                replicas,
+                status_replicas: path(&subresources["scale"]["statusReplicasPath"]).unwrap_or_default(),
+                selector: path(&subresources["scale"]["labelSelectorPath"]),
+            });
+            let status = if subresources["status"].is_object() { StatusRule::Apart } else { StatusRule::None };
+            let kind = Kind {
+                name: text(&spec["names"]["kind"]),
+                is_custom: true,
+                rules: Rules { status, ..CUSTOM },
+                scale,
+                shape: of_schema(&version["schema"]["openAPIV3Schema"]),
+                is_declared: true,
+            };
+            self.0.insert(resource, Arc::new(kind));
+        }
+    }
+}
+
+/// What is known of a kind that nobody has declared.
+fn guess(resource: &Resource) -> Kind {
+    let found = BUILTIN.iter().find(|(group, plural, ..)| *group == resource.group && *plural == resource.plural);
+    let is_custom = resource.is_custom();
+    let (name, rules) = match found {
+        Some((_, _, name, rules)) => (*name, *rules),
+        None if is_custom => ("", CUSTOM),
+        None => ("", Rules { generations: matches!(resource.group.as_str(), "apps" | "batch"), ..WITH_STATUS }),
+    };
+    let scale = is_custom.then(|| Scale {
+        replicas: "/spec/replicas".to_owned(),
+        status_replicas: "/status/replicas".to_owned(),
+        selector: Some("/status/selector".to_owned()),
+    });
+    Kind { name: name.to_owned(), is_custom, rules, scale, shape: builtin(name), is_declared: false }
+}

@@ -1,0 +1,70 @@
+//! How large and how deep a body may be.
+
+use super::refusal;
+use super::store::Refused;
+
+/// As `--max-request-body-bytes` of a real server.
+const BODY: usize = 3 * 1024 * 1024;
+/// What etcd takes in one request (`--max-request-bytes`).
+const STORED: usize = 1_572_864;
+/// What the client of etcd sends in one message.
+const SENT: usize = 2 * 1024 * 1024;
+/// How deep JSON may be nested, as in the decoder of a real server.
+const DEPTH: usize = 10_000;
+
+/// Objects of which the JSON is shorter are not measured again.
+pub(super) const SMALL: usize = 512 * 1024;
+
+/// Refuses a body that is too large or too deep.
+pub(super) fn check_body(body: &[u8]) -> Result<(), Refused> {
+    if body.len() > BODY {
+        return Err(refusal::too_large(BODY));
+    }
+    if depth(body) > DEPTH {
+        return Err(refusal::too_deep());
+    }
+    Ok(())
+}
+
+/// Refuses what is too large to be stored.
+pub(super) fn check_stored(bytes: usize) -> Result<(), Refused> {
+    match bytes {
+        SENT.. => {
+            let message = format!(
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({bytes} vs. {SENT})"
+            );
+            Err(refusal::new(500, "", &message))
+        }
+        STORED.. => Err(refusal::new(500, "", "etcdserver: request is too large")),
+        _ => Ok(()),
+    }
+}
+
+fn depth(body: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in body {
+        match (in_text, escaped, byte) {
+            (true, true, _) => escaped = false,
+            (true, false, b'\\') => escaped = true,
+            (_, _, b'"') => in_text = !in_text,
+            (false, _, b'{' | b'[') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, _, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_that_of_brackets_outside_of_texts() {
+        assert_eq!(depth(br#"{"a": [{"[{\"[": "]"}], "b": {}}"#), 3);
+        assert_eq!(depth(b"1"), 0);
+    }
+}

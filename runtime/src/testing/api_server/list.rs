@@ -1,0 +1,190 @@
+//! Reads: single objects, and lists in pages, as new as the reader wants them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Response};
+use serde_json::{Value, json};
+
+use super::answer::{self, AnswerBody};
+use super::handle::Incoming;
+use super::kinds::Kind;
+use super::route::{Resource, Route};
+use super::selector::Selector;
+use super::store::{Refused, Store};
+use super::{Shared, refusal, scale};
+
+/// How long a read waits for a version that is yet to be reached.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const PAGE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+    new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+    results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+    deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// Waits until the server has reached the version that a read insists on, or until it gives up.
+pub(super) async fn wait(shared: &Shared, request: &Incoming) {
+    let Some(asked) = Route::parse(&request.uri).ok().filter(is_waiting_read).as_ref().and_then(version) else {
+        return;
+    };
+    if request.method != Method::GET {
+        return;
+    }
+    let mut wake = shared.watches.subscribe();
+    let reached = async {
+        while shared.store.lock().version() < asked {
+            if wake.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, reached).await;
+}
+
+fn is_waiting_read(route: &Route) -> bool {
+    !route.is_set("watch") && route.get("resourceVersionMatch") != "Exact"
+}
+
+fn version(route: &Route) -> Option<u64> {
+    route.get("resourceVersion").parse().ok()
+}
+
+/// Refuses a read that insists on a version that is not there.
+fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
+    let text = route.get("resourceVersion");
+    match version(route) {
+        None if !text.is_empty() => Err(refusal::no_version(text)),
+        Some(asked) if asked > store.version() => Err(refusal::too_large_version(asked, store.version())),
+        _ => Ok(()),
+    }
+}
+
+/// One object, or the scale of one. `as_of`: what a server that lags has seen.
+pub(super) fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
+    let store = shared.store.lock();
+    check_version(&store, route)?;
+    let id = route.id()?;
+    let object = match as_of.filter(|_| route.takes_any_version()) {
+        None => store.get(&id)?,
+        Some(version) => {
+            let objects = store.list_as_of(&route.resource, &Selector::of(route)?, version).unwrap_or_default();
+            objects.into_iter().next().ok_or_else(|| refusal::not_found(&id))?
+        }
+    };
+    if route.subresource.as_deref() == Some("scale") {
+        return Ok(answer::json(200, &scale::read(&store.kind(&route.resource), &object)?));
+    }
+    Ok(answer::json(200, &object))
+}
+
+/// Where a list goes on.
+struct Page {
+    /// Not 0. None: as things stand.
+    version: Option<u64>,
+    /// The namespace and the name of the last object that was given out.
+    after: Option<(String, String)>,
+}
+
+impl Page {
+    fn of(store: &Store, route: &Route, as_of: Option<u64>) -> Result<Self, Refused> {
+        let token = route.get("continue");
+        if !token.is_empty() {
+            return Self::read(token).ok_or_else(|| refusal::bad_request("continue key is not valid"));
+        }
+        check_match(route)?;
+        check_version(store, route)?;
+        let is_exact = route.get("resourceVersionMatch") == "Exact"
+            || route.get("resourceVersionMatch").is_empty() && route.has("limit") && version(route) > Some(0);
+        let version = if is_exact { version(route) } else { as_of.filter(|_| route.takes_any_version()) };
+        Ok(Self { version, after: None })
+    }
+
+    fn read(token: &str) -> Option<Self> {
+        let mut parts = token.splitn(3, '/');
+        let version = parts.next()?.parse::<i64>().ok()?;
+        let after = Some((parts.next()?.to_owned(), parts.next()?.to_owned()));
+        Some(Self { version: u64::try_from(version).ok(), after })
+    }
+}
+
+/// The parameters of a list have to make sense together.
+fn check_match(route: &Route) -> Result<(), Refused> {
+    let how = route.get("resourceVersionMatch");
+    let wrong = |why: &str| Err(refusal::list_options(&[("resourceVersionMatch", why)]));
+    match (how, route.get("resourceVersion")) {
+        ("", _) => Ok(()),
+        (_, "") => wrong("resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ("Exact", "0") => wrong("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
+    let store = shared.store.lock();
+    let selector = Selector::of(route)?;
+    let page = Page::of(&store, route, as_of)?;
+    let version = page.version.unwrap_or_else(|| store.version());
+    let expired = || match &page.after {
+        Some((namespace, name)) => refusal::expired_page(PAGE_EXPIRED, &format!("-1/{namespace}/{name}")),
+        None => refusal::expired(LIST_EXPIRED),
+    };
+    let place = |object: &Value| {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+        (text("namespace"), text("name"))
+    };
+    let mut all = store.list_as_of(&route.resource, &selector.whole_place(), version).ok_or_else(expired)?;
+    if let Some(after) = &page.after {
+        all.retain(|object| place(object) > *after);
+    }
+    // Whoever takes any version gets all at once.
+    let limit = route.get("limit").parse().ok().filter(|limit| *limit > 0 && !route.takes_any_version());
+    let mut items = vec![];
+    let mut rest = None;
+    for (index, object) in all.iter().enumerate() {
+        if selector.matches(object) {
+            items.push(object.clone());
+        }
+        if Some(items.len()) == limit {
+            if index + 1 < all.len() {
+                rest = Some((place(object), all.len() - index - 1));
+            }
+            break;
+        }
+    }
+    let mut list = answer(&store, &route.resource, &items, version);
+    if let Some(((namespace, name), count)) = rest {
+        list["metadata"]["continue"] = format!("{version}/{namespace}/{name}").into();
+        if selector.takes_all() {
+            list["metadata"]["remainingItemCount"] = count.into();
+        }
+    }
+    Ok(answer::json(200, &list))
+}
+
+/// A list of objects of one kind.
+pub(super) fn answer(store: &Store, resource: &Resource, objects: &[Arc<Value>], version: u64) -> Value {
+    let kind = store.kind(resource);
+    let mut metadata = json!({ "resourceVersion": version.to_string() });
+    if kind.is_custom {
+        // Lists of built-in kinds leave out what is empty.
+        metadata["continue"] = "".into();
+    }
+    let items: Vec<_> = objects.iter().map(|object| list_item(&kind, object)).collect();
+    json!({
+        "apiVersion": resource.api_version(),
+        "kind": format!("{}List", kind.name),
+        "metadata": metadata,
+        "items": items,
+    })
+}
+
+/// In lists, objects of built-in kinds do not say what they are.
+fn list_item(kind: &Kind, object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut().filter(|_| !kind.is_custom) {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+    }
+    object
+}

@@ -1,0 +1,112 @@
+//! Strategic merge patches: merge patches that merge lists of built-in kinds by the keys of their items.
+
+use serde_json::{Map, Value};
+
+use super::fields::Shape;
+
+const DIRECTIVE: &str = "$patch";
+const DELETED: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+const RETAIN: &str = "$retainKeys";
+
+/// What an object becomes by a patch.
+pub(super) fn merge(shape: &Shape, live: &Value, patch: &Value) -> Value {
+    match (live, patch) {
+        (_, Value::Object(patch)) if patch.get(DIRECTIVE) == Some(&"replace".into()) => without_directives(patch),
+        (Value::Object(live), Value::Object(patch)) => Value::Object(merge_fields(shape, live, patch)),
+        (_, Value::Object(patch)) => Value::Object(merge_fields(shape, &Map::new(), patch)),
+        (Value::Array(live), Value::Array(patch)) => match shape {
+            Shape::Set => merge_set(live, patch),
+            Shape::Keyed(..) => merge_items(shape, live, patch),
+            _ => Value::Array(patch.clone()),
+        },
+        _ => patch.clone(),
+    }
+}
+
+fn without_directives(patch: &Map<String, Value>) -> Value {
+    Value::Object(patch.iter().filter(|(key, _)| !key.starts_with('$')).map(|(k, v)| (k.clone(), v.clone())).collect())
+}
+
+fn merge_fields(shape: &Shape, live: &Map<String, Value>, patch: &Map<String, Value>) -> Map<String, Value> {
+    let mut merged = live.clone();
+    if let Some(kept) = patch.get(RETAIN).and_then(Value::as_array) {
+        merged.retain(|key, _| kept.iter().any(|kept| kept == key));
+    }
+    for (key, value) in patch {
+        if let Some(list) = key.strip_prefix(DELETED) {
+            let gone = value.as_array().cloned().unwrap_or_default();
+            if let Some(items) = merged.get_mut(list).and_then(Value::as_array_mut) {
+                items.retain(|item| !gone.contains(item));
+            }
+        } else if key.starts_with('$') {
+            // The order of lists is left as it comes about.
+            debug_assert!(key.starts_with(ORDER) || key == DIRECTIVE || key == RETAIN, "{key}");
+        } else if value.is_null() {
+            merged.remove(key);
+        } else {
+            let below = shape.at(key);
+            let value =
+                merged.get(key).map_or_else(|| merge(below, &Value::Null, value), |live| merge(below, live, value));
+            merged.insert(key.clone(), value);
+        }
+    }
+    merged
+}
+
+fn merge_set(live: &[Value], patch: &[Value]) -> Value {
+    let mut merged = live.to_vec();
+    for item in patch {
+        if !merged.contains(item) {
+            merged.push(item.clone());
+        }
+    }
+    Value::Array(merged)
+}
+
+fn merge_items(shape: &Shape, live: &[Value], patch: &[Value]) -> Value {
+    if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
+        return Value::Array(patch.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
+    }
+    // Merged by the first key alone, whatever more there is to tell items apart.
+    let key = shape.keys().and_then(|keys| keys.first()).map_or("", String::as_str);
+    let mut merged = live.to_vec();
+    for item in patch {
+        let there = merged.iter().position(|live| live[key] == item[key]);
+        match (there, item[DIRECTIVE] == "delete") {
+            (Some(index), true) => drop(merged.remove(index)),
+            (None, true) => {}
+            (Some(index), false) => merged[index] = merge(shape.of_items(), &merged[index], item),
+            (None, false) => merged.push(merge(shape.of_items(), &Value::Null, item)),
+        }
+    }
+    Value::Array(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fields::shape::builtin;
+    use super::*;
+
+    #[test]
+    fn lists_are_merged_by_key() {
+        let live = json!({"status": {"phase": "A", "conditions": [{"type": "A", "status": "True"}, {"type": "B"}],
+            "images": [1, 2]}});
+        let patch = json!({"status": {"phase": null, "images": [3],
+            "conditions": [{"type": "A", "reason": "x"}, {"type": "B", "$patch": "delete"}, {"type": "C"}]}});
+        let expected = json!({"status": {"images": [3],
+            "conditions": [{"type": "A", "status": "True", "reason": "x"}, {"type": "C"}]}});
+        assert_eq!(merge(&builtin("Node"), &live, &patch), expected);
+    }
+
+    #[test]
+    fn sets_grow_and_shrink_by_directive() {
+        let live = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let grown = merge(&builtin("Node"), &live, &json!({"metadata": {"finalizers": ["b", "c"]}}));
+        assert_eq!(grown["metadata"]["finalizers"], json!(["a", "b", "c"]));
+        let gone = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}});
+        assert_eq!(merge(&builtin("Node"), &live, &gone)["metadata"]["finalizers"], json!(["b"]));
+    }
+}
