@@ -1,8 +1,14 @@
 //! Objects for tests, in one line each: `machine("a").owned_by(&set).phase("Running").build()`.
 
-use nodewright_api::{Machine, MachineSet, finalizers};
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
 use nodewright_runtime::testing::{ObjectBuilder, object};
 use serde_json::json;
+
+use crate::driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 
 /// The moment at which tests plan, in the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
@@ -48,4 +54,46 @@ pub(crate) fn machine_set(name: &str, replicas: i32, ledger: Option<&str>) -> Ma
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = ledger.into();
     }
     serde_json::from_value(set).unwrap()
+}
+
+/// The class of [`machine`]s.
+pub(crate) fn class() -> Class {
+    let provider_spec = RawJson::from_text("{}").unwrap();
+    Class { name: "class".into(), revision: String::new(), provider_spec, secret: SecretData::default() }
+}
+
+/// A provider that is never called: plans only name calls.
+pub(crate) struct Uncalled;
+
+impl Driver for Uncalled {
+    fn name(&self) -> &'static str {
+        "uncalled"
+    }
+    fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
+        vec![]
+    }
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+    fn consistency(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+    fn create(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
+        unreachable!()
+    }
+    fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        unreachable!()
+    }
+    fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
+        unreachable!()
+    }
+    fn volume_ids(&self, _: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, DriverResult<Vec<String>>> {
+        unreachable!()
+    }
 }

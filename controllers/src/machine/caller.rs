@@ -3,10 +3,10 @@
 use std::{collections::HashMap, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use nodewright_api::{Code, MachineSet, annotations, operations};
+use nodewright_api::{Code, MachineSet, operations};
 use nodewright_runtime::{
     effect::Perform,
-    object::{Cluster, Key, ResourceType, annotation, is_deleting, uid},
+    object::{Cluster, Key, ResourceType},
     request::{Call as ApiCall, Connection},
     term::Clock,
     trace::{SpanRecord, Spans},
@@ -19,10 +19,7 @@ use super::{
     token,
     world::USER_DATA,
 };
-use crate::{
-    driver::{Driver, DriverError, MachineRequest, SecretText},
-    ledger::Ledger,
-};
+use crate::driver::{Driver, DriverError, MachineRequest, SecretText};
 
 /// Makes the calls of Machines through a driver.
 ///
@@ -110,7 +107,7 @@ impl Shared {
         if let Some(origin) = &request.origin {
             let set = self.read(&request.machine.namespace, origin).await;
             let set = set.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
-            if !set.is_some_and(|set| has_future(&set, origin)) {
+            if !set.is_some_and(|set| origin.has_future(&set)) {
                 return Err(Outcome::Retired);
             }
         }
@@ -233,11 +230,6 @@ impl Drop for SharedRead<'_> {
     fn drop(&mut self) {
         self.end(Err("the read of the machine set was given up".to_owned()));
     }
-}
-
-fn has_future(set: &MachineSet, origin: &Origin) -> bool {
-    let ledger = annotation(set, annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
-    uid(set) == origin.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(origin.index))
 }
 
 fn instance(result: crate::driver::Result<crate::driver::Instance>) -> Outcome {

@@ -7,12 +7,15 @@ use std::{
     time::Duration,
 };
 
-use nodewright_api::Code;
-use nodewright_runtime::effect::{Effect, Lane};
+use nodewright_api::{Code, MachineSet, annotations};
+use nodewright_runtime::{
+    effect::{Effect, Lane},
+    object::{annotation, is_deleting, uid},
+};
 
 use crate::{
     driver::{DriverError, Instance, MachineRequest},
-    ledger::Index,
+    ledger::{Index, Ledger},
 };
 
 /// Which call.
@@ -39,6 +42,15 @@ pub struct Origin {
     pub uid: String,
     /// The Machine's index.
     pub index: Index,
+}
+
+impl Origin {
+    /// Whether this set still has a place for the Machine: it is the one that the Machine was made for, it stays, and its
+    /// ledger has not retired the index.
+    pub fn has_future(&self, set: &MachineSet) -> bool {
+        let ledger = annotation(set, annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+        uid(set) == self.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(self.index))
+    }
 }
 
 /// What a call needs.

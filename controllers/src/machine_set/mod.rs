@@ -9,6 +9,8 @@
 //! * Node template, timeouts and class kind of the template reach the Machines without a new Machine.
 //! * The finalizer keeps a set until its last Machine is gone.
 
+#[cfg(test)]
+mod model;
 mod owned;
 mod plan;
 mod status;

@@ -186,7 +186,9 @@ fn wake_for_preserved(plan: &mut Plan<Never>, at: &Moment<'_, Never>, members: &
     }
 }
 
-/// Who has to go: the surplus in deletion order, those that the autoscaler chose, and those that failed.
+/// Who has to go: those that failed, those that the autoscaler chose, and of the others the surplus in deletion order.
+/// The surplus is counted without the former: they go whatever their place in that order is, and nobody goes beside them
+/// in their stead.
 fn victims<'a>(
     at: &Moment<'_, Never>,
     set: &MachineSet,
@@ -195,11 +197,12 @@ fn victims<'a>(
 ) -> Vec<&'a Arc<Machine>> {
     let mut staying: Vec<&'a Arc<Machine>> = members.staying.clone();
     deletion_order::sort(&mut staying, ByAge::parse(annotation(set, annotations::DELETION_ORDER)));
-    let surplus = staying.len().saturating_sub(replicas);
-    let chosen = staying.iter().enumerate().filter(|(place, machine)| {
-        *place < surplus || is_chosen(set, machine) || (is_failed(machine) && !is_preserved(at, machine))
-    });
-    chosen.map(|(_, machine)| *machine).take(BATCH).collect()
+    let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(at, machine));
+    let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
+    let surplus = others.len().saturating_sub(replicas);
+    victims.extend(others.into_iter().take(surplus));
+    victims.truncate(BATCH);
+    victims
 }
 
 fn is_failed(machine: &Machine) -> bool {

@@ -168,6 +168,34 @@ fn a_failed_machine_is_replaced_by_exactly_one() {
     assert_eq!(steps(&second), [[format!("create {}", index_name(LEDGER, 2))]]);
 }
 
+/// The deletion order has a machine without a VM before a failed one, and a marked one that is preserved after both.
+#[test]
+fn who_goes_anyway_is_of_the_surplus() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let machines = vec![member(&set, 0).phase("Failed").build(), member(&set, 1).phase("").build()];
+    let steps_of = |set: &MachineSet, machines: Vec<Machine>| steps(&planned(&world(set.clone(), machines)));
+    assert_eq!(
+        steps_of(&set, machines),
+        [[ledger_apply("k7f;0")], [format!("delete {}", index_name(LEDGER, 0))]],
+        "the one that is on its way is all that is left"
+    );
+    let mut scaled = set.clone();
+    let annotations = scaled.metadata.annotations.get_or_insert_default();
+    annotations.insert(
+        "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time".into(),
+        "2026-06-01T11:00:00Z".into(),
+    );
+    let marked = member(&scaled, 0)
+        .annotation("machinepriority.machine.sapcloud.io", "1")
+        .annotation("machine.sapcloud.io/marked-for-deletion-time", "2026-06-01T11:00:00Z")
+        .preserved_until("2026-06-02T00:00:00Z")
+        .build();
+    assert_eq!(
+        steps_of(&scaled, vec![marked, member(&scaled, 1).build()]),
+        [[ledger_apply("k7f;0")], [format!("delete {}", index_name(LEDGER, 0))]]
+    );
+}
+
 #[test]
 fn a_preserved_failed_machine_stays_until_its_time_is_over() {
     let set = machine_set("set", 1, Some(LEDGER));

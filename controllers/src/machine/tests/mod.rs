@@ -4,12 +4,10 @@ mod birth;
 mod death;
 mod life;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
-use nodewright_api::{Code, Machine, MachineSet, RawJson};
+use nodewright_api::{Code, Machine, MachineSet};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
@@ -21,47 +19,11 @@ use serde_json::{Value, json};
 use super::{Call, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, World, context::Context};
 use crate::{
     drain::PodView,
-    driver::{Class, Driver, DriverError, Instance, MachineRequest, Result as DriverResult, SecretData},
+    driver::{DriverError, Instance},
     ledger::Ledger,
     node::Node,
-    testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
+    testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
 };
-
-/// A provider that is never called: plans only name calls.
-struct Uncalled;
-
-impl Driver for Uncalled {
-    fn name(&self) -> &'static str {
-        "uncalled"
-    }
-    fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
-        vec![]
-    }
-    fn deadline(&self) -> Duration {
-        Duration::from_secs(30)
-    }
-    fn consistency(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-    fn create(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
-        unreachable!()
-    }
-    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
-        unreachable!()
-    }
-    fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
-        unreachable!()
-    }
-    fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
-        unreachable!()
-    }
-    fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
-        unreachable!()
-    }
-    fn volume_ids(&self, _: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, DriverResult<Vec<String>>> {
-        unreachable!()
-    }
-}
 
 /// A world, what is known of calls, and the time.
 struct Scene {
@@ -78,15 +40,9 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn scene(machine: MachineBuilder) -> Scene {
-    let class = Class {
-        name: "class".into(),
-        revision: String::new(),
-        provider_spec: RawJson::from_text("{}").unwrap(),
-        secret: SecretData::default(),
-    };
     let world = World {
         machine: Arc::new(machine.build()),
-        class: Ok(class),
+        class: Ok(class()),
         class_held: true,
         node: None,
         stranger: None,

@@ -1,0 +1,80 @@
+//! The scheme with one rule broken: to show that the search would find it.
+
+use super::{
+    product::Decision,
+    state::{INDICES, Request, Set, Slot, Table},
+};
+
+/// Which rule is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// Machines are deleted first, and their names retired then.
+    DeleteBeforeRetire,
+    /// The ledger is written whatever has become of the set.
+    UnpinnedLedger,
+    /// The ledger is written only if nobody else has written it, whatever has become of the replicas.
+    PinnedToLedgerAlone,
+    /// New names are those after the last one that was seen.
+    NextName,
+    /// What users delete is not retired.
+    LeavingNotRetired,
+    /// What is being deleted counts as present.
+    LeavingCounted,
+    /// The finalizer is dropped although the name is not retired.
+    FinalizerDropped,
+    /// A VM is made without a last look at the set.
+    NoLastLook,
+    /// Deletions name no UID.
+    DeleteByName,
+    /// Machines are made by a plain apply.
+    PlainApply,
+    /// What became of a request is not read.
+    NothingFoundOut,
+    /// A planner goes on before its caches show what it has written.
+    OwnWritesUnseen,
+}
+
+impl Mutant {
+    /// The plan that the mutant makes of the product's.
+    pub(super) fn change(self, decision: &mut Decision, set: Set, machines: Table) {
+        let steps = &mut decision.steps;
+        match self {
+            Self::DeleteBeforeRetire => steps.reverse(),
+            Self::UnpinnedLedger => steps.iter_mut().for_each(unpin),
+            Self::NextName => {
+                let used = |index: &usize| !machines[*index].is_empty() || set.has_retired(*index);
+                let next = (0..INDICES).rev().find(used).map_or(0, |last| last + 1);
+                let creations = steps.iter_mut().filter(|step| matches!(step, Request::Create { .. }));
+                for (step, index) in creations.zip(next..) {
+                    decision.is_beyond |= index >= INDICES;
+                    *step = Request::Create { index: u8::try_from(index).unwrap_or(u8::MAX) };
+                }
+            }
+            Self::LeavingCounted => {
+                let present = machines.iter().filter(|slot| slot.is_live() || slot.is_leaving()).count();
+                if steps.iter().all(|step| matches!(step, Request::Create { .. })) {
+                    steps.truncate(usize::from(set.wanted()).saturating_sub(present));
+                }
+            }
+            Self::LeavingNotRetired => forget_leaving(steps, set, machines),
+            _ => {}
+        }
+    }
+}
+
+fn unpin(step: &mut Request) {
+    if let Request::Retire { pinned, .. } = step {
+        *pinned = false;
+    }
+}
+
+fn forget_leaving(steps: &mut Vec<Request>, set: Set, machines: Table) {
+    let leaving = (0..INDICES).filter(|index| machines[*index] == Slot::Leaving && !set.has_retired(*index));
+    let leaving: u8 = leaving.map(|index| 1 << index).sum();
+    for step in steps.iter_mut() {
+        if let Request::Retire { retired, .. } = step {
+            *retired &= !leaving;
+        }
+    }
+    steps.retain(|step| !matches!(step, Request::Retire { retired, .. } if *retired == set.retired));
+}
