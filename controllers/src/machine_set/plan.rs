@@ -9,7 +9,7 @@ use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
     finalizers as finalizer,
-    object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
+    object::{Cluster, annotation, controller, has_finalizer, is_deleting, label, name, uid},
     plan::{FailureClass, Moment, Plan, Planned, Step, reference},
 };
 
@@ -137,8 +137,9 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
         return;
     }
     let missing = replicas.saturating_sub(members.staying.len());
-    if missing > 0 && !world.orphans.is_empty() {
-        adopt(plan, world, ledger, missing);
+    let takes = if is_sized(set) { BATCH } else { missing.min(BATCH) };
+    if takes > 0 && !world.orphans.is_empty() {
+        adopt(plan, world, ledger, takes);
         return;
     }
     wake_for_preserved(plan, at, members);
@@ -151,7 +152,7 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     propagate(plan, world, members, ledger);
     fill(plan, set, members, ledger, missing);
     if !world.orphans.is_empty() {
-        let message = "machines without an owner that the set selects: it has all that it needs, and leaves them alone";
+        let message = "machines without an owner that the set selects: its deployment has yet to give it its size";
         plan.wait("SurplusOrphans", format!("{} {message}", world.orphans.len()));
     }
 }
@@ -165,11 +166,17 @@ fn fault(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-/// Takes Machines that nobody owns, before any is created: after a restore they are the fleet. Not more than are missing:
-/// a set is born with no replicas, and would delete at once what it took before its deployment has given it its size.
-fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger, missing: usize) {
+/// Whether the number of replicas is what somebody wants: a set is born by its deployment with none, and has to wait until
+/// it is given its size.
+fn is_sized(set: &MachineSet) -> bool {
+    controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
+}
+
+/// Takes Machines that nobody owns, before any is created: after a restore they are the fleet. Those that are too many are
+/// taken as well, and deleted then; but not by a set that has yet to be given its size.
+fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger, count: usize) {
     let set = world.set.as_ref();
-    plan.stage(world.orphans.iter().take(missing.min(BATCH)).filter_map(|machine| {
+    plan.stage(world.orphans.iter().take(count).filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).adopting(machine);
         let step = Step::apply_pinned(Cluster::CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "nobody owns the machine, and the set selects it".into(), step })

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
     plan::{Failure, FailureClass, Moment, Plan, Step},
+    testing::object,
 };
 use serde_json::json;
 
@@ -267,10 +268,18 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
     // A set is born with no replicas: what it took before it has its size it would delete.
-    let unsized_yet = machine_set("set", 0, Some(LEDGER));
-    let newborn = World { set: Arc::new(unsized_yet), ..world.clone() };
+    let deployment = object::<MachineDeployment>("pool").build();
+    let mut young = machine_set("set", 0, Some(LEDGER));
+    young.metadata.owner_references =
+        object::<MachineSet>("set").owned_by(&deployment).build().metadata.owner_references;
+    let newborn = World { set: Arc::new(young.clone()), ..world.clone() };
     assert!(steps(&planned(&newborn)).is_empty());
     assert_eq!(planned(&newborn).waits[0].reason, "SurplusOrphans");
+    // One that has its size takes also what it does not need, and deletes it then.
+    let annotations = young.metadata.annotations.get_or_insert_default();
+    annotations.insert("deployment.kubernetes.io/desired-replicas".into(), "0".into());
+    let sized = World { set: Arc::new(young), ..world.clone() };
+    assert_eq!(steps(&planned(&sized))[0].len(), 1);
     // Taken over, it counts.
     let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
     world.orphans.clear();

@@ -6,6 +6,7 @@ use super::{
     adversary::{Adversary, MANAGER},
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
+    garbage,
     oracles::Oracles,
     process::{LEASES, Slot, Surroundings},
     schedule::Schedule,
@@ -22,6 +23,7 @@ use nodewright_runtime::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Where the objects of a run are.
 pub(super) const NAMESPACE: &str = "default";
@@ -63,6 +65,7 @@ pub(super) struct World {
     pub(super) first: Slot,
     pub(super) second: Option<Slot>,
     _plane: Option<ControlPlane>,
+    _collector: AbortOnDropHandle<()>,
 }
 
 impl World {
@@ -81,13 +84,15 @@ impl World {
         adversary.keep_secret(SECRET);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);
+        let client = agent_client(&server, control_plane::AGENT);
+        let collector = AbortOnDropHandle::new(tokio::spawn(garbage::collect(server.clone(), client)));
         let plane = design.heartbeats.then(|| {
             let client = agent_client(&server, control_plane::AGENT);
             ControlPlane::start(client, control_plane::Settings::default(), time)
         });
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
         let first = Slot::start("a", &around);
-        Self { around, oracles, trace, first, second: None, _plane: plane }
+        Self { around, oracles, trace, first, second: None, _plane: plane, _collector: collector }
     }
 
     pub(super) fn server(&self) -> &ApiServer {

@@ -186,16 +186,20 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Status, patch }))
     }
 
+    /// The object that it writes to; `None` for a call outside Kubernetes.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Apply(apply) => Some(apply.at.key()),
+            Self::Create(create) => Some(&create.key),
+            Self::Edit(edit) => Some(edit.at.key()),
+            Self::Delete(target) | Self::DeleteNow(target) | Self::Evict(target) => Some(target.key()),
+            Self::Call(_) => None,
+        }
+    }
+
     /// The cluster that it is sent to; `None` for a call outside Kubernetes.
     pub fn cluster(&self) -> Option<Cluster> {
-        let key = match self {
-            Self::Apply(apply) => apply.at.key(),
-            Self::Create(create) => &create.key,
-            Self::Edit(edit) => edit.at.key(),
-            Self::Delete(target) | Self::DeleteNow(target) | Self::Evict(target) => target.key(),
-            Self::Call(_) => return None,
-        };
-        Some(key.cluster)
+        Some(self.key()?.cluster)
     }
 
     /// Deletes exactly the object that was seen.

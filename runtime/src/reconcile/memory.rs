@@ -1,6 +1,6 @@
 //! What a process knows of one object besides what the caches show. Lost on restart, learnt again by trying.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -31,7 +31,14 @@ pub(super) struct Memory<E: Effect> {
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
     pub(super) looks: Vec<Look>,
+    /// When the next write to itself would be due if all had come evenly.
+    due: Option<Instant>,
 }
+
+/// An object may be written to so often in a row by its own plans, and then once in so long a time: two managers that each
+/// undo what the other one has written would do so as fast as they can.
+const IN_A_ROW: u32 = 20;
+const EVENLY: Duration = Duration::from_millis(500);
 
 impl<E: Effect> Memory<E> {
     fn new(uid: &str, flow: Flow) -> Self {
@@ -46,7 +53,15 @@ impl<E: Effect> Memory<E> {
             outcomes: Outcomes::default(),
             status_written: None,
             looks: vec![],
+            due: None,
         }
+    }
+
+    /// Takes note of a write to the object itself. Tells how long to leave it alone afterwards.
+    pub(super) fn pace(&mut self, now: Instant) -> Duration {
+        let due = self.due.map_or(now, |due| due.max(now)) + EVENLY;
+        self.due = Some(due);
+        (due - now).saturating_sub(EVENLY * IN_A_ROW)
     }
 
     /// Whether there is nothing to remember.
@@ -59,6 +74,7 @@ impl<E: Effect> Memory<E> {
             && outcomes.is_empty()
             && status_written.is_none()
             && looks.is_empty()
+            && self.due.is_none_or(|due| due <= Instant::now())
     }
 
     /// From now on it is about this object: another one under the same name has no past but what it looks at.
@@ -130,5 +146,23 @@ impl<E: Effect> Memories<E> {
 
     pub(super) fn forget(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {
         self.0.lock().remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Never;
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_in_a_row_are_slowed_down_and_a_rest_makes_up_for_them() {
+        let mut memory = Memory::<Never>::new("uid", Flow::default());
+        let now = Instant::now();
+        let pauses: Vec<Duration> = (0..IN_A_ROW + 2).map(|_| memory.pace(now)).collect();
+        assert!(pauses[..IN_A_ROW as usize].iter().all(Duration::is_zero), "{pauses:?}");
+        assert_eq!(pauses[IN_A_ROW as usize..], [EVENLY, 2 * EVENLY]);
+        assert!(!memory.is_blank(), "it is remembered");
+        tokio::time::advance(EVENLY * (IN_A_ROW + 2)).await;
+        assert!(memory.is_blank() && memory.pace(Instant::now()).is_zero());
     }
 }

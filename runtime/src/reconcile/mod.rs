@@ -279,6 +279,9 @@ impl<C: Controller> Reconciler<C> {
             }
             return Work::None(self.conclude(plan, pause, false));
         }
+        // Whoever writes to nothing but the object itself makes no progress elsewhere that would have to go on.
+        let only_itself = plan.steps().all(|planned| planned.step.key() == Some(key));
+        let pause = if only_itself { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
         let sending = Sending { traceparent: plan.traceparent.clone(), flow: memory.flow.clone() };
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
