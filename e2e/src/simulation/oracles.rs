@@ -8,28 +8,28 @@
 //! | I4 | while only the manager and what it talks to err, so many machines are ready as were wanted all the time, less those that may be unavailable | with each change |
 //! | I5 | a machine keeps its finalizer until its VM is gone | with each machine that is gone |
 //! | I7 | a node is cordoned only when its machine is being deleted | with each change of a node |
-//! | N | a name has one life: as long as its set lives, no machine is made twice | with each machine that is made |
+//! | N | a name has one life: no second machine of a name gets a VM | with each VM that is made |
 //!
 //! I6, I9 and I11 are judged in the end ([`super::run`]), I8 and I10 with each request ([`super::adversary`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodewright_api::annotations;
 use nodewright_runtime::testing::api_server::ChangeRecord;
 use serde_json::Value;
 
-use crate::cloud::{Event, EventKind, VmState, memory::Memory};
+use crate::cloud::{
+    Event, EventKind, VmState,
+    memory::{Memory, VmRecord},
+};
 
 /// What was seen, and what was wrong with it.
 #[derive(Default)]
 pub(super) struct Oracles {
     violations: Vec<String>,
     machines: BTreeMap<String, Machine>,
-    /// The UIDs of the sets that there are.
-    sets: BTreeSet<String>,
     /// Nodes that are ready, by name.
     ready_nodes: BTreeSet<String>,
-    /// Names that have had their life, and those that a user gives a second one.
+    /// Names that had a VM, and those that a user gives a second life.
     lived: BTreeSet<String>,
     excused: BTreeSet<String>,
     wanted: Wanted,
@@ -98,7 +98,6 @@ impl Oracles {
         }
         match plural {
             "machines" => self.machine(name, old, new, cloud),
-            "machinesets" => self.set(old, new),
             "machinedeployments" => self.deployment(new),
             "nodes" => self.node(name, old, new),
             _ => {}
@@ -120,21 +119,7 @@ impl Oracles {
         self.wanted.fewest = self.wanted.fewest.map(|fewest| fewest.min(self.wanted.now));
     }
 
-    fn set(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        let uid = |set: &Value| set["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        old.map(|old| self.sets.remove(&uid(old)));
-        self.sets.extend(new.map(uid));
-    }
-
     fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>, cloud: &Memory) {
-        if let (None, Some(new)) = (old, new)
-            && !new["metadata"]["annotations"][annotations::INDEX].is_null()
-            && !self.lived.insert(name.to_owned())
-            && new["metadata"]["ownerReferences"][0]["uid"].as_str().is_some_and(|set| self.sets.contains(set))
-            && !self.excused.contains(name)
-        {
-            self.blame(format!("N: machine {name} was made a second time"));
-        }
         match (old, new) {
             (_, Some(new)) => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -211,11 +196,19 @@ impl Oracles {
         if let Some(other) = others.into_iter().find(|vm| vm.state != VmState::Deleting) {
             self.blame(format!("I1: machine {name} has a second VM {:?} beside {}", event.vm, other.id));
         }
-        let is_kept = |token: &str| self.machines.get(token).is_none_or(|machine| !machine.is_deleting);
-        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && is_kept(&vm.order.token)).count();
+        if !self.lived.insert(name.to_owned()) && !self.excused.contains(name) {
+            self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
+        }
+        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && self.is_wanted(vm)).count();
         if kept as u64 > self.wanted.most {
             self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
         }
+    }
+
+    /// Whether the machine of a VM stays; one that was made anew under the same name has taken the VM over.
+    fn is_wanted(&self, vm: &VmRecord) -> bool {
+        let heir = || self.machines.values().find(|machine| machine.name == vm.order.name);
+        self.machines.get(&vm.order.token).or_else(heir).is_none_or(|machine| !machine.is_deleting)
     }
 
     fn vm_told_to_go(&mut self, event: &Event) {

@@ -21,6 +21,8 @@ use super::{
 const PATIENCE: Duration = Duration::from_hours(1);
 /// So long nothing may be written once all is at rest.
 const QUIET: Duration = Duration::from_mins(10);
+/// Before that, what was refused or never answered is tried again, at the latest after the longest pause, two minutes.
+const SETTLING: Duration = Duration::from_mins(4);
 /// How often it is looked whether all is at rest.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -206,8 +208,7 @@ impl Stage {
         if !self.settle("in the end").await {
             return;
         }
-        // Counts that move are written after a pause.
-        sleep(Duration::from_secs(30)).await;
+        sleep(SETTLING).await;
         let before = self.world.around.adversary.writes();
         sleep(QUIET).await;
         let written = self.world.around.adversary.writes() - before;
