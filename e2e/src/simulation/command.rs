@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Ends with the first violation.
     #[arg(long)]
     fail_fast: bool,
+    /// Shows a violation as it was found: no shorter run like it is looked for.
+    #[arg(long)]
+    no_shrink: bool,
     /// How many runs are made at once; as many as there are processors when absent.
     #[arg(long)]
     jobs: Option<usize>,
@@ -122,7 +125,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
                 eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());
             }
             if !report.violations.is_empty() {
-                tell(&run, &report, &mut reference);
+                tell(&run, &report, &mut reference, arguments.no_shrink);
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(run.seed);
             }
         }
@@ -135,9 +138,9 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
 }
 
 /// Tells of a run that broke an invariant, and of the shortest one like it.
-fn tell(run: &Run, report: &Report, reference: &mut Reference) {
-    eprintln!("seed {}: {}; looking for the shortest run like it", run.seed, report.violations.join("; "));
-    let short = shrink(run, reference);
+fn tell(run: &Run, report: &Report, reference: &mut Reference, as_found: bool) {
+    eprintln!("seed {}: {}", run.seed, report.violations.join("; "));
+    let short = if as_found { run.clone() } else { shrink(run, reference) };
     let shown = examine(&short, reference, false);
     let skip = shown.trace.len().saturating_sub(LINES);
     let lines = shown.trace[skip..].join("\n");
