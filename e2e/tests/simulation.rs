@@ -1,28 +1,97 @@
-//! The manager in a simulated cluster: see `nodewright_e2e::simulation`.
+//! The manager in a simulated cluster: see `nodewright_e2e::simulation`. `make simulate` makes thousands of these runs.
 
-use nodewright_e2e::simulation::{Act, Report, Run, Schedule};
+use std::process::{Command, Stdio};
 
-fn run(schedule: Schedule) -> Run {
-    Run {
-        seed: 1,
-        replicas: 3,
-        surge: 1,
-        unavailable: 0,
-        elects: false,
-        heartbeats: false,
-        phases: vec![Act::Roll("large".into()), Act::Scale(5), Act::DeletePool],
-        schedule,
-    }
-}
+use nodewright_e2e::simulation::{
+    Report, Run,
+    campaign::{Reference, crashes, examine, up_roll_down},
+    generate,
+    schedule::{Act, Fate, Schedule, Trouble},
+};
 
 #[track_caller]
-fn expect_good(report: &Report) {
-    assert!(report.violations.is_empty(), "{:#?}\n{}", report.violations, report.trace.join("\n"));
+fn expect_good(run: &Run, report: &Report) {
+    let run = serde_json::to_string(run).unwrap();
+    assert!(report.violations.is_empty(), "{}\n{run}\n{:#?}", report.trace.join("\n"), report.violations);
 }
 
 #[test]
 fn undisturbed_it_goes_up_rolls_and_goes_down() {
-    let report = run(Schedule::default()).run(true);
-    expect_good(&report);
-    eprintln!("{:?} steps {} simulated {:?}", report.counts, report.steps, report.simulated);
+    let run = up_roll_down(1);
+    let report = examine(&run, &mut Reference::default(), false);
+    expect_good(&run, &report);
+    let counted = |kind: &str| report.counts.0.get(kind).copied();
+    assert_eq!((counted("machines"), counted("vms"), counted("nodes")), (Some((6, 6)), Some((6, 6)), Some((6, 6))));
+}
+
+/// Each fifth step, once before it and once after it; `make simulate` does so at each.
+#[test]
+fn killed_at_any_step_it_makes_and_unmakes_the_same() {
+    let mut reference = Reference::default();
+    let runs = crashes(&up_roll_down(1));
+    assert!(runs.len() > 200, "{} places to be killed at", runs.len());
+    for run in runs.iter().skip(1).step_by(5) {
+        expect_good(run, &examine(run, &mut reference, false));
+    }
+}
+
+#[test]
+fn runs_of_seeds_break_nothing() {
+    let mut reference = Reference::default();
+    for seed in 10_000..10_040 {
+        let run = generate::run(seed);
+        expect_good(&run, &examine(&run, &mut reference, false));
+    }
+}
+
+/// Two processes, and in each all chance is as in the other.
+#[test]
+fn the_same_runs_are_the_same_in_another_process() {
+    let traces = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-e2e"));
+        command.args(["simulate", "--traces", "--first=1", "--runs=50"]).stdout(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let both = [traces(), traces()].map(|process| process.wait_with_output().expect("it ends"));
+    let [one, other] = &both;
+    assert!(one.status.success() && other.status.success(), "{}", String::from_utf8_lossy(&one.stdout));
+    let lines = |output: &[u8]| String::from_utf8_lossy(output).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (one, other) = (lines(&one.stdout), lines(&other.stdout));
+    let differs = one.iter().zip(&other).find(|(one, other)| one != other);
+    assert_eq!(differs, None);
+    assert_eq!(one.len(), other.len());
+    assert!(one.len() > 10_000, "{} lines", one.len());
+}
+
+fn with(troubles: Vec<Trouble>) -> Run {
+    Run { phases: vec![Act::Roll("large".to_owned())], schedule: Schedule(troubles), ..up_roll_down(1) }
+}
+
+fn at(millis: u64, act: Act) -> Trouble {
+    Trouble::At { millis, act }
+}
+
+/// What broke once.
+#[test]
+fn what_was_found_by_simulation_stays_mended() {
+    let runs = [
+        // A set that was restored with fewer replicas than machines left the surplus alone for ever.
+        with(vec![Trouble::Step { step: 60, fate: Fate::CrashAfter }, at(36_000, Act::Restore)]),
+        // Two managers, of which each wrote what the other one undid, did so as fast as they could.
+        Run {
+            heartbeats: true,
+            ..with(vec![
+                at(14_000, Act::ApiDown(30)),
+                at(1_400, Act::KillVm(1)),
+                at(20_000, Act::SecondManager(77)),
+                at(20_000, Act::CloudDown(60)),
+            ])
+        },
+        // A creation that takes effect when its name has had its life.
+        Run { phases: vec![Act::Scale(0)], ..with(vec![Trouble::Step { step: 13, fate: Fate::CommitLate(18) }]) },
+    ];
+    let mut reference = Reference::default();
+    for run in &runs {
+        expect_good(run, &examine(run, &mut reference, false));
+    }
 }

@@ -40,9 +40,12 @@ pub struct Arguments {
     /// Runs what stands in this file, as a failure prints it, and shows all that happens.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "first", "minutes", "seed"])]
     replay: Option<PathBuf>,
-    /// Kills the manager before and after each single step of a rise, a roll and a fall of three machines.
+    /// Does not begin with killing the manager before and after each single step of a rise, a roll and a fall.
     #[arg(long)]
-    crashes: bool,
+    no_crashes: bool,
+    /// Shows all that happens in each run, one run after the other: the same in each process.
+    #[arg(long)]
+    traces: bool,
     /// Ends with the first violation.
     #[arg(long)]
     fail_fast: bool,
@@ -79,6 +82,9 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
     }
     match arguments.seed {
         Some(seed) => replay(&generate::run(seed)),
+        None if arguments.traces => {
+            (arguments.first..arguments.first + arguments.runs).try_for_each(|seed| replay(&generate::run(seed)))
+        }
         None => many(arguments),
     }
 }
@@ -99,7 +105,8 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
 
 fn many(arguments: &Arguments) -> Result<(), SimulateError> {
     let begun = Instant::now();
-    let enumerated = if arguments.crashes { crashes(&up_roll_down(arguments.first)) } else { vec![] };
+    let enumerated = if arguments.no_crashes { vec![] } else { crashes(&up_roll_down(arguments.first)) };
+    let crashes = enumerated.len() as u64;
     let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
     let (next, made, failures) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(vec![]));
     let is_over = |number: u64| {
@@ -107,8 +114,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
         (arguments.fail_fast && failed)
             || match until {
                 Some(until) => Instant::now() >= until,
-                None if arguments.crashes => number >= enumerated.len() as u64,
-                None => number >= arguments.runs,
+                None => number >= crashes + arguments.runs,
             }
     };
     let work = || {
@@ -119,7 +125,8 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
                 return;
             }
             let place = usize::try_from(number).unwrap_or(usize::MAX);
-            let run = enumerated.get(place).cloned().unwrap_or_else(|| generate::run(arguments.first + number));
+            let made_of = || generate::run(arguments.first + number - crashes);
+            let run = enumerated.get(place).cloned().unwrap_or_else(made_of);
             let report = examine(&run, &mut reference, false);
             if made.fetch_add(1, Relaxed) % 500 == 499 {
                 eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());
