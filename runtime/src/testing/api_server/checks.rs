@@ -35,6 +35,19 @@ const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of low
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
+/// The finalizers that are known by a short name.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What built-in kinds do not take beside that.
+pub(super) fn finalizers(metadata: &Value) -> Vec<FieldError> {
+    let why = "name is neither a standard finalizer name nor is it fully qualified";
+    let all = items(&metadata["finalizers"]).filter_map(Value::as_str).enumerate();
+    let short = all.filter(|(_, name)| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
+    let error =
+        |(index, name)| FieldError::invalid(&format!("metadata.finalizers[{index}]"), &format!("{name:?}"), why);
+    short.map(error).collect()
+}
+
 /// What is wrong with the metadata of an object.
 pub(super) fn metadata(metadata: &Value) -> Vec<FieldError> {
     let mut errors = name(metadata["name"].as_str().unwrap_or(""));

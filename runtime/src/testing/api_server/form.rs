@@ -2,15 +2,38 @@
 
 use serde_json::{Value, json};
 
-use super::checks::FieldError;
+use super::checks::{self, FieldError};
 use super::fields::shape::{Rest, Shape};
 use super::kinds::Kind;
-use super::store::set_or_remove;
+use super::refusal;
+use super::route::Resource;
+use super::store::{Refused, set_or_remove};
+
+/// All fields of `metadata`.
+const METADATA: [&str; 14] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
 
 /// Leaves out what says nothing, and of declared kinds what is not declared.
 pub(super) fn trim(kind: &Kind, object: &mut Value) {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|field, _| METADATA.contains(&field.as_str()));
     }
     for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
         if is_empty(&object["metadata"][field]) {
@@ -148,6 +171,43 @@ const NODE_INFO: [&str; 10] = [
     "osImage",
     "systemUUID",
 ];
+
+/// What built-in kinds do not take.
+pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if kind.is_custom { vec![] } else { checks::finalizers(&object["metadata"]) }
+}
+
+/// Refuses an object that says of itself that it is something else.
+pub(super) fn check_type(kind: &Kind, resource: &Resource, object: &Value) -> Result<(), Refused> {
+    let text = |field: &str| object[field].as_str().unwrap_or("");
+    let (version, name) = (text("apiVersion"), text("kind"));
+    let expected = resource.api_version();
+    let differs = !version.is_empty() && version != expected;
+    if kind.is_custom && differs {
+        return Err(refusal::bad_request(&format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !kind.is_custom && !kind.name.is_empty() && (differs || !name.is_empty() && name != kind.name) {
+        return Err(refusal::bad_request(&format!(
+            "{name} in version {version:?} cannot be handled as a {}: no kind {name:?} is registered for version \
+             {version:?} in scheme \"pkg/runtime/scheme.go:111\"",
+            kind.name
+        )));
+    }
+    Ok(())
+}
+
+/// Whether an object says of what kind it is, and that it is of another than its path.
+pub(super) fn check_kind(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    match object["kind"].as_str() {
+        Some(said) if kind.is_custom && !kind.name.is_empty() && said != kind.name => {
+            let why = format!("must be {}", kind.name);
+            vec![FieldError::invalid("kind", &format!("{said:?}"), &why)]
+        }
+        _ => vec![],
+    }
+}
 
 /// What an update may not change in objects of some kinds.
 pub(super) fn check_update(kind: &Kind, live: &Value, wanted: &Value) -> Vec<FieldError> {

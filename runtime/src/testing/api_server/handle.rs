@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
 use super::delete::{DeleteOptions, Propagation};
+use super::kinds::StatusRule;
 use super::route::{Id, Part, Route};
 use super::selector::Selector;
 use super::store::{Refused, Store, Writer, Written, said};
@@ -77,6 +78,12 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
     if shared.is_unserved(&route.resource) {
         return Err(refusal::no_such_resource());
     }
+    let kind = shared.store.lock().kind(&route.resource);
+    match route.subresource.as_deref() {
+        Some("status") if kind.rules.status == StatusRule::None => return Err(no_such_part(&route)),
+        Some("scale") if kind.scale.is_none() => return Err(no_such_part(&route)),
+        _ => {}
+    }
     match (request.method.as_str(), &route.name, route.subresource.as_deref()) {
         ("GET", _, None) if route.is_set("watch") => {
             Ok(answer::stream(Watcher::open(shared, request, &route, as_of)?.into_lines()))
@@ -84,13 +91,25 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
         ("GET", None, _) => list::list(shared, &route, as_of),
         ("GET", Some(_), None | Some("status" | "scale")) => list::get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
+        // The server of custom kinds looks at the name in the body alone.
+        ("POST", Some(_), None) if route.resource.is_custom() => write(shared, request, &route, create),
         ("POST", Some(_), Some("eviction")) if route.resource.is_pod() => write(shared, request, &route, evict),
         ("PUT", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, replace),
         ("PATCH", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, patch),
         ("DELETE", Some(_), None) => write(shared, request, &route, delete),
         ("DELETE", None, None) => write(shared, request, &route, delete_collection),
-        (_, Some(_), Some(_)) => Err(refusal::no_such_resource()),
+        (_, Some(_), Some(_)) => Err(no_such_part(&route)),
+        ("PUT" | "PATCH", None, None) if route.resource.is_custom() => {
+            Err(refusal::bad_request("name must be provided"))
+        }
         _ => Err(refusal::method_not_allowed()),
+    }
+}
+
+fn no_such_part(route: &Route) -> Refused {
+    match route.id() {
+        Ok(id) if id.resource.is_custom() => refusal::not_found(&id),
+        _ => refusal::no_such_resource(),
     }
 }
 
@@ -114,6 +133,7 @@ fn create(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<
     let generated = || Some(format!("{}{:05x}", metadata["generateName"].as_str()?, store.version() + 1));
     let name = said(&object, "name").map(str::to_owned).or_else(generated).unwrap_or_default();
     let id = Id { resource: route.resource.clone(), namespace: route.namespace.clone(), name };
+    form::check_type(&store.kind(&id.resource), &id.resource, &object)?;
     check_place(&id, &object)?;
     let kind = store.learn(&id.resource, &object);
     let target = Target { id: &id, kind, part: Part::Main, writer };
@@ -127,6 +147,9 @@ fn target<'a>(store: &Store, id: &'a Id, route: &Route, writer: &'a Writer<'a>) 
 fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let object = request.object()?;
     let id = route.id()?;
+    if route.subresource.as_deref() != Some("scale") {
+        form::check_type(&store.kind(&id.resource), &id.resource, &object)?;
+    }
     check_place(&id, &object)?;
     let target = target(store, &id, route, writer)?;
     let uid = said(&object, "uid").map(str::to_owned);

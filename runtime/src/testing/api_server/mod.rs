@@ -25,6 +25,7 @@ mod handle;
 mod kinds;
 mod limits;
 mod list;
+mod namespaces;
 mod pace;
 mod refusal;
 mod route;
@@ -327,6 +328,11 @@ impl ApiServer {
     /// it says. Nothing else is validated, and nothing defaulted.
     pub fn declare(&self, definition: &Value) {
         self.shared.store.lock().declare(definition);
+    }
+
+    /// From now on, objects are created only in namespaces that are there and not going.
+    pub fn enforce_namespaces(&self) {
+        self.shared.store.lock().enforces_namespaces = true;
     }
 
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.

@@ -69,7 +69,8 @@ impl Watcher {
 
     /// Without a version, or with 0, a watch begins with all that is there.
     fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Refused> {
-        let initial = route.is_set("sendInitialEvents");
+        let is_open = matches!(route.get("resourceVersion"), "" | "0") && !route.has("resourceVersionMatch");
+        let initial = route.is_set("sendInitialEvents") || is_open && !route.has("sendInitialEvents");
         match route.get("resourceVersion").parse().unwrap_or(0) {
             0 => {}
             _ if initial => {}
@@ -84,7 +85,7 @@ impl Watcher {
         let objects = objects.ok_or_else(|| refusal::expired(TOO_OLD))?;
         self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
         drop(store);
-        if initial {
+        if initial && self.bookmarks.is_some() {
             let mut bookmark = self.bookmark();
             bookmark["object"]["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
             self.ready.push_back(bookmark);

@@ -83,6 +83,7 @@ impl Store {
 
     /// An object as it is to be stored for the first time.
     fn bear(&mut self, target: &Target<'_>, mut object: Value) -> Result<Value, Refused> {
+        self.check_namespace(target.id)?;
         let metadata = &mut object["metadata"];
         metadata["name"] = target.id.name.as_str().into();
         if !target.id.namespace.is_empty() {
@@ -95,7 +96,11 @@ impl Store {
             set_or_remove(&mut object, "status", None);
         }
         form::at_birth(&target.kind, &mut object);
-        let errors = checks::metadata(&object["metadata"]);
+        let mut errors = form::check_kind(&target.kind, &object);
+        if errors.is_empty() {
+            errors.extend(checks::metadata(&object["metadata"]));
+        }
+        errors.extend(form::check(&target.kind, &object));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
         }
@@ -127,6 +132,7 @@ impl Store {
         prepare(target, &live, &mut wanted);
         let mut errors = checks::metadata(&wanted["metadata"]);
         errors.extend(checks::update(&live["metadata"], &wanted["metadata"]));
+        errors.extend(form::check(&target.kind, &wanted));
         errors.extend(form::check_update(&target.kind, &live, &wanted));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
