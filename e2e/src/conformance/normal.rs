@@ -51,13 +51,13 @@ impl Normal {
         cleaned + rest
     }
 
+    /// A number is a version where it stands in brackets, in quotes or after an equals sign.
     fn without_versions(&self, text: &str) -> String {
         let mut cleaned = String::new();
         for word in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
             match self.versions.get(digits) {
-                // Shorter numbers may be anything.
-                Some(number) if digits.len() > 2 => {
+                Some(number) if cleaned.ends_with(['(', '"', '=']) => {
                     cleaned += &format!("version-{number}{}", &word[digits.len()..]);
                 }
                 _ => cleaned += word,
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(normal.value(&object(uid[0], "812")), clean("uid-1", "version-1"));
         assert_eq!(normal.value(&object(uid[1], "813")), clean("uid-2", "version-2"));
         assert_eq!(normal.value(&object(uid[0], "812")), clean("uid-1", "version-1"));
-        let message = format!("UID {} is not {}, at 813; current: 99999", uid[1], uid[0]);
-        assert_eq!(normal.text(&message), "UID uid-2 is not uid-1, at version-2; current: N");
+        let message = format!("UID {} is not {}, at (813), not 813; current: 99999", uid[1], uid[0]);
+        assert_eq!(normal.text(&message), "UID uid-2 is not uid-1, at (version-2), not 813; current: N");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) async fn applies(probe: &mut Probe) -> TestResult {
     probe.ask("with labels", Request::apply(&at, OURS, &labelled)).await?;
     probe.ask("by another", Request::apply(&at, THEIRS, &status(json!({}), phase("Failed")))).await?;
     probe.ask("by another by force", Request::force(&at, THEIRS, &status(json!({}), phase("Failed")))).await?;
-    let conditions = json!({"conditions": [{"type": "A", "status": "True", "lastHeartbeatTime": null}]});
+    let conditions = json!({"conditions": [{"type": "A", "status": "True"}]});
     probe.ask("conditions", Request::apply(&at, OURS, &status(json!({}), conditions))).await?;
     let others = json!({"conditions": [{"type": "B", "status": "True"}]});
     probe.ask("conditions of another", Request::apply(&at, THEIRS, &status(json!({}), others.clone()))).await?;

@@ -1,6 +1,6 @@
 //! What was asked and answered, and where two servers differ.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use serde_json::Value;
 
@@ -41,6 +41,7 @@ impl Transcript {
     /// Where another server answered differently; `None`: nowhere.
     pub fn difference(&self, real: &Self) -> Option<String> {
         let mut report = String::new();
+        let mut told = BTreeSet::new();
         for (ours, theirs) in self.0.iter().zip(&real.0) {
             if ours.what != theirs.what {
                 let _ = writeln!(report, "  {}: asked {:?} in process", theirs.what, ours.what);
@@ -52,8 +53,13 @@ impl Transcript {
                 false => (unnumbered(&ours.answer), unnumbered(&theirs.answer)),
             };
             if ours != real {
-                let _ = writeln!(report, "  {}: {}", theirs.what, theirs.request);
-                compare_answers(&real, &ours, &mut report);
+                let mut differences = vec![];
+                compare_answers(&real, &ours, &mut differences);
+                // What differs once differs again in all answers that follow.
+                differences.retain(|difference| told.insert(difference.clone()));
+                if !differences.is_empty() {
+                    let _ = writeln!(report, "  {}: {}\n{}", theirs.what, theirs.request, differences.join("\n"));
+                }
             }
         }
         if self.0.len() != real.0.len() {
@@ -81,21 +87,20 @@ fn without_numbers(value: &Value) -> Value {
     }
 }
 
-fn compare_answers(real: &Answer, ours: &Answer, report: &mut String) {
+fn compare_answers(real: &Answer, ours: &Answer, differences: &mut Vec<String>) {
     if real.code != ours.code {
-        for (who, answer) in [("real", real), ("in process", ours)] {
-            let said = answer.body.get("message").unwrap_or(&answer.body);
-            let _ = writeln!(report, "    {who}: {} {said}", answer.code);
-        }
+        let said = |answer: &Answer| answer.body.get("message").unwrap_or(&answer.body).to_string();
+        let (real, ours) = ((real.code, said(real)), (ours.code, said(ours)));
+        differences.push(format!("    real: {} {}\n    in process: {} {}", real.0, real.1, ours.0, ours.1));
         return;
     }
     let retry_after = |answer: &Answer| answer.retry_after.clone().into();
-    compare("Retry-After", &retry_after(real), &retry_after(ours), report);
-    compare("", &real.body, &ours.body, report);
+    compare("Retry-After", &retry_after(real), &retry_after(ours), differences);
+    compare("", &real.body, &ours.body, differences);
 }
 
 /// Writes down where two values differ, each place by its path.
-fn compare(path: &str, real: &Value, ours: &Value, report: &mut String) {
+fn compare(path: &str, real: &Value, ours: &Value, differences: &mut Vec<String>) {
     match (real, ours) {
         _ if real == ours => {}
         (Value::Object(real), Value::Object(ours)) => {
@@ -103,17 +108,15 @@ fn compare(path: &str, real: &Value, ours: &Value, report: &mut String) {
             for key in real.keys().chain(more) {
                 let nothing = Value::String("(nothing)".to_owned());
                 let (real, ours) = (real.get(key).unwrap_or(&nothing), ours.get(key).unwrap_or(&nothing));
-                compare(&format!("{path}/{key}"), real, ours, report);
+                compare(&format!("{path}/{key}"), real, ours, differences);
             }
         }
         (Value::Array(real), Value::Array(ours)) if real.len() == ours.len() => {
             for (index, (real, ours)) in real.iter().zip(ours).enumerate() {
-                compare(&format!("{path}/{index}"), real, ours, report);
+                compare(&format!("{path}/{index}"), real, ours, differences);
             }
         }
-        _ => {
-            let _ = writeln!(report, "    {path}\n      real:       {real}\n      in process: {ours}");
-        }
+        _ => differences.push(format!("    {path}\n      real:       {real}\n      in process: {ours}")),
     }
 }
 

@@ -64,9 +64,10 @@ pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
                 live = said.body;
             }
         }
-        let without_spec = without(live.clone(), "", if kind == Kind::Machine { "spec" } else { "data" });
-        probe.ask("an update without the main part", Request::put(&path, &without_spec)).await?;
     }
+    let path = probe.path(Kind::ConfigMap, "a");
+    let live = probe.quietly(&Request::get(&path)).await?.body;
+    probe.ask("an update without data", Request::put(&path, &without(live, "", "data"))).await?;
     let path = probe.path(Kind::Machine, "b");
     let live = probe.quietly(&Request::post(probe.all(Kind::Machine), &probe.object(Kind::Machine, "b"))).await?.body;
     let changed = with(live, "/spec/providerID", "cloud:///1");

@@ -5,7 +5,7 @@ use std::env;
 use nodewright_e2e::{
     conformance::{Case, Probe, Transcript, cases},
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
-    plane::{USER_AGENT, parse_manifest},
+    plane::{Component, USER_AGENT, parse_manifest},
 };
 use nodewright_runtime::testing::api_server::ApiServer;
 use serde_json::Value;
@@ -21,6 +21,9 @@ async fn the_server_in_process_answers_like_the_real_one() -> TestResult {
         return Ok(());
     }
     let cluster = Cluster::for_conformance().await?;
+    if let Some(plane) = cluster.plane() {
+        plane.stop(Component::ControllerManager)?;
+    }
     let chosen = env::var(CASES_VARIABLE).unwrap_or_default();
     let definitions = definitions().await?;
     let (mut behaviours, mut report) = (0, String::new());

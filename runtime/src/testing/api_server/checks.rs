@@ -20,6 +20,16 @@ impl FieldError {
         Self { field: field.to_owned(), reason: "FieldValueRequired", message: format!("Required value: {why}") }
     }
 
+    pub(super) fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
+        let supported = supported.join(", ");
+        Self {
+            field: field.to_owned(),
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: {value:?}: supported values: {supported}"),
+        }
+    }
+
     pub(super) fn forbidden(field: &str, why: &str) -> Self {
         Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
     }
@@ -121,6 +131,12 @@ fn qualified_name(field: &str, said: &str, name: &str) -> Vec<FieldError> {
         errors.push(wrong(&format!("name part {NAME_FORM}")));
     }
     errors
+}
+
+/// What is wrong with the key of a label.
+pub(super) fn label_key(key: &str) -> Option<String> {
+    let error = qualified_name("", key, key).into_iter().next()?;
+    error.message.split_once(&format!("{key:?}: ")).map(|(_, why)| why.to_owned())
 }
 
 fn owners(owners: &Value) -> Vec<FieldError> {

@@ -170,7 +170,7 @@ impl ApiServer {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
         let mut store = self.shared.store.lock();
-        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false };
+        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false, large: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -183,7 +183,7 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let mut object = (*store.get(&id).ok()?).clone();
         edit(&mut object);
-        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false };
+        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false, large: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();

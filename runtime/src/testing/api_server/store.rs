@@ -46,6 +46,8 @@ pub(super) struct Writer<'a> {
     pub(super) now: Timestamp,
     /// Only the answer is wanted.
     pub(super) dry_run: bool,
+    /// What is written may be too large.
+    pub(super) large: bool,
 }
 
 /// Namespace and name.
