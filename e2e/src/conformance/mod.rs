@@ -9,11 +9,22 @@
 //! Cases keep to what the schemas accept: what the server in process leaves out stands in its own documentation
 //! ([`nodewright_runtime::testing::api_server`]).
 
+mod apply;
 mod create;
+mod delete;
+mod evict;
+mod limits;
+mod list;
 mod normal;
 mod objects;
+mod patch;
 mod probe;
+mod read;
+mod scale;
+mod status;
 mod transcript;
+mod update;
+mod watch;
 
 pub use self::{probe::Probe, transcript::Transcript};
 use crate::harness::TestResult;
@@ -40,5 +51,48 @@ macro_rules! case {
 
 /// All cases that need no controllers.
 pub fn cases() -> Vec<Case> {
-    vec![case!(create::post)]
+    vec![
+        case!(create::post),
+        case!(create::bodies),
+        case!(create::statuses),
+        case!(create::under_version_one),
+        case!(create::dry),
+        case!(create::nowhere),
+        case!(read::get),
+        case!(read::versions),
+        case!(list::plain),
+        case!(list::selectors),
+        case!(list::pages),
+        case!(list::versions),
+        case!(watch::life),
+        case!(watch::beginnings),
+        case!(watch::parameters),
+        case!(watch::selections),
+        case!(watch::edges),
+        case!(update::versions_and_uids),
+        case!(update::bodies),
+        case!(patch::merge),
+        case!(patch::json),
+        case!(patch::strategic),
+        case!(apply::alone),
+        case!(apply::bodies),
+        case!(apply::together),
+        case!(apply::among_updates),
+        case!(apply::untracked),
+        case!(apply::lists),
+        case!(delete::at_once),
+        case!(delete::preconditions),
+        case!(delete::finalizers),
+        case!(delete::propagation),
+        case!(delete::pods),
+        case!(delete::collections),
+        case!(status::custom),
+        case!(status::applies),
+        case!(status::of_nodes),
+        case!(scale::of_sets),
+        case!(evict::freely),
+        case!(evict::by_budget),
+        case!(limits::sizes),
+        case!(limits::depths),
+    ]
 }

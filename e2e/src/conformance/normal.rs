@@ -27,6 +27,10 @@ impl Normal {
         for (name, placeholder) in &self.names {
             text = text.replace(name, placeholder);
         }
+        // Where a message tells a place in the source code.
+        if let Some((before, _)) = text.split_once(" in scheme \"") {
+            text = before.to_owned();
+        }
         // Where a message tells how far the server has got.
         for lead in ["current: ", "too old resource version: "] {
             text = without_number_after(&text, lead);
@@ -47,13 +51,13 @@ impl Normal {
         cleaned + rest
     }
 
+    /// A number is a version where it stands in brackets, in quotes or after an equals sign.
     fn without_versions(&self, text: &str) -> String {
         let mut cleaned = String::new();
         for word in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
             match self.versions.get(digits) {
-                // Shorter numbers may be anything.
-                Some(number) if digits.len() > 2 => {
+                Some(number) if cleaned.ends_with(['(', '"', '=']) => {
                     cleaned += &format!("version-{number}{}", &word[digits.len()..]);
                 }
                 _ => cleaned += word,
@@ -69,7 +73,7 @@ impl Normal {
 
     fn version(&mut self, version: &str) -> String {
         // What no server gives out stands for itself.
-        if version.len() < 3 {
+        if version.len() < 3 || !version.bytes().all(|byte| byte.is_ascii_digit()) {
             return version.to_owned();
         }
         let next = self.versions.len() + 1;
@@ -100,13 +104,34 @@ impl Normal {
             let value = match (key.as_str(), value) {
                 ("resourceVersion", Value::String(version)) => self.version(version).into(),
                 ("continue", Value::String(token)) if !token.is_empty() => "token".into(),
-                ("managedFields", Value::Array(entries)) => entries.iter().map(|entry| managed(entry)).collect(),
+                ("managedFields", Value::Array(entries)) => {
+                    // Their order depends on times as well.
+                    let mut owners: Vec<_> = entries.iter().map(managed).collect();
+                    owners.sort_by_key(Value::to_string);
+                    owners.into()
+                }
+                ("causes", Value::Array(causes)) => self.causes(causes),
                 ("metadata", Value::Object(metadata)) if is_list => self.list_metadata(metadata),
                 _ => self.value(value),
             };
             cleaned.insert(key.clone(), value);
         }
         Value::Object(cleaned)
+    }
+
+    /// A real server tells some of them several times, and those of conflicts in any order.
+    fn causes(&mut self, causes: &[Value]) -> Value {
+        let mut each = vec![];
+        for cause in causes {
+            let cause = self.value(cause);
+            if !each.contains(&cause) {
+                each.push(cause);
+            }
+        }
+        if each.iter().all(|cause| cause["reason"] == "FieldManagerConflict") {
+            each.sort_by_key(Value::to_string);
+        }
+        each.into()
     }
 
     fn list_metadata(&mut self, metadata: &Map<String, Value>) -> Value {
@@ -188,8 +213,8 @@ mod tests {
         assert_eq!(normal.value(&object(uid[0], "812")), clean("uid-1", "version-1"));
         assert_eq!(normal.value(&object(uid[1], "813")), clean("uid-2", "version-2"));
         assert_eq!(normal.value(&object(uid[0], "812")), clean("uid-1", "version-1"));
-        let message = format!("UID {} is not {}, at 813; current: 99999", uid[1], uid[0]);
-        assert_eq!(normal.text(&message), "UID uid-2 is not uid-1, at version-2; current: N");
+        let message = format!("UID {} is not {}, at (813), not 813; current: 99999", uid[1], uid[0]);
+        assert_eq!(normal.text(&message), "UID uid-2 is not uid-1, at (version-2), not 813; current: N");
     }
 
     #[test]

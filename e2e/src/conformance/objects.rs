@@ -9,6 +9,7 @@ pub enum Kind {
     ConfigMap,
     Lease,
     Machine,
+    MachineClass,
     MachineDeployment,
     MachineSet,
     Namespace,
@@ -30,13 +31,16 @@ impl Kind {
         match self {
             Self::ConfigMap | Self::Namespace | Self::Node | Self::Pod | Self::Secret => "v1",
             Self::Lease => "coordination.k8s.io/v1",
-            Self::Machine | Self::MachineDeployment | Self::MachineSet => API_VERSION,
+            Self::Machine | Self::MachineClass | Self::MachineDeployment | Self::MachineSet => API_VERSION,
             Self::PodDisruptionBudget => "policy/v1",
         }
     }
 
     fn plural(self) -> String {
-        format!("{self:?}s").to_lowercase()
+        match self {
+            Self::MachineClass => "machineclasses".to_owned(),
+            kind => format!("{kind:?}s").to_lowercase(),
+        }
     }
 
     pub(super) fn is_namespaced(self) -> bool {
@@ -73,6 +77,11 @@ impl Kind {
             Self::MachineDeployment | Self::MachineSet => {
                 let selector = json!({"matchLabels": {"set": name}});
                 object["spec"] = json!({"replicas": 2, "selector": selector, "template": template});
+            }
+            Self::MachineClass => {
+                object["provider"] = "simulated".into();
+                object["secretRef"] = json!({"name": "a", "namespace": "a"});
+                object["providerSpec"] = json!({});
             }
             Self::Namespace => {}
             Self::Node => object["spec"] = json!({"providerID": "cloud:///1"}),

@@ -5,7 +5,7 @@ use std::env;
 use nodewright_e2e::{
     conformance::{Case, Probe, Transcript, cases},
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
-    plane::{USER_AGENT, parse_manifest},
+    plane::{Component, USER_AGENT, parse_manifest},
 };
 use nodewright_runtime::testing::api_server::ApiServer;
 use serde_json::Value;
@@ -21,14 +21,22 @@ async fn the_server_in_process_answers_like_the_real_one() -> TestResult {
         return Ok(());
     }
     let cluster = Cluster::for_conformance().await?;
+    if let Some(plane) = cluster.plane() {
+        plane.stop(Component::ControllerManager)?;
+    }
     let chosen = env::var(CASES_VARIABLE).unwrap_or_default();
     let definitions = definitions().await?;
     let (mut behaviours, mut report) = (0, String::new());
     for case in cases().into_iter().filter(|case| case.name.contains(&chosen)) {
-        let real = run(case, cluster.client().await?, None).await?;
-        let ours = in_process(case, &definitions)?;
-        behaviours += real.len();
-        if let Some(difference) = ours.difference(&real) {
+        let real = run(case, cluster.client().await?, None).await;
+        let difference = match (real, in_process(case, &definitions)) {
+            (Ok(real), Ok(ours)) => {
+                behaviours += real.len();
+                ours.difference(&real)
+            }
+            (Err(failure), _) | (_, Err(failure)) => Some(format!("  {failure}\n")),
+        };
+        if let Some(difference) = difference {
             report += &format!("{}:\n{difference}", case.name);
         }
     }
@@ -43,7 +51,8 @@ async fn the_server_in_process_answers_like_the_real_one() -> TestResult {
 }
 
 async fn run(case: Case, client: kube::Client, user_agent: Option<&'static str>) -> TestResult<Transcript> {
-    let mut probe = Probe::start(client, user_agent, &format!("conformance-{}", case.name)).await?;
+    let namespace = format!("conformance-{}", case.name).replace('_', "-");
+    let mut probe = Probe::start(client, user_agent, &namespace).await?;
     match (case.run)(&mut probe).await {
         Ok(()) => Ok(probe.finish()),
         Err(failure) => Err(Failure::new(format!("{}: {failure}", case.name))),
@@ -56,6 +65,7 @@ fn in_process(case: Case, definitions: &[Value]) -> TestResult<Transcript> {
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         let server = ApiServer::new();
+        server.enforce_namespaces();
         definitions.iter().for_each(|definition| server.declare(definition));
         let transcript = async { run(case, server.client(), Some(USER_AGENT)).await };
         runtime.block_on(transcript).map_err(|failure| failure.and("in process"))
@@ -68,7 +78,7 @@ async fn definitions() -> TestResult<Vec<Value>> {
     let mut definitions = vec![];
     for file in std::fs::read_dir(crds().await?)? {
         let text = std::fs::read_to_string(file?.path())?;
-        definitions.extend(parse_manifest(&text)?);
+        definitions.extend(parse_manifest(&text, "config/crd")?);
     }
     Ok(definitions.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
 }

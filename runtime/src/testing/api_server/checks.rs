@@ -20,6 +20,16 @@ impl FieldError {
         Self { field: field.to_owned(), reason: "FieldValueRequired", message: format!("Required value: {why}") }
     }
 
+    pub(super) fn not_supported(field: &str, value: &str, supported: &[&str]) -> Self {
+        let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
+        let supported = supported.join(", ");
+        Self {
+            field: field.to_owned(),
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: {value:?}: supported values: {supported}"),
+        }
+    }
+
     pub(super) fn forbidden(field: &str, why: &str) -> Self {
         Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
     }
@@ -34,6 +44,19 @@ const VALUE_FORM: &str = "a valid label must be an empty string or consist of al
 const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// The finalizers that are known by a short name.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What built-in kinds do not take beside that.
+pub(super) fn finalizers(metadata: &Value) -> Vec<FieldError> {
+    let why = "name is neither a standard finalizer name nor is it fully qualified";
+    let all = items(&metadata["finalizers"]).filter_map(Value::as_str).enumerate();
+    let short = all.filter(|(_, name)| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
+    let error =
+        |(index, name)| FieldError::invalid(&format!("metadata.finalizers[{index}]"), &format!("{name:?}"), why);
+    short.map(error).collect()
+}
 
 /// What is wrong with the metadata of an object.
 pub(super) fn metadata(metadata: &Value) -> Vec<FieldError> {
@@ -108,6 +131,12 @@ fn qualified_name(field: &str, said: &str, name: &str) -> Vec<FieldError> {
         errors.push(wrong(&format!("name part {NAME_FORM}")));
     }
     errors
+}
+
+/// What is wrong with the key of a label.
+pub(super) fn label_key(key: &str) -> Option<String> {
+    let error = qualified_name("", key, key).into_iter().next()?;
+    error.message.split_once(&format!("{key:?}: ")).map(|(_, why)| why.to_owned())
 }
 
 fn owners(owners: &Value) -> Vec<FieldError> {

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::checks::FieldError;
 use super::delete::DeleteOptions;
 use super::refusal;
-use super::route::{Id, Resource};
+use super::route::{Id, Part, Resource};
 use super::selector;
 use super::store::{Refused, Store, Writer, said, seconds};
+use super::write::Target;
 
 impl Store {
     /// Deletes a pod if its budget allows it.
@@ -78,6 +79,10 @@ impl Store {
         if allowed == 1 {
             super::budgets::set_condition(&mut changed, writer.now);
         }
+        // The server writes it as a client of itself.
+        let writer = Writer { manager: "kube-apiserver", ..writer.clone() };
+        let target = Target { id, kind: self.kind(&id.resource), part: Part::Status, writer: &writer };
+        target.own(budget, &mut changed);
         self.commit(id, changed);
         Ok(())
     }

@@ -2,25 +2,74 @@
 
 use serde_json::{Value, json};
 
-use super::checks::FieldError;
+use super::checks::{self, FieldError};
 use super::fields::shape::{Rest, Shape};
 use super::kinds::Kind;
-use super::store::set_or_remove;
+use super::kinds::StatusRule;
+use super::refusal;
+use super::route::{Id, Resource};
+use super::store::{Refused, set_or_remove};
+
+/// All fields of `metadata`.
+const METADATA: [&str; 14] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+];
 
 /// Leaves out what says nothing, and of declared kinds what is not declared.
 pub(super) fn trim(kind: &Kind, object: &mut Value) {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
     }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|field, _| METADATA.contains(&field.as_str()));
+    }
     for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
         if is_empty(&object["metadata"][field]) {
             set_or_remove(&mut object["metadata"], field, None);
         }
     }
-    if kind.is_declared {
-        drop_undeclared(&kind.shape, object);
-    } else if !kind.is_custom {
+    drop_undeclared(&kind.shape, object);
+    if !kind.is_custom {
         drop_empty(&kind.shape, object);
+        if kind.rules.status == StatusRule::None {
+            set_or_remove(object, "status", None);
+        }
+        fill_lists(kind, object);
+    }
+}
+
+/// Times that stand in conditions also where there are none, and the resources of a Node.
+fn fill_lists(kind: &Kind, object: &mut Value) {
+    let times = match kind.name.as_str() {
+        "Node" => ["lastHeartbeatTime", "lastTransitionTime"],
+        "Pod" => ["lastProbeTime", "lastTransitionTime"],
+        _ => return,
+    };
+    for condition in object.pointer_mut("/status/conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        for time in times {
+            if condition.get(time).is_none() {
+                condition[time] = Value::Null;
+            }
+        }
+    }
+    if let Some(status) = object.get_mut("status").filter(|_| kind.name == "Node")
+        && status.get("allocatable").is_none()
+        && status.get("capacity").is_some()
+    {
+        status["allocatable"] = status["capacity"].clone();
     }
 }
 
@@ -79,6 +128,8 @@ fn drop_empty(shape: &Shape, value: &mut Value) {
                 drop_empty(shape.at(key), value);
             }
             fields.retain(|key, value| match value {
+                // Not the same as none.
+                _ if key == "managedFields" => true,
                 Value::Array(items) => !items.is_empty(),
                 Value::Object(below) => !below.is_empty() || !matches!(shape.at(key), Shape::Map(_)),
                 Value::Null => false,
@@ -148,6 +199,60 @@ const NODE_INFO: [&str; 10] = [
     "osImage",
     "systemUUID",
 ];
+
+/// What built-in kinds do not take.
+pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if kind.is_custom { vec![] } else { checks::finalizers(&object["metadata"]) }
+}
+
+/// Refuses an object that says of itself that it is something else.
+pub(super) fn check_type(kind: &Kind, resource: &Resource, object: &Value) -> Result<(), Refused> {
+    let text = |field: &str| object[field].as_str().unwrap_or("");
+    let (version, name) = (text("apiVersion"), text("kind"));
+    let expected = resource.api_version();
+    let differs = !version.is_empty() && version != expected;
+    if kind.is_custom && differs {
+        return Err(refusal::bad_request(&format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !kind.is_custom && !kind.name.is_empty() && (differs || !name.is_empty() && name != kind.name) {
+        return Err(refusal::bad_request(&format!(
+            "{name} in version {version:?} cannot be handled as a {}: no kind {name:?} is registered for version \
+             {version:?} in scheme \"pkg/runtime/scheme.go:111\"",
+            kind.name
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses an apply of what says that it is something else, or does not say what it is.
+pub(super) fn check_applied_type(kind: &Kind, resource: &Resource, object: &Value) -> Result<(), Refused> {
+    let (version, name) = (object["apiVersion"].as_str().unwrap_or(""), object["kind"].as_str().unwrap_or(""));
+    let is_known = kind.name.is_empty() || name == kind.name;
+    if version == resource.api_version() && !name.is_empty() && is_known {
+        return Ok(());
+    }
+    Err(refusal::bad_request(&format!("invalid object type: {}", describe_type(object))))
+}
+
+/// `group/version, Kind=kind`.
+pub(super) fn describe_type(object: &Value) -> String {
+    let (version, name) = (object["apiVersion"].as_str().unwrap_or(""), object["kind"].as_str().unwrap_or(""));
+    let root = if version.contains('/') { "" } else { "/" };
+    format!("{root}{version}, Kind={name}")
+}
+
+/// The same for custom kinds, where the storage layer says it.
+pub(super) fn check_kind(id: &Id, kind: &Kind, object: &Value) -> Result<(), Refused> {
+    match object["kind"].as_str() {
+        Some(said) if kind.is_custom && !kind.name.is_empty() && said != kind.name => {
+            let error = FieldError::invalid("kind", &format!("{said:?}"), &format!("must be {}", kind.name));
+            Err(refusal::invalid(id, said, &[error]))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// What an update may not change in objects of some kinds.
 pub(super) fn check_update(kind: &Kind, live: &Value, wanted: &Value) -> Vec<FieldError> {

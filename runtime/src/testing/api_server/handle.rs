@@ -6,10 +6,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri, header};
 use json_patch::Patch;
 use kube::core::Status;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
+use super::checks::FieldError;
 use super::delete::{DeleteOptions, Propagation};
+use super::kinds::StatusRule;
 use super::route::{Id, Part, Route};
 use super::selector::Selector;
 use super::store::{Refused, Store, Writer, Written, said};
@@ -36,7 +39,11 @@ impl Incoming {
     }
 
     fn json(&self) -> Result<Value, Refused> {
-        let value = serde_json::from_slice(&self.body).map_err(|error| refusal::bad_request(&error.to_string()))?;
+        let mut decoder = serde_json::Deserializer::from_slice(&self.body);
+        // How deep it is was checked before.
+        decoder.disable_recursion_limit();
+        let value = Value::deserialize(&mut decoder).and_then(|value| decoder.end().map(|()| value));
+        let value = value.map_err(|error| refusal::bad_request(&error.to_string()))?;
         if is_object_like(&value) {
             Ok(value)
         } else {
@@ -77,6 +84,12 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
     if shared.is_unserved(&route.resource) {
         return Err(refusal::no_such_resource());
     }
+    let kind = shared.store.lock().kind(&route.resource);
+    match route.subresource.as_deref() {
+        Some("status") if kind.rules.status == StatusRule::None => return Err(no_such_part(&route)),
+        Some("scale") if kind.scale.is_none() => return Err(no_such_part(&route)),
+        _ => {}
+    }
     match (request.method.as_str(), &route.name, route.subresource.as_deref()) {
         ("GET", _, None) if route.is_set("watch") => {
             Ok(answer::stream(Watcher::open(shared, request, &route, as_of)?.into_lines()))
@@ -84,13 +97,28 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
         ("GET", None, _) => list::list(shared, &route, as_of),
         ("GET", Some(_), None | Some("status" | "scale")) => list::get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
+        // The server of custom kinds looks at the name in the body alone.
+        ("POST", Some(_), None) if route.resource.is_custom() => write(shared, request, &route, create),
         ("POST", Some(_), Some("eviction")) if route.resource.is_pod() => write(shared, request, &route, evict),
         ("PUT", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, replace),
         ("PATCH", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, patch),
         ("DELETE", Some(_), None) => write(shared, request, &route, delete),
         ("DELETE", None, None) => write(shared, request, &route, delete_collection),
-        (_, Some(_), Some(_)) => Err(refusal::no_such_resource()),
+        (method, Some(_), Some("status" | "scale")) if route.resource.is_custom() => {
+            Err(refusal::not_supported(&route.id()?, &method.to_lowercase()))
+        }
+        (_, Some(_), Some(_)) => Err(no_such_part(&route)),
+        ("PUT" | "PATCH", None, None) if route.resource.is_custom() => {
+            Err(refusal::bad_request("name must be provided"))
+        }
         _ => Err(refusal::method_not_allowed()),
+    }
+}
+
+fn no_such_part(route: &Route) -> Refused {
+    match route.id() {
+        Ok(id) if id.resource.is_custom() => refusal::not_found(&id),
+        _ => refusal::no_such_resource(),
     }
 }
 
@@ -100,7 +128,8 @@ type Write = fn(&mut Store, &Incoming, &Route, &Writer<'_>) -> Result<(u16, Valu
 fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) -> Result<Response<AnswerBody>, Refused> {
     limits::check_body(&request.body)?;
     let manager = request.manager(route);
-    let writer = Writer { manager, now: shared.clock.wall(), dry_run: route.has("dryRun") };
+    let (now, dry_run, large) = (shared.clock.wall(), route.has("dryRun"), request.body.len() > limits::SMALL);
+    let writer = Writer { manager, now, dry_run, large };
     let mut store = shared.store.lock();
     let result = act(&mut store, request, route, &writer);
     drop(store);
@@ -114,6 +143,7 @@ fn create(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<
     let generated = || Some(format!("{}{:05x}", metadata["generateName"].as_str()?, store.version() + 1));
     let name = said(&object, "name").map(str::to_owned).or_else(generated).unwrap_or_default();
     let id = Id { resource: route.resource.clone(), namespace: route.namespace.clone(), name };
+    form::check_type(&store.kind(&id.resource), &id.resource, &object)?;
     check_place(&id, &object)?;
     let kind = store.learn(&id.resource, &object);
     let target = Target { id: &id, kind, part: Part::Main, writer };
@@ -127,6 +157,9 @@ fn target<'a>(store: &Store, id: &'a Id, route: &Route, writer: &'a Writer<'a>) 
 fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let object = request.object()?;
     let id = route.id()?;
+    if route.subresource.as_deref() != Some("scale") {
+        form::check_type(&store.kind(&id.resource), &id.resource, &object)?;
+    }
     check_place(&id, &object)?;
     let target = target(store, &id, route, writer)?;
     let uid = said(&object, "uid").map(str::to_owned);
@@ -160,8 +193,7 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
             })
         }
         "application/json-patch+json" => {
-            let patch: Patch = serde_json::from_slice(&request.body)
-                .map_err(|error| refusal::bad_request(&format!("error decoding patch: {error}")))?;
+            let patch = json_patch_of(&request.body)?;
             Box::new(move |live| {
                 let mut object = live.clone();
                 let patched = crate::testing::json_patch(&mut object, &patch).is_ok() && is_object_like(&object);
@@ -172,7 +204,7 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
             let (kind, patch) = (target.kind.clone(), request.json()?);
             Box::new(move |live| Ok(strategic::merge(&kind.shape, live, &patch)))
         }
-        _ => return Err(refusal::unsupported_media(accepted(target.kind.is_custom))),
+        content => return Err(refusal::unsupported_media(accepted(target.kind.is_custom, content))),
     };
     if target.part == Part::Scale {
         return store.scale(&target, None, edit).map(|scale| (200, scale));
@@ -187,37 +219,42 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
     store.update(&target, None, make).map(written)
 }
 
-fn accepted(is_custom: bool) -> &'static [&'static str] {
-    const ALL: [&str; 4] = [
-        "application/json-patch+json",
-        "application/merge-patch+json",
-        "application/apply-patch+yaml",
-        "application/strategic-merge-patch+json",
-    ];
-    if is_custom { &ALL[..3] } else { &ALL }
+/// What there is to choose from, where the endpoint says so.
+fn accepted(is_custom: bool, content: &str) -> Option<&'static [&'static str]> {
+    const OF_CUSTOM: &[&str] =
+        &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+    (is_custom || content.contains("patch")).then_some(OF_CUSTOM)
+}
+
+fn json_patch_of(body: &[u8]) -> Result<Patch, Refused> {
+    let operations: Vec<Value> = serde_json::from_slice(body)
+        .map_err(|error| refusal::bad_request(&format!("error decoding patch: {error}")))?;
+    serde_json::from_value(operations.into()).map_err(|_| refusal::patch_failed())
 }
 
 fn apply(store: &mut Store, request: &Incoming, route: &Route, target: &Target<'_>) -> Result<(u16, Value), Refused> {
-    let said = request.object()?;
     if !route.has("fieldManager") {
         return Err(refusal::no_field_manager());
     }
-    if said["apiVersion"].as_str() != Some(&target.id.resource.api_version()) || !said["kind"].is_string() {
-        return Err(refusal::bad_request("apiVersion and kind must be set, and be those of the resource"));
-    }
+    let said = request.object()?;
+    form::check_applied_type(&target.kind, &target.id.resource, &said)?;
     if !said["metadata"]["managedFields"].is_null() {
         return Err(refusal::bad_request("metadata.managedFields must be nil"));
     }
-    check_place(target.id, &said)?;
     let kind = store.learn(&target.id.resource, &said);
     if let Some(field) = form::undeclared(&kind.shape, &said) {
-        let Id { namespace, name, .. } = target.id;
-        let (api_version, kind) = (target.id.resource.api_version(), &kind.name);
+        let text = |field: &str| said["metadata"][field].as_str().unwrap_or("").to_owned();
+        let (namespace, name, of) = (text("namespace"), text("name"), form::describe_type(&said));
         let message = format!(
-            "failed to create typed patch object ({namespace}/{name}; {api_version}, Kind={kind}): {field}: field not \
-             declared in schema"
+            "failed to create typed patch object ({namespace}/{name}; {of}): {field}: field not declared in schema"
         );
         return Err(refusal::new(500, "", &message));
+    }
+    check_place(target.id, &said)?;
+    if said["metadata"]["name"].as_str().is_none_or(str::is_empty) {
+        let name = &target.id.name;
+        let message = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(refusal::bad_request(&message));
     }
     let target = Target { kind, ..target.clone() };
     store.apply(&target, &said, route.is_set("force")).map(written)
@@ -259,6 +296,12 @@ fn success(status: &Status) -> Value {
 /// What a deletion insists on, and whether only its answer is wanted.
 fn delete_options(request: &Incoming, route: &Route) -> Result<(DeleteOptions, bool), Refused> {
     let body = if request.body.is_empty() { Value::Null } else { request.json()? };
+    let policy = body["propagationPolicy"].as_str().unwrap_or("");
+    if !matches!(policy, "" | "Background" | "Foreground" | "Orphan") {
+        let known = ["Foreground", "Background", "Orphan", "nil"];
+        let error = FieldError::not_supported("propagationPolicy", policy, &known);
+        return Err(refusal::invalid_options("DeleteOptions", &[error]));
+    }
     Ok(read_delete_options(&body, route))
 }
 

@@ -1,5 +1,7 @@
 //! How large and how deep a body may be.
 
+use serde_json::Value;
+
 use super::refusal;
 use super::store::Refused;
 
@@ -9,8 +11,8 @@ const BODY: usize = 3 * 1024 * 1024;
 const STORED: usize = 1_572_864;
 /// What the client of etcd sends in one message.
 const SENT: usize = 2 * 1024 * 1024;
-/// How deep JSON may be nested, as in the decoder of a real server.
-const DEPTH: usize = 10_000;
+/// How deep JSON may be nested. A real server takes ten times that, which would want a larger stack.
+const DEPTH: usize = 1_000;
 
 /// Objects of which the JSON is shorter are not measured again.
 pub(super) const SMALL: usize = 512 * 1024;
@@ -27,7 +29,8 @@ pub(super) fn check_body(body: &[u8]) -> Result<(), Refused> {
 }
 
 /// Refuses what is too large to be stored.
-pub(super) fn check_stored(bytes: usize) -> Result<(), Refused> {
+pub(super) fn check_stored(object: &Value) -> Result<(), Refused> {
+    let bytes = object.to_string().len();
     match bytes {
         SENT.. => {
             let message = format!(

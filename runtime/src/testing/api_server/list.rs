@@ -7,6 +7,7 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
+use super::checks::FieldError;
 use super::handle::Incoming;
 use super::kinds::Kind;
 use super::route::{Resource, Route};
@@ -63,6 +64,10 @@ fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
 /// One object, or the scale of one. `as_of`: what a server that lags has seen.
 pub(super) fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let store = shared.store.lock();
+    let asked = route.get("resourceVersion");
+    if !asked.is_empty() && version(route).is_none() {
+        return Err(refusal::unparsable_version(asked));
+    }
     check_version(&store, route)?;
     let id = route.id()?;
     let object = match as_of.filter(|_| route.takes_any_version()) {
@@ -90,9 +95,9 @@ impl Page {
     fn of(store: &Store, route: &Route, as_of: Option<u64>) -> Result<Self, Refused> {
         let token = route.get("continue");
         if !token.is_empty() {
-            return Self::read(token).ok_or_else(|| refusal::bad_request("continue key is not valid"));
+            return Self::read(token)
+                .ok_or_else(|| refusal::bad_request("invalid continue token: continue key is not valid"));
         }
-        check_match(route)?;
         check_version(store, route)?;
         let is_exact = route.get("resourceVersionMatch") == "Exact"
             || route.get("resourceVersionMatch").is_empty() && route.has("limit") && version(route) > Some(0);
@@ -109,20 +114,62 @@ impl Page {
 }
 
 /// The parameters of a list have to make sense together.
-fn check_match(route: &Route) -> Result<(), Refused> {
-    let how = route.get("resourceVersionMatch");
-    let wrong = |why: &str| Err(refusal::list_options(&[("resourceVersionMatch", why)]));
-    match (how, route.get("resourceVersion")) {
-        ("", _) => Ok(()),
-        (_, "") => wrong("resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        ("Exact", "0") => wrong("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
-        _ => Ok(()),
+fn check_options(route: &Route) -> Result<(), Refused> {
+    const MATCH: &str = "resourceVersionMatch";
+    let mut errors = vec![];
+    let (how, version) = (route.get(MATCH), route.get("resourceVersion"));
+    if !how.is_empty() && version.is_empty() {
+        let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    if !how.is_empty() && route.has("continue") {
+        errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+    }
+    if !matches!(how, "" | "Exact" | "NotOlderThan") {
+        errors.push(FieldError::not_supported(MATCH, how, &["Exact", "NotOlderThan", ""]));
+    }
+    if how == "Exact" && version == "0" {
+        let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    if route.has("sendInitialEvents") {
+        errors.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(refusal::invalid_options("ListOptions", &errors)) }
+}
+
+/// The same for a watch.
+pub(super) fn check_watch_options(route: &Route) -> Result<(), Refused> {
+    const MATCH: &str = "resourceVersionMatch";
+    let mut errors = vec![];
+    let how = route.get(MATCH);
+    if route.has("sendInitialEvents") && how != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    if !how.is_empty() {
+        if !route.has("sendInitialEvents") {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.push(FieldError::forbidden(MATCH, why));
+        }
+        if how != "NotOlderThan" {
+            errors.push(FieldError::not_supported(MATCH, how, &["NotOlderThan"]));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(refusal::invalid_options("ListOptions", &errors));
+    }
+    match route.get("resourceVersion") {
+        "" => Ok(()),
+        text if text.parse::<u64>().is_ok() => Ok(()),
+        text => Err(refusal::unparsable_version(text)),
     }
 }
 
 pub(super) fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let store = shared.store.lock();
     let selector = Selector::of(route)?;
+    check_options(route)?;
     let page = Page::of(&store, route, as_of)?;
     let version = page.version.unwrap_or_else(|| store.version());
     let expired = || match &page.after {

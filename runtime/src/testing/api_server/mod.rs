@@ -25,6 +25,7 @@ mod handle;
 mod kinds;
 mod limits;
 mod list;
+mod namespaces;
 mod pace;
 mod refusal;
 mod route;
@@ -169,7 +170,7 @@ impl ApiServer {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
         let mut store = self.shared.store.lock();
-        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false };
+        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false, large: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -182,7 +183,7 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let mut object = (*store.get(&id).ok()?).clone();
         edit(&mut object);
-        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false };
+        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false, large: false };
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -327,6 +328,11 @@ impl ApiServer {
     /// it says. Nothing else is validated, and nothing defaulted.
     pub fn declare(&self, definition: &Value) {
         self.shared.store.lock().declare(definition);
+    }
+
+    /// From now on, objects are created only in namespaces that are there and not going.
+    pub fn enforce_namespaces(&self) {
+        self.shared.store.lock().enforces_namespaces = true;
     }
 
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.

@@ -117,7 +117,10 @@ pub(super) fn internal(why: &str) -> Refused {
     with_details(500, "InternalError", &format!("Internal error occurred: {why}"), details)
 }
 
-pub(super) fn unsupported_media(accepted: &[&str]) -> Refused {
+pub(super) fn unsupported_media(accepted: Option<&[&str]>) -> Refused {
+    let Some(accepted) = accepted else {
+        return with_details(415, "UnsupportedMediaType", "415: Unsupported Media Type", no_details());
+    };
     let message = format!(
         "the body of the request was in an unknown format - accepted media types include: {}",
         accepted.join(", ")
@@ -129,6 +132,17 @@ pub(super) fn unsupported_media(accepted: &[&str]) -> Refused {
 pub(super) fn patch_failed() -> Refused {
     let message = "the server rejected our request due to an error in our request";
     with_details(422, "Invalid", message, no_details())
+}
+
+/// A method that the endpoint of a custom kind does not have.
+pub(super) fn not_supported(id: &Id, method: &str) -> Refused {
+    let kind = id.resource.qualified();
+    let message = format!("{method} is not supported on resources of kind {kind:?}");
+    let mut refused = about(id, 405, "MethodNotAllowed", &message);
+    if let Some(details) = &mut refused.status.details {
+        details.name.clear();
+    }
+    refused
 }
 
 pub(super) fn not_found(id: &Id) -> Refused {
@@ -227,7 +241,7 @@ fn causes(errors: &[FieldError]) -> Vec<StatusCause> {
 }
 
 /// Parameters of a request that make no sense.
-fn invalid_options(kind: &str, errors: &[FieldError]) -> Refused {
+pub(super) fn invalid_options(kind: &str, errors: &[FieldError]) -> Refused {
     let message = format!("{kind}.meta.k8s.io \"\" is invalid: {}", list_errors(errors));
     let details = StatusDetails {
         group: "meta.k8s.io".to_owned(),
@@ -243,14 +257,11 @@ pub(super) fn no_field_manager() -> Refused {
     invalid_options("PatchOptions", &[FieldError::required("fieldManager", "is required for apply patch")])
 }
 
-pub(super) fn list_options(errors: &[(&str, &str)]) -> Refused {
-    let errors: Vec<_> = errors.iter().map(|(field, why)| FieldError::forbidden(field, why)).collect();
-    invalid_options("ListOptions", &errors)
-}
-
 /// A refused apply: which fields others own, by owner.
 pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
-    let each = conflicts.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
+    let mut sorted = conflicts.to_vec();
+    sorted.sort();
+    let each = sorted.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
     let causes: Vec<_> = each
         .clone()
         .map(|(owner, field)| cause("FieldManagerConflict", &format!("conflict with {owner}"), field))
@@ -258,7 +269,7 @@ pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
     let message = match each.clone().collect::<Vec<_>>()[..] {
         [(owner, field)] => format!("Apply failed with 1 conflict: conflict with {owner}: {field}"),
         ref all => {
-            let lists = conflicts.iter().map(|(owner, fields)| {
+            let lists = sorted.iter().map(|(owner, fields)| {
                 let fields: String = fields.iter().map(|field| format!("\n- {field}")).collect();
                 format!("conflicts with {owner}:{fields}")
             });
@@ -286,9 +297,16 @@ pub(super) fn too_large_version(asked: u64, current: u64) -> Refused {
 
 /// A version that is no number.
 pub(super) fn no_version(said: &str) -> Refused {
-    let message =
-        format!("resourceVersion: Invalid value: {said:?}: strconv.ParseUint: parsing {said:?}: invalid syntax");
-    new(500, "", &message)
+    bad_request(&format!("invalid resource version: {}", unparsable(said)))
+}
+
+/// The same for a watch, and for a single object.
+pub(super) fn unparsable_version(said: &str) -> Refused {
+    new(500, "", &unparsable(said))
+}
+
+fn unparsable(said: &str) -> String {
+    format!("resourceVersion: Invalid value: {said:?}: strconv.ParseUint: parsing {said:?}: invalid syntax")
 }
 
 pub(super) fn too_large(limit: usize) -> Refused {

@@ -36,6 +36,10 @@ impl Resource {
         Self { group: "policy".into(), version: "v1".into(), plural: "poddisruptionbudgets".into() }
     }
 
+    pub(super) fn namespaces() -> Self {
+        Self { group: String::new(), version: "v1".into(), plural: "namespaces".into() }
+    }
+
     pub(super) fn is_pod(&self) -> bool {
         self.group.is_empty() && self.plural == "pods"
     }

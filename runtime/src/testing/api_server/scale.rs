@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::checks::FieldError;
 use super::kinds::{Kind, Scale};
 use super::refusal;
 use super::store::{Refused, Store, Written, said, set_or_remove};
@@ -61,6 +62,11 @@ impl Store {
             if replicas == UNSET {
                 let path = paths.replicas.replace('/', ".");
                 return Err(refusal::bad_request(&format!("the spec replicas field {path:?} cannot be empty")));
+            }
+            if replicas < 0 {
+                let why = "should be a non-negative integer";
+                let error = FieldError::invalid(&paths.replicas.replace('/', "."), &replicas.to_string(), why);
+                return Err(refusal::invalid(target.id, &target.kind.name, &[error]));
             }
             let mut wanted = live.clone();
             set_at(&mut wanted, &paths.replicas, replicas.into());

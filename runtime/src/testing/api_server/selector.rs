@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::checks;
 use super::refusal;
-use super::route::Route;
+use super::route::{Resource, Route};
 use super::store::Refused;
 
 /// What a list or a watch is narrowed down to.
@@ -24,7 +25,7 @@ enum Requirement {
 
 impl Selector {
     pub(super) fn of(route: &Route) -> Result<Self, Refused> {
-        let mut fields = parse_fields(route.get("fieldSelector"))?;
+        let mut fields = parse_fields(&route.resource, route.get("fieldSelector"))?;
         // A watch of one object by its path is a watch by its name.
         fields.extend(route.name.iter().map(|name| ("metadata.name".to_owned(), true, name.clone())));
         let labels = parse_labels(route.get("labelSelector"))?;
@@ -84,26 +85,42 @@ fn field<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |value, key| &value[key]).as_str().unwrap_or("")
 }
 
-fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Refused> {
+/// The fields by which kinds can be selected, beside name and namespace.
+fn known_fields(resource: &Resource) -> &'static [&'static str] {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "secrets") => &["type"],
+        ("", "namespaces") => &["status.phase"],
+        ("" | "events.k8s.io", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.name",
+            "involvedObject.namespace",
+            "involvedObject.uid",
+            "reason",
+            "type",
+        ],
+        _ => &[],
+    }
+}
+
+fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, String)>, Refused> {
     let terms = text.split(',').filter(|term| !term.is_empty());
     terms
         .map(|term| {
-            let (path, equal, value) = split_equation(term)
-                .ok_or_else(|| refusal::bad_request(&format!("invalid field selector {term:?}")))?;
-            let known = matches!(
-                path.as_str(),
-                "metadata.name"
-                    | "metadata.namespace"
-                    | "spec.nodeName"
-                    | "status.phase"
-                    | "involvedObject.uid"
-                    | "type"
-            );
-            if known {
-                Ok((path, equal, value))
-            } else {
-                Err(refusal::bad_request(&format!("field label not supported: {path}")))
+            let unknown = || refusal::bad_request(&format!("invalid selector: '{text}'; can't understand '{term}'"));
+            let (path, equal, value) = split_equation(term).ok_or_else(unknown)?;
+            let more = known_fields(resource);
+            if matches!(path.as_str(), "metadata.name" | "metadata.namespace") || more.contains(&path.as_str()) {
+                return Ok((path, equal, value));
             }
+            // Kinds that have fields of their own word it otherwise.
+            let message = if resource.is_custom() || !more.is_empty() {
+                format!("field label not supported: {path}")
+            } else {
+                format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            };
+            Err(refusal::bad_request(&message))
         })
         .collect()
 }
@@ -118,26 +135,48 @@ fn split_equation(term: &str) -> Option<(String, bool, String)> {
 }
 
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, Refused> {
+    if text.trim_end().ends_with(',') {
+        return Err(refusal::bad_request("found '', expected: identifier after ','"));
+    }
     split_terms(text).into_iter().map(|term| parse_label(term.trim())).collect()
 }
 
 fn parse_label(term: &str) -> Result<Requirement, Refused> {
-    if let Some((head, values)) = term.strip_suffix(')').and_then(|term| term.split_once('(')) {
-        let values = values.split(',').map(|value| value.trim().to_owned()).collect();
-        return match head.trim().rsplit_once(' ') {
-            Some((key, "in")) => Ok(Requirement::In(key.trim().to_owned(), values)),
-            Some((key, "notin")) => Ok(Requirement::NotIn(key.trim().to_owned(), values)),
-            _ => Err(refusal::bad_request(&format!("invalid label selector {term:?}"))),
+    let wrong = |found: &str, expected: &str| {
+        refusal::bad_request(&format!("unable to parse requirement: found '{found}' expected: {expected}"))
+    };
+    let words: Vec<_> = term.split_whitespace().collect();
+    if let [key, operator @ ("in" | "notin"), ..] = words[..] {
+        let list = term.split_once(operator).map_or("", |(_, list)| list.trim());
+        let Some(list) = list.strip_prefix('(').and_then(|list| list.strip_suffix(')')) else {
+            return Err(wrong(words.get(2).unwrap_or(&""), "'('"));
         };
+        let values = list.split(',').map(|value| value.trim().to_owned()).collect();
+        let key = checked(key)?;
+        return Ok(if operator == "in" { Requirement::In(key, values) } else { Requirement::NotIn(key, values) });
     }
-    Ok(match split_equation(term) {
-        Some((key, true, value)) => Requirement::In(key, vec![value]),
-        Some((key, false, value)) => Requirement::NotIn(key, vec![value]),
-        None => match term.strip_prefix('!') {
-            Some(key) => Requirement::Absent(key.trim().to_owned()),
-            None => Requirement::Exists(term.to_owned()),
-        },
-    })
+    if let Some((key, is_equal, value)) = split_equation(term) {
+        if let Some((_, rest)) = value.split_once(char::is_whitespace) {
+            let found = rest.trim().trim_end_matches(|it: char| !it.is_ascii_alphanumeric());
+            return Err(refusal::bad_request(&format!("found '{found}', expected: ',' or 'end of string'")));
+        }
+        let (key, values) = (checked(&key)?, vec![value]);
+        return Ok(if is_equal { Requirement::In(key, values) } else { Requirement::NotIn(key, values) });
+    }
+    match term.strip_prefix('!') {
+        Some(key) => Ok(Requirement::Absent(checked(key.trim())?)),
+        None => Ok(Requirement::Exists(checked(term)?)),
+    }
+}
+
+fn checked(text: &str) -> Result<String, Refused> {
+    match checks::label_key(text) {
+        None => Ok(text.to_owned()),
+        Some(why) => {
+            let message = format!("unable to parse requirement: <nil>: Invalid value: {text:?}: {why}");
+            Err(refusal::bad_request(&message))
+        }
+    }
 }
 
 /// Splits at commas that stand outside brackets.
@@ -160,6 +199,10 @@ mod tests {
 
     use super::*;
 
+    fn pods() -> Resource {
+        Resource { group: String::new(), version: "v1".into(), plural: "pods".into() }
+    }
+
     fn matches(labels: &str, fields: &str) -> bool {
         let object = json!({
             "metadata": { "name": "a", "namespace": "n", "labels": { "pool": "blue", "app": "x" } },
@@ -168,7 +211,7 @@ mod tests {
         let selector = Selector {
             namespace: String::new(),
             labels: parse_labels(labels).unwrap(),
-            fields: parse_fields(fields).unwrap(),
+            fields: parse_fields(&pods(), fields).unwrap(),
         };
         selector.matches(&object)
     }
@@ -189,6 +232,6 @@ mod tests {
         assert!(matches("", "metadata.name=a,spec.nodeName=node-1"));
         assert!(!matches("", "spec.nodeName!=node-1"));
         assert!(matches("", "status.phase!=Failed"));
-        assert!(parse_fields("spec.unknown=a").is_err());
+        assert!(parse_fields(&pods(), "spec.unknown=a").is_err());
     }
 }

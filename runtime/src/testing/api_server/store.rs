@@ -46,6 +46,8 @@ pub(super) struct Writer<'a> {
     pub(super) now: Timestamp,
     /// Only the answer is wanted.
     pub(super) dry_run: bool,
+    /// What is written may be too large.
+    pub(super) large: bool,
 }
 
 /// Namespace and name.
@@ -61,6 +63,8 @@ pub(super) struct Store {
     history: VecDeque<Arc<Change>>,
     /// Changes up to this version are forgotten.
     compacted: u64,
+    /// Whether objects are created only in namespaces that are there and stay.
+    pub(super) enforces_namespaces: bool,
 }
 
 impl Default for Store {
@@ -73,6 +77,7 @@ impl Default for Store {
             uids: 0,
             history: VecDeque::new(),
             compacted: 1_000,
+            enforces_namespaces: false,
         }
     }
 }

@@ -55,32 +55,41 @@ fn merge_fields(shape: &Shape, live: &Map<String, Value>, patch: &Map<String, Va
 }
 
 fn merge_set(live: &[Value], patch: &[Value]) -> Value {
-    let mut merged = live.to_vec();
-    for item in patch {
-        if !merged.contains(item) {
-            merged.push(item.clone());
-        }
-    }
-    Value::Array(merged)
+    let mut patched: Vec<_> = patch.to_vec();
+    patched.dedup();
+    let rest = live.iter().filter(|item| !patch.contains(item)).cloned().collect();
+    Value::Array(interleave(rest, patched, live, |item| item))
 }
 
 fn merge_items(shape: &Shape, live: &[Value], patch: &[Value]) -> Value {
+    let plain = || patch.iter().filter(|item| item.get(DIRECTIVE).is_none());
     if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
-        return Value::Array(patch.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
+        return Value::Array(plain().cloned().collect());
     }
     // Merged by the first key alone, whatever more there is to tell items apart.
     let key = shape.keys().and_then(|keys| keys.first()).map_or("", String::as_str);
-    let mut merged = live.to_vec();
-    for item in patch {
-        let there = merged.iter().position(|live| live[key] == item[key]);
-        match (there, item[DIRECTIVE] == "delete") {
-            (Some(index), true) => drop(merged.remove(index)),
-            (None, true) => {}
-            (Some(index), false) => merged[index] = merge(shape.of_items(), &merged[index], item),
-            (None, false) => merged.push(merge(shape.of_items(), &Value::Null, item)),
-        }
+    let is = |item: &Value, other: &Value| item[key] == other[key];
+    let patched = plain().map(|item| {
+        let there = live.iter().find(|live| is(live, item)).unwrap_or(&Value::Null);
+        merge(shape.of_items(), there, item)
+    });
+    let rest = live.iter().filter(|live| patch.iter().all(|item| !is(live, item))).cloned();
+    Value::Array(interleave(rest.collect(), patched.collect(), live, |item| &item[key]))
+}
+
+/// What was patched in its own order; what was not, before the first that stood behind it.
+fn interleave(rest: Vec<Value>, patched: Vec<Value>, live: &[Value], key: impl Fn(&Value) -> &Value) -> Vec<Value> {
+    let place = |item: &Value| live.iter().position(|live| key(live) == key(item));
+    let (mut rest, mut patched) = (rest.into_iter().peekable(), patched.into_iter().peekable());
+    let mut all = vec![];
+    loop {
+        let rest_is_next = match (rest.peek(), patched.peek()) {
+            (None, None) => return all,
+            (Some(rest), Some(patched)) => matches!((place(rest), place(patched)), (Some(l), Some(r)) if l < r),
+            (next, _) => next.is_some(),
+        };
+        all.extend(if rest_is_next { rest.next() } else { patched.next() });
     }
-    Value::Array(merged)
 }
 
 #[cfg(test)]

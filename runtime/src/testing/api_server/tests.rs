@@ -317,7 +317,8 @@ async fn a_watch_without_a_version_begins_with_what_is_there() {
     let mut events = watch(&server, "timeoutSeconds=5").await;
     assert_eq!(next(&mut events).await, pair("ADDED", "a"));
     assert!(events.next().await.is_none(), "the time that it asked for is over");
-    let mut events = watch(&server, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan").await;
+    let mut events =
+        watch(&server, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").await;
     assert_eq!(next(&mut events).await, pair("ADDED", "a"));
     let end = events.next().await.unwrap();
     assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
@@ -336,17 +337,19 @@ async fn a_selected_watch_sees_objects_come_and_go() {
     assert_eq!(version(&event["object"]), server.version().to_string());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_history_is_told_so() {
     let server = ApiServer::new();
     post(&server, MACHINES, machine("a")).await;
     post(&server, MACHINES, machine("b")).await;
     server.compact();
-    let mut events = watch(&server, "resourceVersion=1").await;
+    let mut events = watch(&server, "resourceVersion=1&timeoutSeconds=5").await;
     let error = events.next().await.unwrap();
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(error["object"]["reason"], "Expired");
+    let told = tokio::time::Instant::now();
     assert!(events.next().await.is_none());
+    assert_eq!(told.elapsed().as_secs(), 5, "it ends when its time is over");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,13 +11,13 @@ use http::header;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::answer;
 use super::handle::Incoming;
 use super::pace::Pace;
 use super::route::{Resource, Route};
 use super::selector::Selector;
 use super::store::{Change, Refused, at_version};
 use super::{Shared, refusal};
+use super::{answer, list};
 
 const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 
@@ -37,6 +37,7 @@ pub(super) struct Watcher {
     bookmarks: Option<Instant>,
     until: Instant,
     ready: VecDeque<Value>,
+    /// Nothing follows but the end, when its time is over: whoever was told of an error has to leave by himself.
     over: bool,
 }
 
@@ -49,6 +50,7 @@ impl Watcher {
         as_of: Option<u64>,
     ) -> Result<Self, Refused> {
         let selector = Selector::of(route)?;
+        list::check_watch_options(route)?;
         let timeout = route.get("timeoutSeconds").parse().unwrap_or(1_800);
         let mut watcher = Self {
             shared: shared.clone(),
@@ -69,7 +71,8 @@ impl Watcher {
 
     /// Without a version, or with 0, a watch begins with all that is there.
     fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Refused> {
-        let initial = route.is_set("sendInitialEvents");
+        let is_open = matches!(route.get("resourceVersion"), "" | "0") && !route.has("resourceVersionMatch");
+        let initial = route.is_set("sendInitialEvents") || is_open && !route.has("sendInitialEvents");
         match route.get("resourceVersion").parse().unwrap_or(0) {
             0 => {}
             _ if initial => {}
@@ -84,7 +87,7 @@ impl Watcher {
         let objects = objects.ok_or_else(|| refusal::expired(TOO_OLD))?;
         self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
         drop(store);
-        if initial {
+        if initial && self.bookmarks.is_some() {
             let mut bookmark = self.bookmark();
             bookmark["object"]["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
             self.ready.push_back(bookmark);
@@ -94,7 +97,7 @@ impl Watcher {
 
     fn bookmark(&self) -> Value {
         let kind = self.shared.store.lock().kind(&self.resource).name.clone();
-        let metadata = json!({ "resourceVersion": self.reached.to_string(), "creationTimestamp": null });
+        let metadata = json!({ "resourceVersion": self.reached.to_string() });
         let object = json!({ "apiVersion": self.resource.api_version(), "kind": kind, "metadata": metadata });
         event("BOOKMARK", &object)
     }
@@ -115,13 +118,11 @@ impl Watcher {
             }
             let pace = self.shared.watches.pace(self.number);
             let held = pace == Pace::Held;
+            let speaks = !held && !self.over;
             if !held {
                 self.catch_up(pace);
                 if let Some(event) = self.ready.pop_front() {
                     return Some(event);
-                }
-                if self.over {
-                    return None;
                 }
             }
             tokio::select! {
@@ -129,7 +130,7 @@ impl Watcher {
                 changed = self.wake.changed() => changed.ok()?,
                 () = sleep_until(self.due.unwrap_or(self.until)), if !held && self.due.is_some() => {}
                 () = sleep_until(self.until), if !held => return None,
-                () = sleep_until(self.bookmarks.unwrap_or(self.until)), if !held => {
+                () = sleep_until(self.bookmarks.unwrap_or(self.until)), if speaks => {
                     self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
                     // Whoever asked for what is yet to come is told nothing before.
                     if self.reached <= self.shared.store.lock().version() {

@@ -8,9 +8,9 @@ use super::checks::{self, FieldError};
 use super::fields::managers::{self, Author};
 use super::form;
 use super::kinds::{Kind, StatusRule};
-use super::refusal;
 use super::route::{Id, Part};
 use super::store::{Refused, Store, Writer, Written, said, seconds, set_or_remove};
+use super::{limits, refusal};
 
 const STATUS: &[&str] = &["status"];
 const SPEC: &[&str] = &["spec"];
@@ -47,8 +47,8 @@ impl Target<'_> {
             Part::Status => "status",
             Part::Scale => "scale",
         };
-        let (manager, ignored) = (self.writer.manager, self.ignored());
-        act(&Author { manager, api_version: &api_version, subresource, time: &time, ignored })
+        let (manager, ignored, sees_empty_lists) = (self.writer.manager, self.ignored(), !self.kind.is_custom);
+        act(&Author { manager, api_version: &api_version, subresource, time: &time, ignored, sees_empty_lists })
     }
 
     /// Records in an object that is to replace another who wrote what.
@@ -78,15 +78,19 @@ impl Store {
         if let Some(live) = self.find(target.id) {
             return Err(refusal::already_exists(target.id, !live["metadata"]["deletionTimestamp"].is_null()));
         }
-        Ok(self.give_birth(target, born))
+        self.give_birth(target, born)
     }
 
     /// An object as it is to be stored for the first time.
     fn bear(&mut self, target: &Target<'_>, mut object: Value) -> Result<Value, Refused> {
+        self.check_namespace(target.id)?;
         let metadata = &mut object["metadata"];
         metadata["name"] = target.id.name.as_str().into();
         if !target.id.namespace.is_empty() {
             metadata["namespace"] = target.id.namespace.as_str().into();
+        }
+        if target.id.namespace.is_empty() {
+            set_or_remove(metadata, "namespace", None);
         }
         metadata["uid"] = self.new_uid().into();
         metadata["creationTimestamp"] = seconds(target.writer.now).into();
@@ -95,19 +99,24 @@ impl Store {
             set_or_remove(&mut object, "status", None);
         }
         form::at_birth(&target.kind, &mut object);
-        let errors = checks::metadata(&object["metadata"]);
+        form::check_kind(target.id, &target.kind, &object)?;
+        let mut errors = checks::metadata(&object["metadata"]);
+        errors.extend(form::check(&target.kind, &object));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
         }
         Ok(object)
     }
 
-    fn give_birth(&mut self, target: &Target<'_>, mut object: Value) -> Written {
+    fn give_birth(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
         set_or_remove(&mut object["metadata"], "resourceVersion", None);
-        if target.writer.dry_run {
-            return Written::Created(Arc::new(object));
+        if target.writer.large {
+            limits::check_stored(&object)?;
         }
-        Written::Created(self.commit(target.id, object))
+        if target.writer.dry_run {
+            return Ok(Written::Created(Arc::new(object)));
+        }
+        Ok(Written::Created(self.commit(target.id, object)))
     }
 
     /// Changes an object. `make` says what it is to become, field owners included; `uid` is a precondition.
@@ -125,8 +134,10 @@ impl Store {
         form::trim(&target.kind, &mut wanted);
         check_version(target, &live, &wanted)?;
         prepare(target, &live, &mut wanted);
+        form::check_kind(target.id, &target.kind, &wanted)?;
         let mut errors = checks::metadata(&wanted["metadata"]);
         errors.extend(checks::update(&live["metadata"], &wanted["metadata"]));
+        errors.extend(form::check(&target.kind, &wanted));
         errors.extend(form::check_update(&target.kind, &live, &wanted));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
@@ -149,6 +160,9 @@ impl Store {
         }
         if wanted == **live {
             return Ok(Written::Updated(live.clone()));
+        }
+        if target.writer.large {
+            limits::check_stored(&wanted)?;
         }
         if target.writer.dry_run {
             return Ok(Written::Updated(Arc::new(wanted)));
@@ -178,15 +192,18 @@ impl Store {
         check_place(target.id, &object)?;
         form::trim(&target.kind, &mut object);
         let born = self.bear(target, object)?;
-        Ok(self.give_birth(target, born))
+        self.give_birth(target, born)
     }
 
     /// Creates an object by a PUT.
     pub(super) fn create_by_update(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
+        if let Some(uid) = said(&object, "uid") {
+            return Err(refusal::uid_precondition(target.id, uid, ""));
+        }
         form::trim(&target.kind, &mut object);
         target.own(&Value::Null, &mut object);
         let born = self.bear(target, object)?;
-        Ok(self.give_birth(target, born))
+        self.give_birth(target, born)
     }
 
     /// Puts an object there as it is, with its status.
@@ -270,12 +287,16 @@ fn prepare(target: &Target<'_>, live: &Value, wanted: &mut Value) {
     form::fill(kind, live, wanted);
     let metadata = &mut wanted["metadata"];
     metadata["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    if target.id.namespace.is_empty() {
+        set_or_remove(metadata, "namespace", None);
+    }
     for field in ["creationTimestamp", "generation"] {
         set_or_remove(metadata, field, live["metadata"].get(field).cloned());
     }
     for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if metadata.get(field).is_none() || field == "deletionTimestamp" {
-            set_or_remove(metadata, field, live["metadata"].get(field).cloned());
+        let earlier = live["metadata"].get(field);
+        if earlier.is_some() && (metadata.get(field).is_none() || field == "deletionTimestamp") {
+            set_or_remove(metadata, field, earlier.cloned());
         }
     }
     if kind.rules.generations && target.part != Part::Status && spec_of(live) != spec_of(wanted) {

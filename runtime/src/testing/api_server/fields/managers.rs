@@ -39,6 +39,8 @@ pub(in super::super) struct Author<'a> {
     pub(in super::super) time: &'a str,
     /// What this endpoint does not write.
     pub(in super::super) ignored: &'a [&'a [&'a str]],
+    /// For custom kinds, a real server does not tell an empty list from none.
+    pub(in super::super) sees_empty_lists: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,8 +183,8 @@ fn set_entries(object: &mut Value, entries: Vec<Value>) {
 pub(in super::super) fn update(shape: &Shape, author: &Author<'_>, live: &Value, new: &mut Value) {
     let said = new["metadata"]["managedFields"].take();
     let mut owners = Owners::default();
-    // Whoever sends an empty list, or one empty entry, wants them gone; whoever sends none leaves them.
-    let is_reset = said == json!([]) || said == json!([{}]);
+    // Whoever sends one empty entry wants them gone, or an empty list where that is seen; whoever sends none leaves them.
+    let is_reset = said == json!([{}]) || said == json!([]) && author.sees_empty_lists;
     if !author.subresource.is_empty() || !is_reset {
         owners = Owners::of(&said).filter(|_| author.subresource.is_empty()).unwrap_or_else(|| Owners::read(live));
     }
@@ -302,7 +304,7 @@ mod tests {
 
     fn author(manager: &str) -> Author<'_> {
         let time = "2026-11-20T10:00:00Z";
-        Author { manager, api_version: "v1", subresource: "", time, ignored: &[&["status"]] }
+        Author { manager, api_version: "v1", subresource: "", time, ignored: &[&["status"]], sees_empty_lists: true }
     }
 
     fn applied(manager: &str, live: &Value, said: &Value, force: bool) -> Result<Value, Refused> {

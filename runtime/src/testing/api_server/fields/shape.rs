@@ -177,6 +177,9 @@ const BUILTIN: &[(&str, &[(&str, &str)])] = &[
     ("VolumeAttachment", &[("status.attachmentMetadata", "map")]),
 ];
 
+/// Kinds of which all fields are known, with those that are not named above.
+const CLOSED: &[(&str, &[&str])] = &[("ConfigMap", &["immutable"]), ("Secret", &["immutable", "type"])];
+
 static SHAPES: LazyLock<BTreeMap<&str, Shape>> = LazyLock::new(|| {
     let shapes = BUILTIN.iter().map(|(kind, parts)| {
         let mut shape = plain();
@@ -190,7 +193,16 @@ static SHAPES: LazyLock<BTreeMap<&str, Shape>> = LazyLock::new(|| {
         }
         (*kind, shape)
     });
-    shapes.collect()
+    let mut shapes: BTreeMap<_, _> = shapes.collect();
+    for (kind, more) in CLOSED {
+        let shape = shapes.entry(kind).or_insert_with(plain);
+        if let Shape::Struct(fields, rest) = shape {
+            let more = ["apiVersion", "kind"].iter().chain(*more).map(|name| ((*name).to_owned(), Shape::Leaf));
+            fields.extend(more);
+            *rest = Rest::Closed;
+        }
+    }
+    shapes
 });
 
 /// The shape of a kind that the server knows by itself, or of any other.
