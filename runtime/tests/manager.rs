@@ -119,6 +119,8 @@ async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
         assert_eq!(running.copies(), 2);
         set_copies(&running.server, "s", 3);
         running.until_noted(3).await;
+        let alarm = r#"watch_rewinds_total{cluster="control",resource="configmaps"} 1"#;
+        assert!(running.metrics.encode().unwrap().contains(alarm));
         running.end().await;
     }
 }
