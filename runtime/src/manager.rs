@@ -54,7 +54,7 @@ pub struct Options {
     pub effects_at_once: usize,
     /// Wall clock and the clock of terms.
     pub clock: Arc<dyn Clock>,
-    /// Decides all jitter.
+    /// Decides all jitter, that of elections among it.
     pub seed: u64,
     /// Where events go.
     pub recorder: Recorder,
@@ -206,7 +206,7 @@ impl Manager {
         };
         let looks = Looks::new(stores.clone(), connections.clone(), watching.clone());
         let process = Process {
-            elections: Arc::new(elections),
+            elections: Arc::new(elections.into_iter().map(|election| election.with_seed(options.seed)).collect()),
             tasks: tasks.clone(),
             watching: watching.stop.clone(),
             working: CancellationToken::new(),

@@ -64,6 +64,45 @@ async fn nothing_is_planned_on_a_cache_that_does_not_show_what_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_that_does_not_come_back_within_half_a_minute_is_looked_for_by_a_list() {
+    let running = Running::with_copies(1).await;
+    running.server.fail_next(Match::verb("patch").path("s-1"), Fault::Delay(Duration::from_secs(1)));
+    set_copies(&running.server, "s", 3);
+    running.until("a create", |it| it.writes().iter().any(|request| request.path.ends_with("/s-1"))).await;
+    running.server.take_requests();
+    // From here on the watch shows nothing: neither this creation nor any later one.
+    running.server.hold_watches(true);
+    running.passes(29).await;
+    let lists = |it: &Running| it.server.requests().iter().filter(|request| request.verb == "list").count();
+    assert_eq!(lists(&running), 0, "there is no hurry");
+    running.passes(10).await;
+    assert_eq!(lists(&running), 1);
+    running.until("work goes on all the same", |it| it.copies() == 3).await;
+    running.server.hold_watches(false);
+    running.end().await;
+}
+
+/// 1 µs for each pair of children, divided by a thousand: 400 ms with 20,000.
+#[tokio::test(start_paused = true)]
+async fn a_plan_over_very_many_children_is_made_the_less_often() {
+    for (children, most, least) in [(10, 1_000, 90), (20_000, 13, 8), (1_000_000, 7, 3)] {
+        let running = Running::with_copies(0).await;
+        running.passes(5).await;
+        annotate(&running.server, "s", &json!({"children": children.to_string()}));
+        running.passes(5).await;
+        let before = running.plans();
+        for n in 0..100 {
+            annotate(&running.server, "s", &json!({"children": children.to_string(), "n": n.to_string()}));
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+        running.passes(2).await;
+        let plans = running.plans() - before;
+        assert!((least..=most).contains(&plans), "{plans} plans in four seconds with {children} children");
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_is_silent_is_opened_again() {
     let running = Running::with_copies(1).await;
     running.passes(1).await;

@@ -12,7 +12,7 @@ use crate::{
     fair::Flow,
     look::Look,
     object::Key,
-    plan::{Failure, Refusal},
+    plan::{Failure, Refusal, Wait},
 };
 
 /// The memory of one object.
@@ -31,6 +31,8 @@ pub(super) struct Memory<E: Effect> {
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
     pub(super) looks: Vec<Look>,
+    /// The reasons for which the newest plan waits.
+    waits: Vec<&'static str>,
 }
 
 impl<E: Effect> Memory<E> {
@@ -46,12 +48,13 @@ impl<E: Effect> Memory<E> {
             outcomes: Outcomes::default(),
             status_written: None,
             looks: vec![],
+            waits: vec![],
         }
     }
 
     /// Whether there is nothing to remember.
     fn is_blank(&self) -> bool {
-        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, .. } = self;
+        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, waits, .. } = self;
         barriers.is_empty()
             && unsure.is_empty()
             && failure.is_none()
@@ -59,6 +62,7 @@ impl<E: Effect> Memory<E> {
             && outcomes.is_empty()
             && status_written.is_none()
             && looks.is_empty()
+            && waits.is_empty()
     }
 
     /// From now on it is about this object: another one under the same name has no past but what it looks at.
@@ -67,6 +71,12 @@ impl<E: Effect> Memory<E> {
             let looks = std::mem::take(&mut self.looks);
             *self = Self { looks, ..Self::new(uid, Flow::of(owner)) };
         }
+    }
+
+    /// The waits of a plan whose reasons its predecessor did not have. What their messages say may change with each plan.
+    pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
+        let former = std::mem::replace(&mut self.waits, waits.iter().map(|wait| wait.reason).collect());
+        waits.iter().filter(|wait| !former.contains(&wait.reason)).collect()
     }
 
     /// Keeps what the steps of a plan have led to. Tells why they failed, if they did.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use nodewright_runtime::{
+    cache::Stores,
     events::EventTask,
     lease::{Election, LeaseConfig},
     manager::{Ended, Manager, Options},
@@ -37,6 +38,7 @@ pub(crate) struct Running {
     pub(crate) plans: Arc<AtomicUsize>,
     pub(crate) answers: Answers,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) stores: Stores,
     /// For requests that are no steps.
     pub(crate) connection: Connection,
     _events: EventTask,
@@ -45,6 +47,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(server: ApiServer, elections: Vec<Election>) -> Self {
+        Self::start_with_seed(server, elections, 1)
+    }
+
+    pub(crate) fn start_with_seed(server: ApiServer, elections: Vec<Election>, seed: u64) -> Self {
         let (clock, metrics) = (clock(), Arc::new(Metrics::new()));
         let agent = "test/1 (events)".parse().unwrap();
         let (recorder, events) = EventTask::start(server.client(), "test", agent, metrics.clone(), clock.clone());
@@ -54,14 +60,15 @@ impl Running {
             requests_at_once: 8,
             effects_at_once: 20_000,
             clock,
-            seed: 1,
+            seed,
             ..Options::new("test", "1", server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());
         manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
         let (connection, stop) = (manager.connection(Cluster::CONTROL, "calls").unwrap(), CancellationToken::new());
+        let stores = manager.stores();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));
-        Self { server, stop, plans, answers, metrics, connection, _events: events, manager }
+        Self { server, stop, plans, answers, metrics, stores, connection, _events: events, manager }
     }
 
     /// One whose source has its copies, and the note of them.
