@@ -97,6 +97,14 @@ pub(crate) struct Execution {
 /// # Guarantees
 /// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further batch.
 /// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
+/// * No write hits a namesake, and those that rest on a version no other version.
+///
+/// # Assumptions
+/// The API server honours UIDs and versions as the conformance tests say. The steps of a stage do not rest on each other.
+///
+/// # Caveats
+/// * After a failure the other steps of its batch have been sent all the same.
+/// * What was under way when the term ended may be committed after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
     pub(crate) connections: Arc<BTreeMap<Cluster, Connection>>,

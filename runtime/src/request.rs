@@ -47,6 +47,13 @@ pub async fn default_client() -> Result<kube::Client, ClientError> {
 /// * At most so many requests are under way at once, and sent in a second, as the gate lets through; the flows of
 ///   several owners take turns there.
 /// * Every request names its sender in `User-Agent`.
+///
+/// # Assumptions
+/// The client repeats nothing by itself, as that of [`default_client`] does.
+///
+/// # Caveats
+/// * A write that was begun while the term lasted may be committed after its end, also one that was given up.
+/// * Watches take no place at the gate, and count towards no rate: they last for minutes.
 #[derive(Clone)]
 pub struct Connection {
     client: kube::Client,
