@@ -74,7 +74,7 @@ bench-runtime: ## The runtime beside kube-runtime: memory, owner look-ups, recon
 
 .PHONY: bench-fleet
 bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
-#  Fails if a goal is missed. The release build takes 6 minutes more at first; N=10000 takes 12 minutes.
+#  Fails if a goal is missed. The release build takes 6 minutes more at first; N=10000 takes 13 minutes.
 	@cargo build --release --package nodewright --package nodewright-e2e
 	@$(release)/nodewright-e2e fleet --machines=$(N) -- $(MANAGER_FLAGS)
 

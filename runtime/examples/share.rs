@@ -11,7 +11,7 @@ use nodewright_runtime::{
     object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
-    request::default_client,
+    telemetry::{Telemetry, TelemetryConfig},
 };
 
 const SOURCE: (&str, &str) = ("default", "shared");
@@ -43,9 +43,8 @@ impl Controller for Share {
         on.primary::<Namespace>(Cluster::CONTROL, "");
         on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|change, stores, wake| {
             let Some(map) = change.sides().last().filter(|map| name(map.as_ref()) == SOURCE.1) else { return };
-            let spaces = stores.of::<Namespace>(Cluster::CONTROL).keys().into_iter();
-            let place = namespace(map.as_ref());
-            spaces.filter(|space| place == SOURCE.0 || *space.name == *place).for_each(wake);
+            let (place, spaces) = (namespace(map.as_ref()), stores.of::<Namespace>(Cluster::CONTROL).keys());
+            spaces.into_iter().filter(|space| place == SOURCE.0 || *space.name == *place).for_each(wake);
         });
     }
 
@@ -56,15 +55,12 @@ impl Controller for Share {
 
     fn plan(&self, _at: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
         let (cluster, space, mut plan) = (Cluster::CONTROL, space.as_ref(), Plan::idle());
-        let wanted = source.as_deref().filter(|_| label(space, "share") == Some("true") && !is_deleting(space));
+        let shared = label(space, "share") == Some("true") && !is_deleting(space) && name(space) != SOURCE.0;
         let ours = copy.as_deref().filter(|copy| controller_uid(*copy) == Some(uid(space)));
-        match (wanted.map(Content::seen), ours) {
+        let fresh = |data| ConfigMap { metadata: child_of(space, name(space), SOURCE.1), data, ..ConfigMap::default() };
+        match (source.as_deref().filter(|_| shared).map(Content::seen), ours) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
-            (Some(Content { data }), None) => {
-                let metadata = child_of(space, name(space), SOURCE.1);
-                let copy = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-                plan.then("the copy is missing", Step::create(cluster, &copy))
-            }
+            (Some(new), None) => plan.then("the copy is missing", Step::create(cluster, &fresh(Some(new.data)))),
             (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(cluster, ours, &content)),
             (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(cluster, ours))),
         };
@@ -74,7 +70,11 @@ impl Controller for Share {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut manager = Manager::new(Options::new("share", "1", default_client().await?));
+    let _telemetry = Telemetry::start(&TelemetryConfig::default())?;
+    let mut manager = Manager::new(Options::new("share", "1", nodewright_runtime::request::default_client().await?));
     manager.add(Share, Arc::new(NoEffects));
-    Ok(manager.run(vec![], tokio_util::sync::CancellationToken::new()).await?)
+    let stop = tokio_util::sync::CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move { tokio::signal::ctrl_c().await.map(|()| asked.cancel()) });
+    Ok(manager.run(vec![], stop).await?)
 }

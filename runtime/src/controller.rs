@@ -14,7 +14,7 @@ use crate::{
     cache::{AnyStore, Change, Index, Share, Store, Stores},
     effect::Effect,
     metrics::Metrics,
-    object::{Cluster, Key, Kind},
+    object::{Cluster, Key, Kind, ResourceType},
     plan::{Moment, Plan},
     queue::{Class, Queue},
     request::Connection,
@@ -64,6 +64,9 @@ pub struct Watches<'a> {
 
 impl Watches<'_> {
     /// Watches the controller's own kind: each change wakes the object itself.
+    ///
+    /// # Panics
+    /// As [`Watches::kind`] does.
     pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let queue = self.queue.clone();
         let watched = self.kind::<K>(cluster, namespace);
@@ -80,7 +83,11 @@ impl Watches<'_> {
         watched
     }
 
-    /// Watches another kind.
+    /// Watches another kind, in a namespace or, where that is empty, in all of them.
+    ///
+    /// # Panics
+    /// If a controller of the same manager watches the kind in another namespace of the cluster. There is one cache of it
+    /// for all: let both watch all namespaces, or run one manager for each.
     pub fn kind<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let place = (cluster, TypeId::of::<K>());
         let stores = self.stores;
@@ -89,9 +96,22 @@ impl Watches<'_> {
             stores.add(store.clone());
             Box::new(Source { store, listeners: vec![] })
         });
-        let source = source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
+        let source: &mut Source<K> =
+            source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
+        let known = source.store.namespace();
+        assert!(
+            known == namespace,
+            "{} of the {cluster} cluster are watched in {} and in {}: a manager has one cache of a kind",
+            ResourceType::of::<K>(),
+            scope(known),
+            scope(namespace)
+        );
         Watched { source, queue: self.queue }
     }
+}
+
+fn scope(namespace: &str) -> String {
+    if namespace.is_empty() { "all namespaces".to_owned() } else { format!("namespace {namespace:?}") }
 }
 
 /// A kind that is watched.
@@ -193,5 +213,65 @@ impl<K: Kind> AnySource for Source<K> {
         let (selector, deliver, patience) = ("".into(), Box::new(deliver), Duration::ZERO);
         let watch = Watch { connection, store, selector, deliver, metrics, poison, patience };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::{queue::Verdict, testing::object};
+
+    /// What a controller adds to nothing.
+    fn watches(add: impl FnOnce(&mut Watches<'_>)) -> (Sources, Arc<Queue>) {
+        let (mut sources, stores) = (Sources::default(), Stores::default());
+        let queue = Arc::new(Queue::new("test", 1, Arc::new(Metrics::new())));
+        add(&mut Watches { sources: &mut sources, stores: &stores, queue: &queue });
+        (sources, queue)
+    }
+
+    #[test]
+    fn two_controllers_share_a_cache_of_the_same_namespace() {
+        let (sources, _) = watches(|on| {
+            on.primary::<ConfigMap>(Cluster::CONTROL, "a");
+            on.kind::<ConfigMap>(Cluster::CONTROL, "a");
+            on.kind::<ConfigMap>(Cluster::TARGET, "b");
+        });
+        assert_eq!(sources.0.len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "configmaps of the control cluster are watched in namespace \"a\" and in all namespaces")]
+    fn two_namespaces_of_one_kind_are_a_mistake_that_shows_at_once() {
+        watches(|on| {
+            on.primary::<ConfigMap>(Cluster::CONTROL, "a");
+            on.kind::<ConfigMap>(Cluster::CONTROL, "");
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_generation_ends_the_back_off_and_another_change_does_not() {
+        let (mut sources, queue) = watches(|on| {
+            on.primary::<ConfigMap>(Cluster::CONTROL, "");
+        });
+        let key = Key::new(Cluster::CONTROL, "default", "a");
+        let source = sources.0.values_mut().next().unwrap().as_any_mut().downcast_mut::<Source<ConfigMap>>().unwrap();
+        let map = |generation: i64, label: &str| {
+            let map = object("a").label("x", label).with("/metadata/generation", generation);
+            Some(Arc::new(map.build()))
+        };
+        let tell = |old, new| (source.listeners[0])(&Change { old, new }, &Stores::default(), Class::Live);
+        tell(None, map(1, "1"));
+        for _ in 0..5 {
+            queue.next().await;
+            queue.done(&key, Verdict::Failed(None));
+        }
+        tell(map(1, "1"), map(1, "2"));
+        assert_eq!(queue.failures(&key), 5);
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "it backs off");
+        tell(map(1, "2"), map(2, "2"));
+        assert_eq!(queue.failures(&key), 0);
+        assert!(tokio::time::timeout(Duration::from_millis(1), queue.next()).await.is_ok());
     }
 }

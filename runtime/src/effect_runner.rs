@@ -122,3 +122,97 @@ impl<E: Effect> EffectRunner<E> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// A call: its name, its lane, its provider, and how many seconds it lasts.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Call(&'static str, &'static str, &'static str, u64);
+
+    impl Effect for Call {
+        type Outcome = bool;
+        fn lane(&self) -> Lane {
+            Lane(self.1.into())
+        }
+        fn name(&self) -> &'static str {
+            "call"
+        }
+        fn provider(&self) -> &str {
+            self.2
+        }
+        fn deadline(&self) -> Duration {
+            Duration::from_mins(1)
+        }
+        fn late(&self) -> bool {
+            false
+        }
+        fn succeeded(outcome: &bool) -> bool {
+            *outcome
+        }
+    }
+
+    /// Notes when each call begins.
+    struct Calls(Instant, Arc<Mutex<Vec<(&'static str, u64)>>>);
+
+    impl Perform<Call> for Calls {
+        fn perform(&self, Call(name, .., seconds): Call) -> BoxFuture<'static, bool> {
+            self.1.lock().push((name, self.0.elapsed().as_secs()));
+            Box::pin(async move {
+                sleep(Duration::from_secs(seconds)).await;
+                true
+            })
+        }
+    }
+
+    /// Makes calls with so many at once for each provider. Returns when each began, and what is known of lanes at the end.
+    async fn begun(limit: usize, term: Term, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
+        let (tasks, begun) = (TaskTracker::new(), Arc::default());
+        let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));
+        let runner = EffectRunner::new(performer, limit, term, tasks.clone(), Arc::default());
+        for call in calls {
+            runner.start(call.clone(), Span::none(), |_| {});
+            tokio::task::yield_now().await;
+        }
+        tasks.close();
+        tasks.wait().await;
+        let begun = begun.lock().clone();
+        (begun, runner.lanes.lock().len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_one_lane_follow_each_other_and_others_do_not_wait() {
+        let calls = [Call("a", "vm-1", "x", 10), Call("b", "vm-1", "x", 10), Call("c", "vm-2", "x", 10)];
+        let (begun, lanes) = begun(100, Term::unlimited(), &calls).await;
+        assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10)]);
+        assert_eq!(lanes, 0, "a lane that nobody needs is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_takes_no_place_from_another() {
+        // Until its deadline.
+        let calls =
+            [Call("a", "1", "x", 900), Call("b", "2", "x", 900), Call("c", "3", "x", 1), Call("d", "4", "y", 1)];
+        let (begun, _) = begun(2, Term::unlimited(), &calls).await;
+        assert_eq!(begun, [("a", 0), ("b", 0), ("d", 0), ("c", 60)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_call_begins_after_the_term() {
+        let term = Term::unlimited();
+        let calls = [Call("a", "1", "x", 30), Call("b", "2", "x", 30)];
+        let end = async {
+            sleep(Duration::from_secs(10)).await;
+            term.end();
+        };
+        let started = Instant::now();
+        let ((begun, _), ()) = tokio::join!(begun(1, term.clone(), &calls), end);
+        assert_eq!((begun, started.elapsed().as_secs()), (vec![("a", 0)], 10));
+    }
+}

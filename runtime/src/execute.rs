@@ -97,6 +97,14 @@ pub(crate) struct Execution {
 /// # Guarantees
 /// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further batch.
 /// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
+/// * No write hits a namesake, and those that rest on a version no other version.
+///
+/// # Assumptions
+/// The API server honours UIDs and versions as the conformance tests say. The steps of a stage do not rest on each other.
+///
+/// # Caveats
+/// * After a failure the other steps of its batch have been sent all the same.
+/// * What was under way when the term ended may be committed after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
     pub(crate) connections: Arc<BTreeMap<Cluster, Connection>>,
@@ -380,46 +388,4 @@ fn version_of(answer: &Answer) -> Option<Version> {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::Status;
-
-    use super::*;
-    use crate::{
-        fair::Gate,
-        metrics::Metrics,
-        term::Term,
-        testing::api_server::{ApiServer, Fault, Match},
-    };
-
-    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-    async fn edit(server: &ApiServer, live: &ConfigMap) -> Execution {
-        let (gate, metrics) = (Gate::new(1, None), Arc::new(Metrics::new()));
-        let connection = Connection::new(server.client(), agent("test/1", "test"), Term::unlimited(), gate, metrics);
-        let executor =
-            Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
-        let patch = serde_json::from_value(json!([{"op": "add", "path": "/data", "value": {"a": "b"}}])).unwrap();
-        let step = Step::<()>::edit(Cluster::CONTROL, live, patch).unwrap();
-        executor.run(&[vec![Planned { why: "as told".into(), step }]], &Sending::default(), |()| {}).await
-    }
-
-    #[tokio::test]
-    async fn only_an_edit_that_does_not_fit_is_a_conflict() {
-        let server = ApiServer::new();
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-        let live: ConfigMap = serde_json::from_value(server.seed(MAPS, map.clone())).unwrap();
-        let invalid = Status::failure("ConfigMap \"a\" is invalid: data: Too long", "Invalid").with_code(422);
-        server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(invalid)));
-        let execution = edit(&server, &live).await;
-        assert_eq!(execution.failure.unwrap().1.class, FailureClass::Invalid);
-        assert_eq!(execution.unsure, []);
-        assert!(edit(&server, &live).await.failure.is_none());
-        // Another one under the same name.
-        server.remove(&format!("{MAPS}/a"));
-        server.seed(MAPS, map);
-        let execution = edit(&server, &live).await;
-        assert_eq!(execution.failure.unwrap().1.class, FailureClass::Conflict);
-        assert_eq!(execution.unsure.len(), 1);
-    }
-}
+mod tests;

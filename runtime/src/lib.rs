@@ -19,7 +19,7 @@
 //! * `observe` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
 //! * What is owned of an object is a type ([`owned::Owned`]). Where it equals what is there, nothing is sent.
 //! * [`plan::Step::create`] never touches what is there; [`plan::Step::delete`] never hits a namesake.
-//! * A wait has a reason that people can read.
+//! * A wait has a reason that people can read. It is logged when it begins.
 //!
 //! # The modules
 //! | module | what it is |

@@ -173,6 +173,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
     let (weak, here) = (Arc::downgrade(looks), place.clone());
     looks.watching.tasks.spawn(async move {
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = store.synced() => if let Some(looks) = weak.upgrade() { looks.wake(&here) },
         }

@@ -1,6 +1,11 @@
 //! A process with controllers: caches, leases, loops, and an ordered end.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout};
@@ -49,7 +54,7 @@ pub struct Options {
     pub effects_at_once: usize,
     /// Wall clock and the clock of terms.
     pub clock: Arc<dyn Clock>,
-    /// Decides all jitter.
+    /// Decides all jitter, that of elections among it.
     pub seed: u64,
     /// Where events go.
     pub recorder: Recorder,
@@ -112,6 +117,8 @@ pub struct Manager {
     stores: Stores,
     sources: Sources,
     connections: BTreeMap<Cluster, Connection>,
+    /// The one in which this process leads, once it has begun.
+    term: Arc<OnceLock<Term>>,
     readiness: Readiness,
     begins: Vec<Begin>,
     queues: Vec<Arc<Queue>>,
@@ -135,7 +142,8 @@ impl Manager {
         let connections = options.clients.iter().map(connect).collect();
         let (stores, sources) = (Stores::default(), Sources::default());
         let readiness = Readiness::new(stores.clone());
-        Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
+        let term = Arc::default();
+        Self { options, stores, sources, connections, term, readiness, begins: vec![], queues: vec![] }
     }
 
     /// The caches, for checks of readiness and for tests.
@@ -148,11 +156,13 @@ impl Manager {
         self.readiness.clone()
     }
 
-    /// A connection for calls that a driver makes itself, named `name` in `User-Agent`.
+    /// A connection for requests that are no steps of a plan, such as those of a driver, named `name` in `User-Agent`.
     ///
-    /// Its term is the one of [`Manager::run`] only for steps; whoever writes through it has to be called by an effect.
+    /// Through it, too, nothing is written before this process leads, nor after. What processes that stand by have to write
+    /// as well goes through [`Connection::within`] a term of its own.
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
-        Some(self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name)))
+        let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
+        Some(connection.within_coming(self.term.clone()))
     }
 
     /// Adds a controller and whoever makes its calls outside Kubernetes.
@@ -186,7 +196,7 @@ impl Manager {
 
     /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
-        let Self { options, stores, sources, connections, readiness, begins, queues: _queues } = self;
+        let Self { options, stores, sources, connections, term: leading, readiness, begins, queues: _queues } = self;
         let tasks = TaskTracker::new();
         let watching = Watching {
             metrics: options.metrics.clone(),
@@ -196,7 +206,7 @@ impl Manager {
         };
         let looks = Looks::new(stores.clone(), connections.clone(), watching.clone());
         let process = Process {
-            elections: Arc::new(elections),
+            elections: Arc::new(elections.into_iter().map(|election| election.with_seed(options.seed)).collect()),
             tasks: tasks.clone(),
             watching: watching.stop.clone(),
             working: CancellationToken::new(),
@@ -210,6 +220,7 @@ impl Manager {
             }
         };
         let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
+        let term = leading.get_or_init(|| term);
         let lead = async {
             let manager = options.field_manager.as_str().into();
             let shared = Shared {
@@ -229,7 +240,7 @@ impl Manager {
             let recorder = shared.recorder.named("cache", agent(&options.product, "cache"));
             watching.poison.tell(recorder.within(term.clone()));
             for begin in begins {
-                tasks.spawn(begin(&shared, &term));
+                tasks.spawn(begin(&shared, term));
             }
             futures::future::join(list_since(&stores, gained), refresh_stale(&stores)).await;
         };

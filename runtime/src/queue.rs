@@ -390,6 +390,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn pauses_differ_from_key_to_key_and_are_the_same_from_the_same_seed() {
+        let pauses = async |seed| {
+            let (queue, begun) = (Queue::new("test", seed, Arc::new(Metrics::new())), Instant::now());
+            for n in 0..100 {
+                queue.add(key(&format!("{n:03}")), Class::Live);
+            }
+            for _ in 0..100 {
+                queue.done(&queue.next().await, Verdict::Failed(None));
+            }
+            let mut pauses = vec![];
+            for _ in 0..100 {
+                pauses.push((queue.next().await, begun.elapsed().as_millis()));
+            }
+            pauses
+        };
+        let (all, again, other) = (pauses(1).await, pauses(1).await, pauses(2).await);
+        let (first, last) = (all[0].1, all[99].1);
+        assert!((160..180).contains(&first) && (220..=240).contains(&last), "{first}–{last} ms around 200");
+        assert_eq!(all, again);
+        assert_ne!(all, other);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_earliest_wake_wins() {
         let queue = queue();
         let now = Instant::now();

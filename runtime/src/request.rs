@@ -1,6 +1,9 @@
 //! The one way to an API server: every request of a controller passes here, reads and writes alike.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
@@ -44,11 +47,19 @@ pub async fn default_client() -> Result<kube::Client, ClientError> {
 /// * At most so many requests are under way at once, and sent in a second, as the gate lets through; the flows of
 ///   several owners take turns there.
 /// * Every request names its sender in `User-Agent`.
+///
+/// # Assumptions
+/// The client repeats nothing by itself, as that of [`default_client`] does.
+///
+/// # Caveats
+/// * A write that was begun while the term lasted may be committed after its end, also one that was given up.
+/// * Watches take no place at the gate, and count towards no rate: they last for minutes.
 #[derive(Clone)]
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
-    term: Term,
+    /// Empty until it begins.
+    term: Arc<OnceLock<Term>>,
     gate: Arc<Gate>,
     timeout: Duration,
     metrics: Arc<Metrics>,
@@ -140,7 +151,7 @@ impl RequestError {
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
     pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
-        Self { client, agent, term, gate, timeout: Duration::from_secs(35), metrics }
+        Self { client, agent, term: Arc::new(term.into()), gate, timeout: Duration::from_secs(35), metrics }
     }
 
     /// The same connection for another sender.
@@ -152,12 +163,12 @@ impl Connection {
     /// The same connection for the writes of a term.
     #[must_use]
     pub fn within(&self, term: Term) -> Self {
-        Self { term, ..self.clone() }
+        Self { term: Arc::new(term.into()), ..self.clone() }
     }
 
-    /// The term in which it may write.
-    pub fn term(&self) -> &Term {
-        &self.term
+    /// The same connection for the writes of a term that is yet to begin: until it is given, nothing is written.
+    pub(crate) fn within_coming(&self, term: Arc<OnceLock<Term>>) -> Self {
+        Self { term, ..self.clone() }
     }
 
     /// Sends a request and reads the whole answer.
@@ -178,10 +189,11 @@ impl Connection {
         let mutating = call.method != Method::GET;
         let _pass = self.gate.enter(&call.flow).await;
         // Checked after the wait: the term may have ended meanwhile.
-        let limit = if mutating { self.timeout.min(self.term.remaining()) } else { self.timeout };
-        if mutating && limit.is_zero() {
-            return Err(RequestError::local(FailureClass::Expired, "this process is no longer the leader"));
+        let remaining = if mutating { self.term.get().map_or(Duration::ZERO, Term::remaining) } else { Duration::MAX };
+        if remaining.is_zero() {
+            return Err(RequestError::local(FailureClass::Expired, "this process does not lead"));
         }
+        let limit = self.timeout.min(remaining);
         let request = self.request(call)?;
         match tokio::time::timeout(limit, self.exchange(request)).await {
             Ok(result) => result,
@@ -284,7 +296,31 @@ fn classify_status(code: StatusCode) -> FailureClass {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::{
+        term::TokioClock,
+        testing::api_server::{ApiServer, Fault, Match},
+    };
+
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    fn connection(server: &ApiServer, term: Term) -> Connection {
+        let agent = HeaderValue::from_static("test/1");
+        Connection::new(server.client(), agent, term, Gate::new(1, None), Arc::new(Metrics::new()))
+    }
+
+    fn creation(name: &str) -> Call {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        Call::with(Method::POST, MAPS, "application/json", &map)
+    }
+
+    /// How a creation of `a` ends, and how many requests the server has seen.
+    async fn create(connection: &Connection, server: &ApiServer) -> (Option<FailureClass>, usize) {
+        let result = connection.send(creation("a")).await;
+        (result.err().map(|error| error.class), server.requests().len())
+    }
 
     #[test]
     fn each_answer_class_has_one_meaning() {
@@ -294,5 +330,44 @@ mod tests {
         assert_eq!(of(429), FailureClass::Busy);
         assert_eq!(of(504), FailureClass::Unknown);
         assert_eq!(of(403), FailureClass::Forbidden);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_before_a_term_begins_nor_after_its_end() {
+        let (server, coming, term) = (ApiServer::new(), Arc::new(OnceLock::new()), Term::unlimited());
+        let connection = connection(&server, Term::unlimited()).within_coming(coming.clone());
+        assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 0));
+        coming.set(term.clone()).unwrap();
+        assert_eq!(create(&connection, &server).await, (None, 1));
+        term.end();
+        assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));
+        connection.send(Call::get(MAPS)).await.unwrap();
+        assert_eq!(server.requests().len(), 2, "whoever may not write may read");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_whose_turn_comes_after_the_end_of_the_term_is_not_sent() {
+        let (server, term) = (ApiServer::new(), Term::unlimited());
+        let connection = connection(&server, term.clone());
+        server.fail_next(Match::verb("list"), Fault::Delay(Duration::from_secs(5)));
+        let read = connection.send(Call::get(MAPS));
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            term.end();
+        };
+        // The read has the only place.
+        let (read, write, ()) = tokio::join!(read, create(&connection, &server), end);
+        assert_eq!((read.is_ok(), write), (true, (Some(FailureClass::Expired), 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_is_given_up_when_the_term_ends() {
+        let server = ApiServer::new();
+        let clock = TokioClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let connection = connection(&server, Term::until(Arc::new(clock), Duration::from_secs(10)));
+        server.fail_always(Match::any(), Fault::Hang);
+        let begun = tokio::time::Instant::now();
+        assert_eq!(create(&connection, &server).await, (Some(FailureClass::Unknown), 1));
+        assert_eq!(begun.elapsed(), Duration::from_secs(10));
     }
 }

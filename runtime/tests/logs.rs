@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 //! What the log says. A process of its own: whether a line is wanted is remembered for the whole process, and tests beside
-//! this one want none.
+//! these want none.
 
 mod support;
 
@@ -12,7 +12,7 @@ use nodewright_runtime::{
     testing::api_server::{ApiServer, Fault, Match},
 };
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::support::{MAPS, Running, annotate, annotated, source};
 
@@ -32,13 +32,50 @@ impl std::io::Write for Log {
     }
 }
 
+impl Log {
+    /// Keeps from now on what this thread says from these levels on.
+    fn keep(&self, levels: &str) -> (Telemetry, tracing::dispatcher::DefaultGuard) {
+        let config = TelemetryConfig { format: LogFormat::Json, levels: levels.into(), ..TelemetryConfig::default() };
+        let writer = self.clone();
+        let (telemetry, subscriber) = Telemetry::build(&config, move || writer.clone()).unwrap();
+        (telemetry, tracing::dispatcher::set_default(&subscriber))
+    }
+
+    /// The lines whose message begins like this.
+    fn lines(&self, beginning: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.0.lock().clone()).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["message"].as_str().is_some_and(|message| message.starts_with(beginning))).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_told_of_when_it_begins_and_not_again() {
+    let log = Log::default();
+    let _kept = log.keep("info");
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    let running = Running::start(server, vec![]);
+    let told = async |annotations: Value| {
+        annotate(&running.server, "s", &annotations);
+        running.passes(5).await;
+        let lines = std::mem::take(&mut *log.0.lock());
+        let lines = Log(Arc::new(Mutex::new(lines))).lines("waiting: ");
+        assert!(lines.iter().all(|line| line["spans"][0]["object"] == "default/s"), "{lines:#?}");
+        lines.iter().map(|line| format!("{} {}", line["reason"], line["message"])).collect::<Vec<_>>()
+    };
+    assert_eq!(told(json!({"First": "1 of 3"})).await, [r#""First" "waiting: 1 of 3""#]);
+    assert!(told(json!({"First": "2 of 3"})).await.is_empty(), "it goes on");
+    assert_eq!(told(json!({"First": "3 of 3", "Second": "x"})).await, [r#""Second" "waiting: x""#]);
+    assert!(told(json!({})).await.is_empty());
+    assert_eq!(told(json!({"First": "again"})).await, [r#""First" "waiting: again""#]);
+    running.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_line_says_what_it_is_about() {
     let log = Log::default();
-    let writer = log.clone();
-    let config = TelemetryConfig { format: LogFormat::Json, levels: "debug".into(), ..TelemetryConfig::default() };
-    let (_telemetry, subscriber) = Telemetry::build(&config, move || writer.clone()).unwrap();
-    let _guard = tracing::dispatcher::set_default(&subscriber);
+    let _kept = log.keep("debug");
     let server = ApiServer::new();
     source(&server, "s", 1);
     annotate(&server, "s", &json!({"ask": "panics", "traceparent": TRACE}));
@@ -47,13 +84,14 @@ async fn each_line_says_what_it_is_about() {
     server.fail_next(Match::verb("patch").path("s-0"), Fault::Status(403));
     let running = Running::start(server, vec![]);
     running.until("its outcome", |it| annotated(&it.server, "s", "asked").is_some()).await;
-    let text = String::from_utf8(log.0.lock().clone()).unwrap();
     for message in ["step", "a step was refused", "a call panicked", "a call ended"] {
-        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let mut about = lines.filter(|line| line["message"] == message).map(|line| line["spans"][0].clone());
-        let span = about.find(|span| span["object"] == "default/s").unwrap_or_else(|| panic!("{message} in {text}"));
+        let lines = log.lines(message);
+        let mut about = lines.iter().map(|line| &line["spans"][0]);
+        let span = about.find(|span| span["object"] == "default/s").unwrap_or_else(|| panic!("{message}: {lines:#?}"));
         let said = [&span["controller"], &span["owner"], &span["trace_id"]];
         assert_eq!(said, ["copies", "Fleet/f", "0af7651916cd43dd8448eb211c80319c"], "{message}");
     }
+    let strays = running.writes().into_iter().filter(|request| request.traceparent.as_deref() != Some(TRACE));
+    assert_eq!(strays.count(), 0, "each request says what it belongs to");
     running.end().await;
 }

@@ -4,17 +4,12 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use nodewright_runtime::{
-    lease::{Election, LeaseConfig},
-    manager::Ended,
-    term::TokioClock,
-    testing::api_server::{ApiServer, Fault, Match},
-};
+use nodewright_runtime::testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 
-use self::support::{MAPS, Running, annotate, annotated, set_copies, source};
+use self::support::{MAPS, Running, annotate, annotated, election, set_copies, source};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_is_reached_with_one_write_for_each_object_and_then_there_is_silence() {
@@ -66,6 +61,45 @@ async fn nothing_is_planned_on_a_cache_that_does_not_show_what_was_written() {
     running.server.hold_watches(false);
     running.until_noted(3).await;
     running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_does_not_come_back_within_half_a_minute_is_looked_for_by_a_list() {
+    let running = Running::with_copies(1).await;
+    running.server.fail_next(Match::verb("patch").path("s-1"), Fault::Delay(Duration::from_secs(1)));
+    set_copies(&running.server, "s", 3);
+    running.until("a create", |it| it.writes().iter().any(|request| request.path.ends_with("/s-1"))).await;
+    running.server.take_requests();
+    // From here on the watch shows nothing: neither this creation nor any later one.
+    running.server.hold_watches(true);
+    running.passes(29).await;
+    let lists = |it: &Running| it.server.requests().iter().filter(|request| request.verb == "list").count();
+    assert_eq!(lists(&running), 0, "there is no hurry");
+    running.passes(10).await;
+    assert_eq!(lists(&running), 1);
+    running.until("work goes on all the same", |it| it.copies() == 3).await;
+    running.server.hold_watches(false);
+    running.end().await;
+}
+
+/// 1 µs for each pair of children, divided by a thousand: 400 ms with 20,000.
+#[tokio::test(start_paused = true)]
+async fn a_plan_over_very_many_children_is_made_the_less_often() {
+    for (children, most, least) in [(10, 1_000, 90), (20_000, 13, 8), (1_000_000, 7, 3)] {
+        let running = Running::with_copies(0).await;
+        running.passes(5).await;
+        annotate(&running.server, "s", &json!({"children": children.to_string()}));
+        running.passes(5).await;
+        let before = running.plans();
+        for n in 0..100 {
+            annotate(&running.server, "s", &json!({"children": children.to_string(), "n": n.to_string()}));
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+        running.passes(2).await;
+        let plans = running.plans() - before;
+        assert!((least..=most).contains(&plans), "{plans} plans in four seconds with {children} children");
+        running.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,6 +158,8 @@ async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
         assert_eq!(running.copies(), 2);
         set_copies(&running.server, "s", 3);
         running.until_noted(3).await;
+        let alarm = r#"watch_rewinds_total{cluster="control",resource="configmaps"} 1"#;
+        assert!(running.metrics.encode().unwrap().contains(alarm));
         running.end().await;
     }
 }
@@ -349,90 +385,4 @@ async fn what_a_plan_forgets_is_asked_for_again_when_it_matters() {
     annotate(&running.server, "s", &json!({"ask": "x"}));
     running.until("another call", |it| it.asking() == 2).await;
     running.end().await;
-}
-
-fn election(server: &ApiServer) -> Election {
-    election_for(server, "lease")
-}
-
-fn election_for(server: &ApiServer, name: &str) -> Election {
-    let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
-    let config = LeaseConfig::new("default", name);
-    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock)
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_loses_the_lease_writes_nothing_more_and_ends() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let running = Running::start(server.clone(), vec![election(&server)]);
-    running.until("one copy", |it| it.copies() == 1).await;
-    server.fail_always(Match::verb("update").path("leases"), Fault::Status(500));
-    let ended = running.manager.await.unwrap();
-    assert_eq!(ended, Err(Ended::LostLease));
-    server.take_requests();
-    set_copies(&server, "s", 9);
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(server.requests().iter().all(|request| request.path.contains("leases")), "{:#?}", server.requests());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_second_process_stands_by_with_warm_caches_and_takes_over() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let first = Running::start(server.clone(), vec![election(&server)]);
-    first.until("one copy", |it| it.copies() == 1).await;
-    let second = Running::start(server.clone(), vec![election(&server)]);
-    second.passes(30).await;
-    assert!(!second.manager.is_finished());
-    first.end().await;
-    set_copies(&server, "s", 3);
-    second.until("the second works", |it| it.copies() == 3).await;
-    second.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_first_list_that_is_under_way_when_the_lease_is_gained_is_made_again() {
-    let server = ApiServer::new();
-    source(&server, "s", 2);
-    let other = election(&server);
-    let _term = other.acquire().await;
-    // The first list takes 20 s; the lease comes free 3 s after the start.
-    server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(20)));
-    let mine = election(&server);
-    let running = Running::start(server, vec![mine]);
-    running.passes(3).await;
-    other.release().await;
-    running.until("two copies", |it| it.copies() == 2).await;
-    running.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_may_last_longer_than_the_lease_is_sure() {
-    let server = ApiServer::new();
-    source(&server, "s", 0);
-    annotate(&server, "s", &json!({"ask": "slow"}));
-    let mine = election(&server);
-    let running = Running::start(server, vec![mine]);
-    running.until("an answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
-    assert_eq!(annotated(&running.server, "s", "asked").as_deref(), Some("Ok(())"));
-    running.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_leases_of_a_dead_process_are_taken_over_in_the_time_of_one() {
-    let server = ApiServer::new();
-    source(&server, "s", 1);
-    let both = |server: &ApiServer| vec![election_for(server, "one"), election_for(server, "two")];
-    let first = Running::start(server.clone(), both(&server));
-    first.until("one copy", |it| it.copies() == 1).await;
-    // Killed: it gives nothing back.
-    first.manager.abort();
-    let _ = first.manager.await;
-    set_copies(&server, "s", 2);
-    let begun = tokio::time::Instant::now();
-    let second = Running::start(server.clone(), both(&server));
-    second.until("the second works", |it| it.copies() == 2).await;
-    assert!(begun.elapsed() < Duration::from_secs(15 + 3), "{:?}", begun.elapsed());
-    second.end().await;
 }

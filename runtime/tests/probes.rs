@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 //! What kube-runtime's `Controller` is known to get wrong or to be slow at, asked of this runtime. Each of these failed
-//! there when it was tried (kube 5.0). What is a matter of speed is counted here, and measured by `make bench-runtime`.
+//! there when it was tried (kube 5.0). What is a matter of speed is counted here, and measured by `make bench-runtime`. F, the
+//! look-up by owner, is asked of the store alone: `src/cache/store/tests.rs`.
 
 mod support;
 

@@ -225,8 +225,8 @@ pub(crate) struct ProviderFlags {
     /// How many API requests may be under way at once in each cluster. Each has a connection of its own meanwhile.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_concurrency: u16,
-    /// How many API requests may be sent to each cluster in a second, watches and leases apart. 0: as many as the API
-    /// server's own fairness lets through.
+    /// How many API requests may be sent to each cluster in a second; watches, leases and events do not count. 0: as many as
+    /// the API server's own fairness lets through.
     #[arg(long, default_value_t = 0.0, value_parser = rate, value_name = "REQUESTS")]
     pub(crate) kube_api_qps: f64,
     /// How many of them may be sent at once after a rest; counts only with --kube-api-qps.

@@ -208,6 +208,8 @@ async fn run_manager(
     base.awaited.end();
     if flags.webhook.webhooks {
         let connection = manager.connection(Cluster::CONTROL, "webhook").ok_or("there is no control cluster")?;
+        // Webhooks are served by processes that stand by as well.
+        let connection = connection.within(Term::unlimited());
         // Not a check of this pod's readiness: the autoscaler asks whether this pod is ready.
         let _ = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     }

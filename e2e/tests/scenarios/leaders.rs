@@ -102,9 +102,9 @@ async fn a_leader_that_sleeps_begins_nothing_when_it_wakes() -> TestResult {
 
     // The log is complete up to here when this is in it.
     world.requests().await?;
-    let begun = |entry: &Entry| entry.user == user && entry.received >= woken && entry.is_write() && entry.code < 300;
+    let begun = |entry: &Entry| entry.user == user && entry.received >= woken && entry.is_write();
     let changes: Vec<_> = log.read()?.into_iter().filter(begun).collect();
-    ensure(changes.is_empty(), || format!("when it woke it changed something: {changes:#?}"))?;
+    ensure(changes.is_empty(), || format!("when it woke it began something: {changes:#?}"))?;
     let stats = world.cloud().stats().await?;
     assert_eq!(stats.callers["first"], calls["first"], "it called the cloud when it woke");
     assert!(stats.callers["second"] > calls["second"], "its successor did the work");

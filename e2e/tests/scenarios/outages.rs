@@ -1,4 +1,5 @@
-//! The control plane is away for a while.
+//! The control plane is away for a while. That no health is judged before a heartbeat that is newer than the manager's start is
+//! asked in `health.rs`: of nodes that were silent before it led.
 
 use std::time::Duration;
 

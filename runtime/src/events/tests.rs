@@ -127,6 +127,25 @@ async fn publishing_never_waits_and_the_overflow_is_dropped() {
     recorder.publish(created("after the end"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_waits_when_the_term_ends_is_dropped() {
+    let Bench { server, recorder, task, .. } = bench();
+    let term = Term::unlimited();
+    let within = recorder.within(term.clone());
+    server.fail_next(Match::verb("create"), Fault::Delay(Duration::from_secs(2)));
+    within.publish(created("one"));
+    within.publish(created("two"));
+    sleep(Duration::from_secs(1)).await;
+    term.end();
+    within.publish(created("three"));
+    recorder.publish(created("four"));
+    sleep(Duration::from_mins(1)).await;
+    task.drain().await;
+    let messages: Vec<_> = server.objects(EVENTS).iter().map(|event| event["message"].clone()).collect();
+    let is = |text: &str| messages.iter().any(|message| message == text);
+    assert_eq!((is("one"), is("four"), messages.len()), (true, true, 2), "{messages:?}");
+}
+
 #[tokio::test]
 async fn a_discarding_recorder_sends_nothing() {
     Recorder::discarding().publish(created("VM is there"));

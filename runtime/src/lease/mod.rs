@@ -25,6 +25,7 @@
 mod error;
 mod protocol;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +113,8 @@ fn unique_identity() -> String {
 pub struct Election {
     protocol: Arc<Protocol>,
     metrics: Arc<Metrics>,
+    /// What the jitter is drawn from.
+    seed: u64,
     renewal: Mutex<Option<Renewal>>,
 }
 
@@ -134,7 +137,8 @@ impl Election {
     pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, LeaseConfigError> {
         config.validate()?;
         let protocol = Protocol::new(client, user_agent, config, Arc::new(BootClock));
-        Ok(Self { protocol: Arc::new(protocol), metrics: Arc::default(), renewal: Mutex::default() })
+        let (protocol, metrics, seed) = (Arc::new(protocol), Arc::default(), fastrand::u64(..));
+        Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
 
     /// The same contender, not yet started, on another clock.
@@ -147,6 +151,17 @@ impl Election {
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// The same contender, whose jitter comes from a seed, and from its name: several may be given the same one. Without
+    /// it the jitter is another one each time. A manager gives its own.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        let LeaseConfig { namespace, name, identity, .. } = self.config();
+        // Always the same: its keys are fixed.
+        let mut hasher = DefaultHasher::new();
+        (seed, namespace, name, identity).hash(&mut hasher);
+        Self { seed: hasher.finish(), ..self }
     }
 
     /// The configuration.
@@ -185,7 +200,7 @@ impl Election {
 
     async fn contend(&self) -> Term {
         let config = self.config();
-        let mut report = Report::default();
+        let (mut report, mut jitter) = (Report::default(), fastrand::Rng::with_seed(self.seed));
         loop {
             let begun = self.protocol.clock().elapsed();
             match self.protocol.attempt(config.attempt_timeout()).await {
@@ -199,7 +214,7 @@ impl Election {
                 Ok(Claim::Taken { holder }) => report.waiting(config, &holder),
                 Err(error) => report.failure(config, &error),
             }
-            tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * fastrand::f64())).await;
+            tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * jitter.f64())).await;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     fair::Flow,
     look::Look,
     object::Key,
-    plan::{Failure, Refusal},
+    plan::{Failure, Refusal, Wait},
 };
 
 /// The memory of one object.
@@ -33,6 +33,8 @@ pub(super) struct Memory<E: Effect> {
     pub(super) looks: Vec<Look>,
     /// When the next write to itself would be due if all had come evenly.
     due: Option<Instant>,
+    /// The reasons for which the newest plan waits.
+    waits: Vec<&'static str>,
 }
 
 /// An object may be written to so often in a row by its own plans, and then once in so long a time: two managers that each
@@ -54,6 +56,7 @@ impl<E: Effect> Memory<E> {
             status_written: None,
             looks: vec![],
             due: None,
+            waits: vec![],
         }
     }
 
@@ -66,7 +69,7 @@ impl<E: Effect> Memory<E> {
 
     /// Whether there is nothing to remember.
     fn is_blank(&self) -> bool {
-        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, .. } = self;
+        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, waits, .. } = self;
         barriers.is_empty()
             && unsure.is_empty()
             && failure.is_none()
@@ -75,6 +78,7 @@ impl<E: Effect> Memory<E> {
             && status_written.is_none()
             && looks.is_empty()
             && self.due.is_none_or(|due| due <= Instant::now())
+            && waits.is_empty()
     }
 
     /// From now on it is about this object: another one under the same name has no past but what it looks at.
@@ -83,6 +87,12 @@ impl<E: Effect> Memory<E> {
             let looks = std::mem::take(&mut self.looks);
             *self = Self { looks, ..Self::new(uid, Flow::of(owner)) };
         }
+    }
+
+    /// The waits of a plan whose reasons its predecessor did not have. What their messages say may change with each plan.
+    pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
+        let former = std::mem::replace(&mut self.waits, waits.iter().map(|wait| wait.reason).collect());
+        waits.iter().filter(|wait| !former.contains(&wait.reason)).collect()
     }
 
     /// Keeps what the steps of a plan have led to. Tells why they failed, if they did.

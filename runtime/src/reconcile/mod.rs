@@ -29,7 +29,7 @@ use crate::{
     look::Looks,
     metrics::{Metrics, ReconcileResult},
     object::{Cluster, Key, controller, uid},
-    plan::{Failure, FailureClass, Moment, Plan, reference},
+    plan::{Failure, FailureClass, Moment, Plan, Wait, reference},
     queue::{Class, Queue, Sleeper, Verdict},
     term::Clock,
     trace::{self, Spans, TraceContext},
@@ -75,6 +75,14 @@ pub(crate) struct Shared {
 /// * After a refusal there is a plan that knows of it, and can say when to try again.
 /// * A panic in one plan is caught, counted and backed off; other objects go on.
 /// * So many plans are executed at once for each cluster that they write to; owners take turns.
+/// * A wait is logged when it begins.
+///
+/// # Assumptions
+/// * Whatever a plan sees or writes is in a kind that is watched: a write to another is not waited for.
+/// * Plans take microseconds: one that takes long holds up all others of its controller.
+///
+/// # Caveats
+/// What it remembers of an object (failures, refusals, outcomes of calls, what was written) is lost with the process.
 pub(crate) struct Reconciler<C: Controller> {
     controller: C,
     queue: Arc<Queue>,
@@ -270,6 +278,10 @@ impl<C: Controller> Reconciler<C> {
             memory.outcomes = Outcomes::default();
         }
         let pause = pause_after(self.controller.children(&world));
+        let begun = memory.begun(&plan.waits);
+        if !begun.is_empty() {
+            Subject::new::<C>(key, owner, &plan).line().in_scope(|| tell_waits(&begun));
+        }
         if plan.is_idle() {
             memory.failure = None;
             drop(memory);
@@ -326,7 +338,13 @@ impl<C: Controller> Reconciler<C> {
         let call = |effect: &C::Effect| self.call(key, effect, &subject);
         let execution = self.shared.executor.run(&plan.stages, &sending, call).await;
         let refused = !execution.refused.is_empty();
-        let failed = self.memories.get(key).and_then(|memory| memory.lock().keep(execution, self.shared.clock.wall()));
+        let failed = self.memories.get(key).and_then(|memory| {
+            let mut memory = memory.lock();
+            let failed = memory.keep(execution, self.shared.clock.wall());
+            // The wait begins now, though nothing else may wake the object: a cache that does not go on is noticed.
+            self.is_fresh(key, &mut memory);
+            failed
+        });
         match failed {
             Some(failure) => {
                 self.report(key, &failure);
@@ -423,6 +441,13 @@ impl Subject {
         span
     }
 
+    /// The span of lines that are written before anything is executed, for the log only.
+    fn line(&self) -> Span {
+        let Self { controller, object, owner, context } = self;
+        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
+        tracing::info_span!(target: trace::LOG_ONLY, "plan", controller, %object, owner, trace_id)
+    }
+
     /// The span of a call, for the log only: what a call means to the trace, its performer knows.
     fn call(&self, effect: &'static str) -> Span {
         let Self { controller, object, owner, context } = self;
@@ -433,10 +458,17 @@ impl Subject {
 
 fn tell<E: Effect>(plan: &Plan<E>) {
     for planned in plan.steps() {
-        tracing::debug!(why = %planned.why, step = ?planned.step, "step");
+        tracing::debug!(why = %planned.why, step = %planned.step, "step");
     }
-    for wait in &plan.waits {
-        tracing::debug!(reason = wait.reason, message = wait.message, "waiting");
+    for Wait { reason, message } in &plan.waits {
+        tracing::debug!(reason, "still waiting: {message}");
+    }
+}
+
+/// A wait is news when it begins. What ends it shows in what the object does next.
+fn tell_waits(begun: &[&Wait]) {
+    for Wait { reason, message } in begun {
+        tracing::info!(reason, "waiting: {message}");
     }
 }
 

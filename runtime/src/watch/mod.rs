@@ -1,7 +1,7 @@
 //! The watch loop: keeps one store in step with one collection of an API server.
 //!
 //! # Guarantees
-//! * Its own back-off and health: a failing watch slows nobody else.
+//! * Its own back-off and health: a failing watch slows nobody else. A busy server is left alone for as long as it asks.
 //! * An idle or black-holed connection is noticed within five minutes.
 //! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
 //! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
@@ -100,6 +100,14 @@ impl Broken {
             Self::Connection(_) | Self::Silent | Self::Short => false,
         }
     }
+
+    /// How long the server asked to be left alone.
+    fn retry_after(&self) -> Duration {
+        match self {
+            Self::Request(error) => error.retry_after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// How a watch goes on.
@@ -143,7 +151,7 @@ impl<K: Kind> Watch<K> {
                     at.next = Next::List;
                 }
                 at.failures = at.failures.saturating_add(1);
-                sleep(backoff(at.failures)).await;
+                sleep(backoff(at.failures).max(error.retry_after())).await;
             }
         }
     }
@@ -347,3 +355,6 @@ fn encode(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,13 @@ use std::{
 };
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Resource;
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::{Effect, Lane, Perform},
+    look::Look,
     object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
@@ -25,8 +26,8 @@ use serde_json::json;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks and evicts
-/// when annotations say so.
+/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks, evicts, waits,
+/// and looks at the Pods of a node when annotations say so.
 #[derive(Default)]
 pub(crate) struct Copies {
     /// How many plans were made.
@@ -36,6 +37,8 @@ pub(crate) struct Copies {
 pub(crate) struct World {
     source: Arc<ConfigMap>,
     copies: Vec<Arc<ConfigMap>>,
+    /// How many Pods are seen where it looks.
+    seen: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +102,8 @@ impl Owned for Note {
     const PART: Part = Part::Main;
     fn seen(live: &ConfigMap) -> Self {
         let all = live.metadata.annotations.clone().unwrap_or_default();
-        let annotations = all.into_iter().filter(|(key, _)| key == "copies" || key == "asked").collect();
+        let annotations =
+            all.into_iter().filter(|(key, _)| ["copies", "asked", "seen"].contains(&key.as_str())).collect();
         Self { metadata: NoteMeta { annotations } }
     }
 }
@@ -130,7 +134,13 @@ impl Controller for Copies {
         assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as told");
         let mut copies = store.owned_by(uid(source.as_ref()));
         copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        Some(World { source, copies })
+        let seen =
+            annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(Cluster::CONTROL, &pods_of(node)));
+        Some(World { source, copies, seen: seen.map(|store| store.len()) })
+    }
+
+    fn children(&self, world: &World) -> usize {
+        annotation(world.source.as_ref(), "children").and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     fn plan(&self, at: &Moment<'_, Ask>, world: &World) -> Plan<Ask> {
@@ -164,6 +174,15 @@ impl Controller for Copies {
                 }
             }
         }
+        for reason in ["First", "Second"] {
+            if let Some(message) = annotation(source, reason) {
+                plan.wait(reason, message);
+            }
+        }
+        if let Some(node) = annotation(source, "look") {
+            plan.look(Look::at::<Pod>(Cluster::CONTROL, pods_of(node)));
+            annotations.extend(world.seen.map(|count| ("seen".to_owned(), count.to_string())));
+        }
         if annotation(source, "evict").is_some() {
             let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
             match due.filter(|due| *due > at.now) {
@@ -175,6 +194,11 @@ impl Controller for Copies {
         plan.then("the note is out of date", Step::apply(Cluster::CONTROL, source, &note));
         plan
     }
+}
+
+/// The field selector of what runs on a node.
+pub(crate) fn pods_of(node: &str) -> String {
+    format!("spec.nodeName={node}")
 }
 
 fn copy(source: &ConfigMap, name: &str) -> ConfigMap {

@@ -14,10 +14,13 @@ use std::{
 };
 
 use nodewright_runtime::{
+    cache::Stores,
     events::EventTask,
-    lease::Election,
+    lease::{Election, LeaseConfig},
     manager::{Ended, Manager, Options},
     metrics::Metrics,
+    object::Cluster,
+    request::Connection,
     term::TokioClock,
     testing::api_server::{ApiServer, RequestRecord},
 };
@@ -35,14 +38,20 @@ pub(crate) struct Running {
     pub(crate) plans: Arc<AtomicUsize>,
     pub(crate) answers: Answers,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) stores: Stores,
+    /// For requests that are no steps.
+    pub(crate) connection: Connection,
     _events: EventTask,
     pub(crate) manager: JoinHandle<Result<(), Ended>>,
 }
 
 impl Running {
     pub(crate) fn start(server: ApiServer, elections: Vec<Election>) -> Self {
-        let clock = Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()));
-        let metrics = Arc::new(Metrics::new());
+        Self::start_with_seed(server, elections, 1)
+    }
+
+    pub(crate) fn start_with_seed(server: ApiServer, elections: Vec<Election>, seed: u64) -> Self {
+        let (clock, metrics) = (clock(), Arc::new(Metrics::new()));
         let agent = "test/1 (events)".parse().unwrap();
         let (recorder, events) = EventTask::start(server.client(), "test", agent, metrics.clone(), clock.clone());
         let mut manager = Manager::new(Options {
@@ -51,14 +60,15 @@ impl Running {
             requests_at_once: 8,
             effects_at_once: 20_000,
             clock,
-            seed: 1,
+            seed,
             ..Options::new("test", "1", server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());
         manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
-        let stop = CancellationToken::new();
+        let (connection, stop) = (manager.connection(Cluster::CONTROL, "calls").unwrap(), CancellationToken::new());
+        let stores = manager.stores();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));
-        Self { server, stop, plans, answers, metrics, _events: events, manager }
+        Self { server, stop, plans, answers, metrics, stores, connection, _events: events, manager }
     }
 
     /// One whose source has its copies, and the note of them.
@@ -133,4 +143,17 @@ pub(crate) fn annotated(server: &ApiServer, name: &str, key: &str) -> Option<Str
 
 pub(crate) fn set_copies(server: &ApiServer, name: &str, copies: usize) {
     server.change(&format!("{MAPS}/{name}"), |map| map["metadata"]["labels"]["copies"] = copies.to_string().into());
+}
+
+pub(crate) fn election(server: &ApiServer) -> Election {
+    election_for(server, "lease")
+}
+
+pub(crate) fn election_for(server: &ApiServer, name: &str) -> Election {
+    let config = LeaseConfig::new("default", name);
+    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock())
+}
+
+pub(crate) fn clock() -> Arc<TokioClock> {
+    Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()))
 }

@@ -1,8 +1,9 @@
 //! `nodewright-e2e fleet`: what many machines cost, and whether they come out exact.
 //!
-//! One MachineDeployment is scaled from 0 to N and back. The surroundings are those that other managers were measured
-//! in, see [`goals`]: etcd and the API server alone, a cloud that takes 100 ms to create a VM whose node registers two
-//! seconds later, no pods, and kubelets that are silent once they are Ready.
+//! One MachineDeployment is scaled from 0 to N and back; where N is large, to a thousand and back before, to compare with.
+//! The surroundings are those that other managers were measured in, see [`goals`]: etcd and the API server alone, a cloud
+//! that takes 100 ms to create a VM whose node registers two seconds later, no pods, and kubelets that are silent once they
+//! are Ready.
 //!
 //! Nothing of this disturbs what is measured: while machines come and go, one MachineDeployment and a number of the
 //! cloud are looked at now and then; the audit log is read, and the machines are listed, when all is quiet again.
@@ -14,7 +15,7 @@ mod way;
 use std::time::Duration;
 
 use self::{
-    goals::{Goal, goals, others, verdicts},
+    goals::{Goal, REFERENCE, goals, others, verdicts},
     inventory::Inventory,
     way::Way,
 };
@@ -71,6 +72,7 @@ async fn measure(arguments: FleetArguments) -> Result<(), SetError> {
     let mut measured = Measured::start(&arguments.options()).await?;
     // The first machines may cost more, and what the set as a whole costs is not theirs.
     measured.scale(0, timeout, |_| ()).await?;
+    let reference = reference(&mut measured, machines, timeout).await?;
     let up = Way::go(&mut measured, machines, machines, timeout).await?;
     print(&format!("\n0 -> {machines}\n\n{up}"))?;
     let there = Inventory::take(&measured).await?;
@@ -82,7 +84,18 @@ async fn measure(arguments: FleetArguments) -> Result<(), SetError> {
     for problem in &problems {
         print(problem)?;
     }
-    judge(&goals(machines, &up, &down, problems.len()))
+    judge(&goals(machines, &up, &down, problems.len(), reference))
+}
+
+/// The processor time for the reference fleet, that a larger one is compared with: by the same manager on the same computer.
+async fn reference(measured: &mut Measured, machines: u32, timeout: Duration) -> Result<Option<Duration>, SetError> {
+    if machines <= REFERENCE {
+        return Ok(None);
+    }
+    let up = Way::go(measured, REFERENCE, REFERENCE, timeout).await?;
+    print(&format!("\n0 -> {REFERENCE}, to compare with\n\n{up}"))?;
+    Way::go(measured, 0, REFERENCE, timeout).await?;
+    Ok(Some(up.processor))
 }
 
 fn judge(goals: &[Goal]) -> Result<(), SetError> {

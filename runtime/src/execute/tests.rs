@@ -1,0 +1,241 @@
+//! Steps against the in-process API server.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::Status;
+use serde::Serialize;
+
+use super::*;
+use crate::{
+    fair::Gate,
+    metrics::Metrics,
+    owned::Owned,
+    plan::Plan,
+    term::Term,
+    testing::api_server::{ApiServer, Fault, Match, RequestRecord},
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[derive(Clone, PartialEq, Serialize)]
+struct Labels {
+    metadata: LabelsMeta,
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+struct LabelsMeta {
+    labels: BTreeMap<String, String>,
+}
+
+impl Owned for Labels {
+    type Of = Pod;
+    const PART: Part = Part::Main;
+    fn seen(live: &Pod) -> Self {
+        Self { metadata: LabelsMeta { labels: live.metadata.labels.clone().unwrap_or_default() } }
+    }
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+struct Phase {
+    status: PhaseStatus,
+}
+
+#[derive(Clone, PartialEq, Serialize)]
+struct PhaseStatus {
+    phase: Option<String>,
+}
+
+impl Owned for Phase {
+    type Of = Pod;
+    const PART: Part = Part::Status;
+    fn seen(live: &Pod) -> Self {
+        Self { status: PhaseStatus { phase: live.status.as_ref().and_then(|status| status.phase.clone()) } }
+    }
+}
+
+/// What is done to a Pod that was seen.
+fn apply(live: &Pod) -> Step<()> {
+    Step::apply(Cluster::CONTROL, live, &labels()).unwrap()
+}
+
+fn apply_pinned(live: &Pod) -> Step<()> {
+    Step::apply_pinned(Cluster::CONTROL, live, &labels()).unwrap()
+}
+
+fn labels() -> Labels {
+    Labels { metadata: LabelsMeta { labels: BTreeMap::from([("by".to_owned(), "us".to_owned())]) } }
+}
+
+fn apply_status(live: &Pod) -> Step<()> {
+    Step::apply(Cluster::CONTROL, live, &Phase { status: PhaseStatus { phase: Some("Failed".into()) } }).unwrap()
+}
+
+fn edit(live: &Pod) -> Step<()> {
+    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    Step::edit(Cluster::CONTROL, live, serde_json::from_value(patch).unwrap()).unwrap()
+}
+
+fn delete(live: &Pod) -> Step<()> {
+    Step::delete(Cluster::CONTROL, live)
+}
+
+fn delete_pinned(live: &Pod) -> Step<()> {
+    let mut plan = Plan::idle();
+    plan.then("as told", delete(live)).pin_deletions();
+    plan.stages.remove(0).remove(0).step
+}
+
+fn delete_now(live: &Pod) -> Step<()> {
+    Step::DeleteNow(Target::of(Cluster::CONTROL, live))
+}
+
+fn evict(live: &Pod) -> Step<()> {
+    Step::Evict(Target::of(Cluster::CONTROL, live))
+}
+
+fn create(name: &str) -> Step<()> {
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"}})).unwrap();
+    Step::create(Cluster::CONTROL, &pod).unwrap()
+}
+
+fn seed(server: &ApiServer) -> Pod {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "status": {"phase": "Running"}});
+    serde_json::from_value(server.seed(PODS, pod)).unwrap()
+}
+
+async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> Execution {
+    let (gate, metrics) = (Gate::new(100, None), Arc::new(Metrics::new()));
+    let connection = Connection::new(server.client(), agent("test/1", "test"), term, gate, metrics);
+    let executor = Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
+    let planned = |step| Planned { why: "as told".into(), step };
+    let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
+    let sending = Sending { traceparent: Some(TRACE.to_owned()), ..Sending::default() };
+    executor.run(&stages, &sending, |()| {}).await
+}
+
+async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
+    execute(server, Term::unlimited(), vec![vec![step]]).await
+}
+
+/// How a step ended: `None` when it was done.
+fn class(execution: &Execution) -> Option<FailureClass> {
+    let refused = execution.refused.first().map(|(_, error)| error.class);
+    execution.failure.as_ref().map(|(_, error)| error.class).or(refused)
+}
+
+#[tokio::test]
+async fn only_an_edit_that_does_not_fit_is_a_conflict() {
+    let server = ApiServer::new();
+    let live = seed(&server);
+    let invalid = Status::failure("Pod \"a\" is invalid: metadata.labels: Too long", "Invalid").with_code(422);
+    server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(invalid)));
+    let execution = execute_one(&server, edit(&live)).await;
+    assert_eq!(class(&execution), Some(FailureClass::Invalid));
+    assert_eq!(execution.unsure, []);
+    assert_eq!(class(&execute_one(&server, edit(&live)).await), None);
+}
+
+#[tokio::test]
+async fn what_a_step_rests_on_stands_in_its_request() {
+    let server = ApiServer::new();
+    let live = seed(&server);
+    let (uid, version) = (live.metadata.uid.clone(), live.metadata.resource_version.clone());
+    server.fail_always(Match::any(), Fault::Status(500));
+    let both = json!({"uid": uid, "resourceVersion": version});
+    let under_uid = json!({"uid": uid, "resourceVersion": null});
+    let said = |body: &Value| json!({"uid": body["uid"], "resourceVersion": body["resourceVersion"]});
+    let cases: [(Step<()>, &str, &Value); 9] = [
+        (apply(&live), "/metadata", &under_uid),
+        (apply_pinned(&live), "/metadata", &both),
+        (apply_status(&live), "/metadata", &both),
+        (delete(&live), "/preconditions", &under_uid),
+        (delete_now(&live), "/preconditions", &under_uid),
+        (delete_pinned(&live), "/preconditions", &both),
+        (evict(&live), "/deleteOptions/preconditions", &under_uid),
+        (create("b"), "/metadata", &json!({"uid": null, "resourceVersion": "1"})),
+        (edit(&live), "/0", &json!({"uid": null, "resourceVersion": null})),
+    ];
+    for (step, place, expected) in cases {
+        execute_one(&server, step.clone()).await;
+        let request = server.take_requests().remove(0);
+        let RequestRecord { body: Some(body), traceparent, user_agent, .. } = &request else { panic!("{request:?}") };
+        assert_eq!(said(body.pointer(place).unwrap()), *expected, "{step:?}");
+        assert_eq!((traceparent.as_deref(), user_agent.as_str()), (Some(TRACE), "test/1 (test)"));
+        if let Step::Edit(_) = step {
+            assert_eq!(body[0], json!({"op": "test", "path": "/metadata/uid", "value": uid}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_namesake_is_left_alone() {
+    for step in [apply, apply_pinned, apply_status, edit, delete, delete_now, delete_pinned, evict] {
+        let server = ApiServer::new();
+        let live = seed(&server);
+        server.remove(&format!("{PODS}/a"));
+        seed(&server);
+        let before = server.object(&format!("{PODS}/a"));
+        let step = step(&live);
+        let execution = execute_one(&server, step.clone()).await;
+        assert_eq!(class(&execution), Some(FailureClass::Conflict), "{step:?}");
+        assert_eq!(server.object(&format!("{PODS}/a")), before, "{step:?}");
+        let refused = matches!(step, Step::Evict(_));
+        assert!(refused || execution.unsure.len() == 1, "what is there has yet to be read");
+    }
+}
+
+#[tokio::test]
+async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_it() {
+    let pinned: [fn(&Pod) -> Step<()>; 3] = [apply_pinned, apply_status, delete_pinned];
+    let free: [fn(&Pod) -> Step<()>; 4] = [apply, edit, delete, evict];
+    for (step, expected) in
+        pinned.map(|step| (step, Some(FailureClass::Conflict))).into_iter().chain(free.map(|step| (step, None)))
+    {
+        let server = ApiServer::new();
+        let live = seed(&server);
+        server.change(&format!("{PODS}/a"), |pod| pod["metadata"]["annotations"] = json!({"by": "somebody"}));
+        let before = server.object(&format!("{PODS}/a"));
+        let step = step(&live);
+        assert_eq!(class(&execute_one(&server, step.clone()).await), expected, "{step:?}");
+        assert_eq!(server.object(&format!("{PODS}/a")) == before, expected.is_some(), "{step:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_begins_with_one_step_and_doubles() {
+    let server = ApiServer::new();
+    let stage = || vec![(0..10).map(|n| create(&format!("pod-{n}"))).collect()];
+    server.fail_always(Match::any(), Fault::Status(403));
+    execute(&server, Term::unlimited(), stage()).await;
+    assert_eq!(server.take_requests().len(), 1, "what one is refused, all are");
+    server.heal();
+    server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(1)));
+    let begun = Instant::now();
+    let under_way = execute(&server, Term::unlimited(), stage());
+    tokio::pin!(under_way);
+    let mut sent = vec![];
+    for _ in 0..4 {
+        let _ = tokio::time::timeout(Duration::from_secs(1), &mut under_way).await;
+        sent.push(server.take_requests().len());
+    }
+    assert_eq!((sent, begun.elapsed().as_secs()), (vec![1, 2, 4, 3], 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_step_follows_the_end_of_the_term() {
+    for stages in [vec![vec![create("a"), create("b")]], vec![vec![create("a")], vec![create("b")]]] {
+        let server = ApiServer::new();
+        let term = Term::unlimited();
+        server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(5)));
+        let under_way = tokio::spawn({
+            let (server, term) = (server.clone(), term.clone());
+            async move { execute(&server, term, stages).await }
+        });
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        term.end();
+        assert_eq!(class(&under_way.await.unwrap()), Some(FailureClass::Expired));
+        assert_eq!(server.requests().len(), 1, "the one that was under way");
+    }
+}

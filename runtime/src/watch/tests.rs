@@ -1,0 +1,172 @@
+//! One watch, against the in-process API server and against one that falls silent.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{HeaderValue, Request, Response};
+use http_body_util::{Either, Full, StreamBody};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
+
+use super::*;
+use crate::{
+    fair::Gate,
+    object::Cluster,
+    term::Term,
+    testing::api_server::{ApiServer, Fault, Match},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A watch that runs, and what it has told.
+struct Watching<K> {
+    store: Arc<Store<K>>,
+    told: Arc<Mutex<Vec<(String, Class)>>>,
+    metrics: Arc<Metrics>,
+    _stop: DropGuard,
+}
+
+fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
+    let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+    let agent = HeaderValue::from_static("test/1");
+    let connection = Connection::new(client, agent, Term::unlimited(), Gate::new(8, None), metrics.clone());
+    let (store, told) = (Arc::new(Store::<K>::new(Cluster::CONTROL, "default")), Arc::new(Mutex::new(vec![])));
+    let heard = told.clone();
+    let deliver = Box::new(move |change: &Change<K>, class| {
+        let what = if change.new.is_some() { "" } else { " is gone" };
+        heard.lock().push((format!("{}{what}", name(change.sides().next().unwrap().as_ref())), class));
+        true
+    });
+    let (poison, selector) = (Poison::new(metrics.clone()), "".into());
+    let one = Watch {
+        connection,
+        store: store.clone(),
+        selector,
+        deliver,
+        metrics: metrics.clone(),
+        poison,
+        patience: Duration::ZERO,
+    };
+    tokio::spawn(one.run(stop.clone()));
+    Watching { store, told, metrics, _stop: stop.drop_guard() }
+}
+
+impl<K: Kind> Watching<K> {
+    /// What it has told since the last call, a minute from now.
+    async fn tells(&self) -> Vec<(String, Class)> {
+        sleep(Duration::from_mins(1)).await;
+        std::mem::take(&mut *self.told.lock())
+    }
+}
+
+fn seed(server: &ApiServer, name: &str, data: &Value) {
+    server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}));
+}
+
+fn one(name: &str, class: Class) -> (String, Class) {
+    (name.to_owned(), class)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_was_there_when_the_watch_began_is_not_urgent() {
+    let server = ApiServer::new();
+    seed(&server, "a", &json!({}));
+    seed(&server, "b", &json!({}));
+    let watching = watch::<ConfigMap>(server.client());
+    assert_eq!(watching.tells().await, [one("a", Class::Initial), one("b", Class::Initial)]);
+    seed(&server, "c", &json!({}));
+    assert_eq!(watching.tells().await, [one("c", Class::Live)]);
+    // In a gap, so that another list shows it.
+    server.break_watches();
+    seed(&server, "d", &json!({}));
+    server.compact();
+    assert_eq!(watching.tells().await, [one("d", Class::Live)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_no_longer_be_decoded_is_kept_as_it_was_over_another_list() {
+    let server = ApiServer::new();
+    seed(&server, "a", &json!({"key": "good"}));
+    let watching = watch::<ConfigMap>(server.client());
+    watching.tells().await;
+    server.break_watches();
+    seed(&server, "a", &json!({"key": [["bad"]]}));
+    seed(&server, "b", &json!({}));
+    server.compact();
+    assert_eq!(watching.tells().await, [one("b", Class::Live)], "nobody is told that it is gone");
+    let kept = watching.store.by_name("default", "a").unwrap();
+    assert_eq!(kept.data.as_ref().unwrap()["key"], "good");
+    server.remove(&format!("{MAPS}/a"));
+    assert_eq!(watching.tells().await, [one("a is gone", Class::Live)]);
+}
+
+/// A kind whose own decoder has a mistake.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = ConfigMap)]
+struct Fragile {
+    metadata: ObjectMeta,
+    #[serde(rename = "data", deserialize_with = "fragile")]
+    _data: Value,
+}
+
+fn fragile<'de, D: Deserializer<'de>>(data: D) -> Result<Value, D::Error> {
+    let data = Value::deserialize(data)?;
+    assert!(data["key"] != "panics", "as told");
+    Ok(data)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decoder_that_panics_is_an_object_that_cannot_be_decoded() {
+    let server = ApiServer::new();
+    for name in ["listed", "well"] {
+        seed(&server, name, &json!({"key": if name == "well" { "fine" } else { "panics" }}));
+    }
+    let watching = watch::<Fragile>(server.client());
+    assert_eq!(watching.tells().await, [one("well", Class::Initial)]);
+    seed(&server, "seen", &json!({"key": "panics"}));
+    seed(&server, "other", &json!({"key": "fine"}));
+    assert_eq!(watching.tells().await, [one("other", Class::Live)]);
+    let text = watching.metrics.encode().unwrap();
+    assert!(text.contains(r#"watch_undecodable_objects{cluster="control",resource="configmaps"} 2"#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
+    let server = ApiServer::new();
+    let busy = || Fault::too_many_requests("busy", 45);
+    server.fail_times(2, Match::verb("list"), busy());
+    server.fail_next(Match::verb("watch"), busy());
+    let begun = Instant::now();
+    let watching = watch::<ConfigMap>(server.client());
+    watching.store.synced().await;
+    assert!(begun.elapsed() >= Duration::from_secs(90), "{:?}", begun.elapsed());
+    sleep(Duration::from_secs(44)).await;
+    assert_eq!(server.requests().len(), 4, "three lists and a watch");
+    sleep(Duration::from_secs(2)).await;
+    assert!(server.requests().len() > 4);
+}
+
+/// A connection from which nothing comes any more, not even its end: the server, or what stands in between, is gone.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_falls_silent_is_given_up_within_five_minutes() {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = opened.clone();
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let list = json!({"kind": "ConfigMapList", "metadata": {"resourceVersion": "7"}, "items": []});
+        let silence = futures::stream::pending::<Result<hyper::body::Frame<bytes::Bytes>, std::io::Error>>();
+        let body = if is_watch {
+            count.fetch_add(1, Ordering::Relaxed);
+            Either::Right(StreamBody::new(silence))
+        } else {
+            Either::Left(Full::<bytes::Bytes>::from(list.to_string()))
+        };
+        std::future::ready(Ok::<_, std::io::Error>(Response::new(body)))
+    });
+    let watching = watch::<ConfigMap>(kube::Client::new(server, "default"));
+    watching.store.synced().await;
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(opened.load(Ordering::Relaxed), 2);
+}

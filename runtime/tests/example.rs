@@ -1,0 +1,52 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+//! What the example of the crate page decides.
+
+#[allow(dead_code, unreachable_pub)] // its `main`; it is an executable of its own elsewhere
+#[path = "../examples/share.rs"]
+mod share;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use nodewright_runtime::{
+    controller::Controller,
+    effect::Outcomes,
+    object::{Cluster, Key},
+    plan::Moment,
+    testing::{ObjectBuilder, Worlds, object},
+};
+
+/// The plan for a namespace with the label, as text.
+fn plan(name: &str, worlds: Worlds) -> String {
+    let namespace = object::<Namespace>(name).with("/metadata/namespace", None::<String>).label("share", "true");
+    let stores = worlds.with(namespace.build()).stores();
+    let world = share::Share.observe(&stores, &Key::new(Cluster::CONTROL, "", name)).unwrap();
+    let (now, outcomes) = ("2026-06-01T12:00:00Z".parse().unwrap(), Outcomes::default());
+    let moment = Moment {
+        now,
+        since: now,
+        in_touch: now,
+        attempt: 0,
+        failure: None,
+        outcomes: &outcomes,
+        refusals: &[],
+        status_written: None,
+    };
+    share::Share.plan(&moment, &world).to_string()
+}
+
+fn map(namespace: &str) -> ObjectBuilder<ConfigMap> {
+    object("shared").with("/metadata/namespace", namespace).with("/data/key", "value")
+}
+
+#[test]
+fn the_source_is_left_alone_also_where_its_own_namespace_has_the_label() {
+    let worlds = || Worlds::new().with(map("default").build());
+    assert_eq!(plan("default", worlds()), "nothing to do\n");
+    assert!(plan("reader", worlds()).starts_with("1 create ConfigMap reader/shared "));
+}
+
+#[test]
+fn what_is_somebody_elses_is_left_alone_and_that_is_said() {
+    let worlds = Worlds::new().with(map("default").build()).with(map("reader").build());
+    assert_eq!(plan("reader", worlds), "wait NameTaken: somebody else has a ConfigMap of that name\n");
+}

@@ -1,0 +1,158 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+//! Who writes, and until when: leases are gained, lost and handed over.
+
+mod support;
+
+use std::time::Duration;
+
+use nodewright_runtime::{
+    manager::Ended,
+    plan::FailureClass,
+    request::Call,
+    testing::api_server::{ApiServer, Fault, Match},
+};
+use serde_json::json;
+
+use self::support::{MAPS, Running, annotate, annotated, election, election_for, set_copies, source};
+
+#[tokio::test(start_paused = true)]
+async fn whoever_loses_the_lease_writes_nothing_more_and_ends() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    running.until("one copy", |it| it.copies() == 1).await;
+    server.fail_always(Match::verb("update").path("leases"), Fault::Status(500));
+    let ended = running.manager.await.unwrap();
+    assert_eq!(ended, Err(Ended::LostLease));
+    server.take_requests();
+    set_copies(&server, "s", 9);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(server.requests().iter().all(|request| request.path.contains("leases")), "{:#?}", server.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_process_stands_by_with_warm_caches_and_takes_over() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let first = Running::start(server.clone(), vec![election(&server)]);
+    first.until("one copy", |it| it.copies() == 1).await;
+    let second = Running::start(server.clone(), vec![election(&server)]);
+    second.passes(30).await;
+    assert!(!second.manager.is_finished());
+    first.end().await;
+    set_copies(&server, "s", 3);
+    second.until("the second works", |it| it.copies() == 3).await;
+    second.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_list_that_is_under_way_when_the_lease_is_gained_is_made_again() {
+    let server = ApiServer::new();
+    source(&server, "s", 2);
+    let other = election(&server);
+    let _term = other.acquire().await;
+    // The first list takes 20 s; the lease comes free 3 s after the start.
+    server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(20)));
+    let mine = election(&server);
+    let running = Running::start(server, vec![mine]);
+    running.passes(3).await;
+    other.release().await;
+    running.until("two copies", |it| it.copies() == 2).await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_last_longer_than_the_lease_is_sure() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    annotate(&server, "s", &json!({"ask": "slow"}));
+    let mine = election(&server);
+    let running = Running::start(server, vec![mine]);
+    running.until("an answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
+    assert_eq!(annotated(&running.server, "s", "asked").as_deref(), Some("Ok(())"));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_leases_of_a_dead_process_are_taken_over_in_the_time_of_one() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let both = |server: &ApiServer| vec![election_for(server, "one"), election_for(server, "two")];
+    let first = Running::start(server.clone(), both(&server));
+    first.until("one copy", |it| it.copies() == 1).await;
+    // Killed: it gives nothing back.
+    first.manager.abort();
+    let _ = first.manager.await;
+    set_copies(&server, "s", 2);
+    let begun = tokio::time::Instant::now();
+    let second = Running::start(server.clone(), both(&server));
+    second.until("the second works", |it| it.copies() == 2).await;
+    assert!(begun.elapsed() < Duration::from_secs(15 + 3), "{:?}", begun.elapsed());
+    second.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_under_way_goes_no_further_than_the_term() {
+    let server = ApiServer::new();
+    source(&server, "s", 0);
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    running.until_noted(0).await;
+    // From here on each write takes so long that the lease is lost between two of them.
+    server.fail_always(Match::verb("update").path("leases"), Fault::Status(500));
+    server.fail_always(Match::verb("patch"), Fault::Delay(Duration::from_secs(4)));
+    set_copies(&server, "s", 20);
+    assert_eq!(running.manager.await.unwrap(), Err(Ended::LostLease));
+    let made = |server: &ApiServer| server.requests().iter().filter(|request| request.verb == "patch").count();
+    let before = made(&server);
+    assert!((2..20).contains(&before), "in the middle of it: {before}");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(made(&server), before, "{:#?}", server.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_step_is_written_only_by_whoever_leads() {
+    let server = ApiServer::new();
+    let other = election(&server);
+    let _term = other.acquire().await;
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    let connection = running.connection.clone();
+    let write = async |name: &str| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        let result = connection.send(Call::with(http::Method::POST, MAPS, "application/json", &map)).await;
+        (result.err().map(|error| error.class), server.object(&format!("{MAPS}/{name}")).is_some())
+    };
+    running.passes(5).await;
+    assert_eq!(write("early").await, (Some(FailureClass::Expired), false));
+    assert!(connection.send(Call::get(MAPS)).await.is_ok(), "whoever stands by may read");
+    other.release().await;
+    running.passes(5).await;
+    assert_eq!(write("in-time").await, (None, true));
+    server.fail_always(Match::verb("update").path("leases"), Fault::Status(500));
+    assert_eq!(running.manager.await.unwrap(), Err(Ended::LostLease));
+    assert_eq!(write("late").await, (Some(FailureClass::Expired), false));
+}
+
+/// The caches of whoever stands by may be behind: its first plan rests on a list that was begun after it could lead.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_over_lists_before_its_first_plan() {
+    let server = ApiServer::new();
+    source(&server, "s", 1);
+    let other = election(&server);
+    let _term = other.acquire().await;
+    let running = Running::start(server.clone(), vec![election(&server)]);
+    running.passes(10).await;
+    // From here on its cache shows nothing new.
+    server.hold_watches(true);
+    set_copies(&server, "s", 3);
+    server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(10)));
+    other.release().await;
+    running
+        .until("the list", |it| it.server.requests().iter().filter(|request| request.verb == "list").count() == 2)
+        .await;
+    running.passes(9).await;
+    assert_eq!(running.plans(), 0, "none before the list is there");
+    running.until("three copies", |it| it.copies() == 3).await;
+    server.hold_watches(false);
+    running.end().await;
+}
