@@ -19,6 +19,7 @@ mod normal;
 mod objects;
 mod patch;
 mod probe;
+pub mod random;
 mod read;
 mod scale;
 mod status;

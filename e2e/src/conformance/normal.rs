@@ -93,6 +93,13 @@ impl Normal {
     fn fields(&mut self, fields: &Map<String, Value>) -> Value {
         // Lists carry the version of the whole server, which others move on.
         let is_list = fields.get("items").is_some_and(Value::is_array);
+        // So do bookmarks.
+        if fields.get("type").is_some_and(|kind| kind == "BOOKMARK") {
+            let mut fields = fields.clone();
+            fields["object"]["metadata"]["resourceVersion"] = "of the server".into();
+            fields["type"] = "a bookmark".into();
+            return self.fields(&fields);
+        }
         if let Some(base) = fields.get("generateName").and_then(Value::as_str)
             && let Some(name) = fields.get("name").and_then(Value::as_str)
         {
@@ -137,7 +144,7 @@ impl Normal {
     fn list_metadata(&mut self, metadata: &Map<String, Value>) -> Value {
         let mut metadata = metadata.clone();
         if metadata.contains_key("resourceVersion") {
-            metadata.insert("resourceVersion".into(), "of the list".into());
+            metadata.insert("resourceVersion".into(), "of the server".into());
         }
         self.fields(&metadata)
     }

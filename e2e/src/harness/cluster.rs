@@ -71,15 +71,13 @@ impl Cluster {
         WEBHOOKED.get_or_try_init(|| on_own_runtime(Self::with_plane(options, true))).await.cloned()
     }
 
-    /// A control plane whose API server is compared with another: with the controllers that are to be compared as well,
-    /// and none that would change objects unasked. Nor does admission change them.
+    /// An API server that is compared with another: without controllers, and without what admission would change.
     pub async fn for_conformance() -> TestResult<Arc<Self>> {
         static CONFORMANCE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
-        let controllers = ["garbage-collector-controller", "namespace-controller", "disruption-controller"];
         let plugins =
             "--disable-admission-plugins=DefaultTolerationSeconds,Priority,ServiceAccount,TaintNodesByCondition";
         let options = PlaneOptions {
-            controllers: controllers.map(str::to_owned).into(),
+            controller_manager: false,
             scheduler: false,
             api_server_flags: vec![plugins.to_owned()],
             ..PlaneOptions::default()

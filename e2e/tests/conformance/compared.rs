@@ -1,76 +1,163 @@
 //! The suite of [`nodewright_e2e::conformance`], run against a real API server and against the one in process.
 
-use std::env;
+use std::{env, str::FromStr, sync::Arc};
 
+use futures::{StreamExt, future::BoxFuture, stream};
 use nodewright_e2e::{
-    conformance::{Case, Probe, Transcript, cases},
+    conformance::{Case, Probe, Transcript, cases, random},
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
-    plane::{Component, USER_AGENT, parse_manifest},
+    plane::{USER_AGENT, parse_manifest},
 };
 use nodewright_runtime::testing::api_server::ApiServer;
 use serde_json::Value;
 
 /// Only cases with this in their names.
 const CASES_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_CASES";
+/// How many random requests there are in a sequence; the default is [`STEPS`].
+const STEPS_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_STEPS";
+/// The seed of the first random sequence; the default is 1.
+const SEED_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_SEED";
+
 /// What is promised.
 const BEHAVIOURS: usize = 150;
+const STEPS: usize = 150;
+const SEQUENCES: u64 = 3;
+/// How often a sequence that shows a difference is tried without a part of it.
+const TRIES: usize = 60;
+/// Cases that run at once: most of their time they wait.
+const AT_ONCE: usize = 4;
+
+type Work = Arc<dyn for<'a> Fn(&'a mut Probe) -> BoxFuture<'a, TestResult> + Send + Sync>;
+
+/// The two servers.
+#[derive(Clone)]
+struct Servers {
+    real: Arc<Cluster>,
+    definitions: Arc<Vec<Value>>,
+}
 
 #[tokio::test]
 async fn the_server_in_process_answers_like_the_real_one() -> TestResult {
     if skip_without_plane("conformance", "its controllers would interfere") {
         return Ok(());
     }
-    let cluster = Cluster::for_conformance().await?;
-    if let Some(plane) = cluster.plane() {
-        plane.stop(Component::ControllerManager)?;
-    }
+    compare(&Servers::start().await?, cases(), BEHAVIOURS).await
+}
+
+/// Runs all cases on both servers.
+async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestResult {
     let chosen = env::var(CASES_VARIABLE).unwrap_or_default();
-    let definitions = definitions().await?;
+    let cases = cases.into_iter().filter(|case| case.name.contains(&chosen));
+    let compared = stream::iter(cases).map(async |case| (case.name, servers.compare(case.name, of_case(case)).await));
+    let compared: Vec<_> = compared.buffered(AT_ONCE).collect().await;
     let (mut behaviours, mut report) = (0, String::new());
-    for case in cases().into_iter().filter(|case| case.name.contains(&chosen)) {
-        let real = run(case, cluster.client().await?, None).await;
-        let difference = match (real, in_process(case, &definitions)) {
-            (Ok(real), Ok(ours)) => {
-                behaviours += real.len();
-                ours.difference(&real)
+    for (name, result) in compared {
+        let difference = match result {
+            Ok((count, difference)) => {
+                behaviours += count;
+                difference
             }
-            (Err(failure), _) | (_, Err(failure)) => Some(format!("  {failure}\n")),
+            Err(failure) => Some(format!("  {failure}\n")),
         };
         if let Some(difference) = difference {
-            report += &format!("{}:\n{difference}", case.name);
+            report += &format!("{name}:\n{difference}");
         }
     }
     println!("{behaviours} behaviours compared");
     if !report.is_empty() {
         return Err(Failure::new(format!("the API servers differ\n{report}")));
     }
-    if chosen.is_empty() && behaviours < BEHAVIOURS {
-        return Err(Failure::new(format!("only {behaviours} behaviours were compared, not {BEHAVIOURS}")));
+    if chosen.is_empty() && behaviours < promised {
+        return Err(Failure::new(format!("only {behaviours} behaviours were compared, not {promised}")));
     }
     Ok(())
 }
 
-async fn run(case: Case, client: kube::Client, user_agent: Option<&'static str>) -> TestResult<Transcript> {
-    let namespace = format!("conformance-{}", case.name).replace('_', "-");
-    let mut probe = Probe::start(client, user_agent, &namespace).await?;
-    match (case.run)(&mut probe).await {
-        Ok(()) => Ok(probe.finish()),
-        Err(failure) => Err(Failure::new(format!("{}: {failure}", case.name))),
+#[tokio::test]
+async fn random_requests_are_answered_alike() -> TestResult {
+    if skip_without_plane("conformance", "its controllers would interfere") {
+        return Ok(());
+    }
+    let servers = Servers::start().await?;
+    let (first, count) = (number(SEED_VARIABLE).unwrap_or(1), number(STEPS_VARIABLE).unwrap_or(STEPS));
+    let mut behaviours = 0;
+    for seed in first..first + SEQUENCES {
+        let steps = random::steps(seed, count);
+        let (answers, difference) = servers.compare(&format!("random-{seed}"), of_steps(steps.clone())).await?;
+        behaviours += answers;
+        if difference.is_some() {
+            return Err(servers.report(seed, steps).await?);
+        }
+    }
+    println!("{behaviours} answers to random requests compared");
+    Ok(())
+}
+
+impl Servers {
+    async fn start() -> TestResult<Self> {
+        Ok(Self { real: Cluster::for_conformance().await?, definitions: Arc::new(definitions().await?) })
+    }
+
+    /// Does some work on both servers: how many answers there were, and where they differ.
+    async fn compare(&self, name: &str, work: Work) -> TestResult<(usize, Option<String>)> {
+        let namespace = format!("conformance-{name}").replace('_', "-");
+        let real = run(&work, self.real.client().await?, None, &namespace).await?;
+        let definitions = self.definitions.clone();
+        let ours = tokio::task::spawn_blocking(move || in_process(&work, &definitions, &namespace)).await?;
+        let ours = ours.map_err(|failure| failure.and("in process"))?;
+        Ok((real.len(), ours.difference(&real)))
+    }
+
+    /// A failure with the shortest sequence that was found.
+    async fn report(&self, seed: u64, steps: Vec<random::Step>) -> TestResult<Failure> {
+        let mut number = 0;
+        let differs = async |part: &[random::Step]| {
+            number += 1;
+            let compared = self.compare(&format!("random-{seed}-{number}"), of_steps(part.to_vec())).await?;
+            Ok(compared.1.is_some())
+        };
+        let shortest = random::shorten(steps, TRIES, differs).await?;
+        let (_, difference) = self.compare(&format!("random-{seed}-last"), of_steps(shortest.clone())).await?;
+        let steps: Vec<_> = shortest.iter().map(|step| format!("  {step:?}")).collect();
+        Ok(Failure::new(format!(
+            "the API servers differ with seed {seed}, at the shortest after\n{}\n{}",
+            steps.join("\n"),
+            difference.unwrap_or_default()
+        )))
     }
 }
 
+fn of_case(case: Case) -> Work {
+    Arc::new(case.run)
+}
+
+fn of_steps(steps: Vec<random::Step>) -> Work {
+    Arc::new(move |probe| {
+        let steps = steps.clone();
+        Box::pin(async move { random::run(probe, &steps).await })
+    })
+}
+
+async fn run(
+    work: &Work,
+    client: kube::Client,
+    user_agent: Option<&'static str>,
+    namespace: &str,
+) -> TestResult<Transcript> {
+    let mut probe = Probe::start(client, user_agent, namespace).await?;
+    work(&mut probe).await?;
+    Ok(probe.finish())
+}
+
 /// Alone on a paused clock: as simulations use it.
-fn in_process(case: Case, definitions: &[Value]) -> TestResult<Transcript> {
-    let definitions = definitions.to_vec();
-    let work = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+fn in_process(work: &Work, definitions: &[Value], namespace: &str) -> TestResult<Transcript> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(async {
         let server = ApiServer::new();
         server.enforce_namespaces();
         definitions.iter().for_each(|definition| server.declare(definition));
-        let transcript = async { run(case, server.client(), Some(USER_AGENT)).await };
-        runtime.block_on(transcript).map_err(|failure| failure.and("in process"))
-    };
-    std::thread::spawn(work).join().map_err(|_| Failure::new(format!("{}: panicked in process", case.name)))?
+        run(work, server.client(), Some(USER_AGENT), namespace).await
+    })
 }
 
 /// The CRDs that the real server has.
@@ -81,4 +168,8 @@ async fn definitions() -> TestResult<Vec<Value>> {
         definitions.extend(parse_manifest(&text, "config/crd")?);
     }
     Ok(definitions.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
+}
+
+fn number<T: FromStr>(variable: &str) -> Option<T> {
+    env::var(variable).ok()?.parse().ok()
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::checks::FieldError;
 use super::kinds::Kind;
 use super::refusal;
 use super::route::Id;
@@ -30,6 +31,32 @@ pub(super) struct DeleteOptions {
     pub(super) version: Option<String>,
     pub(super) grace_seconds: Option<i64>,
     pub(super) propagation: Option<Propagation>,
+    pub(super) dry_run: bool,
+}
+
+impl DeleteOptions {
+    pub(super) fn read(body: &Value) -> Result<Self, Refused> {
+        let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+        let policy = body["propagationPolicy"].as_str();
+        let propagation = match (policy, body["orphanDependents"].as_bool()) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (None, None) => None,
+            (Some(policy), _) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                let error = FieldError::not_supported("propagationPolicy", policy, &known);
+                return Err(refusal::invalid_options("DeleteOptions", &[error]));
+            }
+        };
+        Ok(Self {
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+            grace_seconds: body["gracePeriodSeconds"].as_i64(),
+            propagation,
+            dry_run: body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
+        })
+    }
 }
 
 impl Store {

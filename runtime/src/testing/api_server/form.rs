@@ -120,6 +120,14 @@ pub(super) fn undeclared(shape: &Shape, value: &Value) -> Option<String> {
     }
 }
 
+/// Takes a field away, by its pointer.
+pub(super) fn remove_at(object: &mut Value, pointer: &str) {
+    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
+    if let Some(parent) = object.pointer_mut(parent) {
+        set_or_remove(parent, field, None);
+    }
+}
+
 /// Built-in kinds leave out lists and maps that are empty, and keep empty structures.
 fn drop_empty(shape: &Shape, value: &mut Value) {
     match value {

@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
-use super::checks::FieldError;
-use super::delete::{DeleteOptions, Propagation};
+use super::delete::DeleteOptions;
 use super::kinds::StatusRule;
 use super::route::{Id, Part, Route};
 use super::selector::Selector;
@@ -262,8 +261,8 @@ fn apply(store: &mut Store, request: &Incoming, route: &Route, target: &Target<'
 
 fn delete(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let id = route.id()?;
-    let (options, dry_run) = delete_options(request, route)?;
-    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    let options = delete_options(request, route)?;
+    let writer = Writer { dry_run: options.dry_run, ..writer.clone() };
     let written = store.delete(&id, &options, &writer)?;
     Ok((200, deleted(store, &id, written)))
 }
@@ -293,33 +292,19 @@ fn success(status: &Status) -> Value {
     body
 }
 
-/// What a deletion insists on, and whether only its answer is wanted.
-fn delete_options(request: &Incoming, route: &Route) -> Result<(DeleteOptions, bool), Refused> {
-    let body = if request.body.is_empty() { Value::Null } else { request.json()? };
-    let policy = body["propagationPolicy"].as_str().unwrap_or("");
-    if !matches!(policy, "" | "Background" | "Foreground" | "Orphan") {
-        let known = ["Foreground", "Background", "Orphan", "nil"];
-        let error = FieldError::not_supported("propagationPolicy", policy, &known);
-        return Err(refusal::invalid_options("DeleteOptions", &[error]));
+/// What a deletion insists on. The parameters of the query count where there is no body.
+fn delete_options(request: &Incoming, route: &Route) -> Result<DeleteOptions, Refused> {
+    if !request.body.is_empty() {
+        return DeleteOptions::read(&request.json()?);
     }
-    Ok(read_delete_options(&body, route))
-}
-
-fn read_delete_options(body: &Value, route: &Route) -> (DeleteOptions, bool) {
-    let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-    let policy = body["propagationPolicy"].as_str().unwrap_or(route.get("propagationPolicy"));
-    let options = DeleteOptions {
-        uid: precondition("uid"),
-        version: precondition("resourceVersion"),
-        grace_seconds: body["gracePeriodSeconds"].as_i64().or_else(|| route.get("gracePeriodSeconds").parse().ok()),
-        propagation: match (policy, body["orphanDependents"].as_bool()) {
-            ("Orphan", _) | (_, Some(true)) => Some(Propagation::Orphan),
-            ("Foreground", _) => Some(Propagation::Foreground),
-            ("Background", _) | (_, Some(false)) => Some(Propagation::Background),
-            _ => None,
-        },
-    };
-    (options, body["dryRun"].as_array().is_some_and(|list| !list.is_empty()))
+    let mut body = json!({});
+    for field in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", "dryRun"] {
+        let said = route.get(field);
+        if !said.is_empty() {
+            body[field] = if field == "dryRun" { json!([said]) } else { said.parse().unwrap_or_else(|_| said.into()) };
+        }
+    }
+    DeleteOptions::read(&body)
 }
 
 fn delete_collection(
@@ -328,8 +313,8 @@ fn delete_collection(
     route: &Route,
     writer: &Writer<'_>,
 ) -> Result<(u16, Value), Refused> {
-    let (options, dry_run) = delete_options(request, route)?;
-    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    let options = delete_options(request, route)?;
+    let writer = Writer { dry_run: options.dry_run, ..writer.clone() };
     let objects = store.list(&route.resource, &Selector::of(route)?);
     for object in &objects {
         store.delete(&Id::of(&route.resource, object), &options, &writer)?;
@@ -341,8 +326,8 @@ fn evict(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
     let id = route.id()?;
     let body = request.object()?;
     evict::check_body(&id, &body)?;
-    let (options, dry_run) = read_delete_options(&body["deleteOptions"], route);
-    let writer = Writer { dry_run: writer.dry_run || dry_run, ..writer.clone() };
+    let options = DeleteOptions::read(&body["deleteOptions"])?;
+    let writer = Writer { dry_run: writer.dry_run || options.dry_run, ..writer.clone() };
     store.evict(&id, &options, &writer)?;
     Ok((201, success(&Status::success().with_code(201))))
 }

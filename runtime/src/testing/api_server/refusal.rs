@@ -181,9 +181,11 @@ pub(super) fn modified(id: &Id) -> Refused {
 }
 
 /// A PUT that insists on another UID. Here, a real server tells where it keeps the object.
-pub(super) fn uid_precondition(id: &Id, asked: &str, found: &str) -> Refused {
+pub(super) fn uid_precondition(id: &Id, asked: &str, found: &str, dry_run: bool) -> Refused {
+    // Where nothing is written, the root of its place is not yet known.
+    let root = if dry_run { "" } else { "/registry" };
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+        "StorageError: invalid object, Code: 4, Key: {root}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
          UID in precondition: {asked}, UID in object meta: {found}",
         registry_key(id)
     );
@@ -199,7 +201,7 @@ fn registry_key(id: &Id) -> String {
         plural => plural.to_owned(),
     };
     let within = if id.namespace.is_empty() { String::new() } else { format!("/{}", id.namespace) };
-    format!("/registry/{root}{within}/{}", id.name)
+    format!("/{root}{within}/{}", id.name)
 }
 
 /// A deletion that insists on another UID or version. Here, a real server names the kind instead of the resource.

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::checks::FieldError;
 use super::kinds::{Kind, Scale};
-use super::refusal;
 use super::store::{Refused, Store, Written, said, set_or_remove};
 use super::write::Target;
+use super::{form, refusal};
 
 /// A number that nobody asks for, where none is set.
 const UNSET: i64 = i32::MIN as i64;
@@ -34,11 +34,15 @@ fn view(paths: &Scale, object: &Value) -> Value {
     let mut status = json!({ "replicas": number(&paths.status_replicas) });
     let selector = paths.selector.as_ref().and_then(|path| object.pointer(path)).filter(|selector| *selector != "");
     set_or_remove(&mut status, "selector", selector.cloned());
+    let replicas = number(&paths.replicas);
+    let mut spec = json!({});
+    // Nothing at all says none.
+    set_or_remove(&mut spec, "replicas", (replicas != 0).then(|| replicas.into()));
     json!({
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
         "metadata": metadata,
-        "spec": { "replicas": number(&paths.replicas) },
+        "spec": spec,
         "status": status,
     })
 }
@@ -73,7 +77,12 @@ impl Store {
             if let Some(version) = said(&scale, "resourceVersion") {
                 wanted["metadata"]["resourceVersion"] = version.into();
             }
-            target.own(live, &mut wanted);
+            let mut owned = wanted.clone();
+            if replicas == 0 {
+                form::remove_at(&mut owned, &paths.replicas);
+            }
+            target.own(live, &mut owned);
+            set_or_remove(&mut wanted["metadata"], "managedFields", owned["metadata"].get("managedFields").cloned());
             Ok(wanted)
         })?;
         let (Written::Created(object) | Written::Updated(object) | Written::Deleted(object)) = written;

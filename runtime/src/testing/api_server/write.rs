@@ -128,7 +128,12 @@ impl Store {
     ) -> Result<Written, Refused> {
         let live = self.get(target.id)?;
         if let Some(uid) = uid.filter(|uid| Some(*uid) != said(&live, "uid")) {
-            return Err(refusal::uid_precondition(target.id, uid, said(&live, "uid").unwrap_or("")));
+            return Err(refusal::uid_precondition(
+                target.id,
+                uid,
+                said(&live, "uid").unwrap_or(""),
+                target.writer.dry_run,
+            ));
         }
         let mut wanted = make(&live)?;
         form::trim(&target.kind, &mut wanted);
@@ -198,7 +203,7 @@ impl Store {
     /// Creates an object by a PUT.
     pub(super) fn create_by_update(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
         if let Some(uid) = said(&object, "uid") {
-            return Err(refusal::uid_precondition(target.id, uid, ""));
+            return Err(refusal::uid_precondition(target.id, uid, "", target.writer.dry_run));
         }
         form::trim(&target.kind, &mut object);
         target.own(&Value::Null, &mut object);
