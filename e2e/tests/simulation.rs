@@ -11,7 +11,7 @@ use nodewright_e2e::simulation::{
 
 #[track_caller]
 fn expect_good(run: &Run, report: &Report) {
-    let run = serde_json::to_string(run).unwrap();
+    let run = serde_json::to_string(run).expect("a run is JSON");
     assert!(report.violations.is_empty(), "{}\n{run}\n{:#?}", report.trace.join("\n"), report.violations);
 }
 

@@ -137,9 +137,9 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
         return;
     }
     let missing = replicas.saturating_sub(members.staying.len());
-    let takes = if is_sized(set) { BATCH } else { missing.min(BATCH) };
-    if takes > 0 && !world.orphans.is_empty() {
-        adopt(plan, world, ledger, takes);
+    let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
+    if room > 0 && !world.orphans.is_empty() {
+        adopt(plan, world, ledger, room);
         return;
     }
     wake_for_preserved(plan, at, members);

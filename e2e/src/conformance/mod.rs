@@ -9,6 +9,8 @@
 //! Cases keep to what the schemas accept: what the server in process leaves out stands in its own documentation
 //! ([`nodewright_runtime::testing::api_server`]).
 
+#![allow(clippy::similar_names)] // a probe is sent a patch
+
 mod apply;
 mod create;
 mod delete;

@@ -58,7 +58,7 @@ impl Normal {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
             match self.versions.get(digits) {
                 Some(number) if cleaned.ends_with(['(', '"', '=']) => {
-                    cleaned += &format!("version-{number}{}", &word[digits.len()..]);
+                    cleaned.extend(["version-", &number.to_string(), &word[digits.len()..]]);
                 }
                 _ => cleaned += word,
             }

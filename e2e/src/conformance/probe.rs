@@ -31,7 +31,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(super) struct Request {
     method: Method,
     /// With the query.
     path: String,
@@ -122,7 +122,7 @@ impl fmt::Display for Request {
 
 /// What a server answered: the status, and the object or Status.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub(super) struct Said {
     pub(super) code: u16,
     pub(super) body: Value,
 }
@@ -163,10 +163,6 @@ impl Probe {
     /// All that was asked and answered.
     pub fn finish(self) -> Transcript {
         self.transcript
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     /// The path of a collection.
@@ -262,7 +258,7 @@ impl Probe {
 }
 
 /// A watch that is open.
-pub struct Watch {
+pub(super) struct Watch {
     lines: BoxStream<'static, std::io::Result<String>>,
 }
 

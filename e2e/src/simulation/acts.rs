@@ -193,7 +193,9 @@ fn restore(world: &World) {
 
 fn strip(object: &mut Value, fields: &[&str]) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    fields.iter().for_each(|field| drop(metadata.remove(*field)));
+    for field in fields {
+        metadata.remove(*field);
+    }
     if metadata.get("annotations") == Some(&json!({})) {
         metadata.remove("annotations");
     }

@@ -24,6 +24,7 @@ const LINES: usize = 60;
 
 /// Runs the managers in simulated clusters in which everything goes wrong, and looks whether an invariant breaks.
 #[derive(Clone, Debug, Args)]
+#[allow(clippy::struct_excessive_bools)] // flags
 pub struct Arguments {
     /// How many runs are made of seeds.
     #[arg(long, default_value_t = 5_000)]

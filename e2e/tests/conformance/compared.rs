@@ -60,7 +60,7 @@ async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestRe
             Err(failure) => Some(format!("  {failure}\n")),
         };
         if let Some(difference) = difference {
-            report += &format!("{name}:\n{difference}");
+            report.extend([name, ":\n", &difference]);
         }
     }
     println!("{behaviours} behaviours compared");
@@ -155,7 +155,9 @@ fn in_process(work: &Work, definitions: &[Value], namespace: &str) -> TestResult
     runtime.block_on(async {
         let server = ApiServer::new();
         server.enforce_namespaces();
-        definitions.iter().for_each(|definition| server.declare(definition));
+        for definition in definitions {
+            server.declare(definition);
+        }
         run(work, server.client(), Some(USER_AGENT), namespace).await
     })
 }

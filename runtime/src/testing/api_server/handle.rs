@@ -178,10 +178,13 @@ fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer
     store.update(&target, uid.as_deref(), make).map(written)
 }
 
+/// Makes what is wanted of what is there.
+type MakeWanted = Box<dyn FnOnce(&Value) -> Result<Value, Refused>>;
+
 fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let id = route.id()?;
     let target = target(store, &id, route, writer)?;
-    let edit: Box<dyn FnOnce(&Value) -> Result<Value, Refused>> = match request.content() {
+    let edit: MakeWanted = match request.content() {
         "application/apply-patch+yaml" => return apply(store, request, route, &target),
         "application/merge-patch+json" => {
             let patch = request.json()?;

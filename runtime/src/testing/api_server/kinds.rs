@@ -21,6 +21,7 @@ pub(super) enum StatusRule {
 }
 
 /// Rules in which kinds differ.
+#[allow(clippy::struct_excessive_bools)] // they are independent of one another
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) status: StatusRule,
@@ -51,8 +52,6 @@ pub(super) struct Kind {
     pub(super) rules: Rules,
     pub(super) scale: Option<Scale>,
     pub(super) shape: Shape,
-    /// Whether somebody has declared it, so that what is not in its shape is not taken.
-    pub(super) is_declared: bool,
 }
 
 const COMMON: Rules = Rules {
@@ -137,7 +136,6 @@ impl Kinds {
                 rules: Rules { status, ..CUSTOM },
                 scale,
                 shape: of_schema(&version["schema"]["openAPIV3Schema"]),
-                is_declared: true,
             };
             self.0.insert(resource, Arc::new(kind));
         }
@@ -158,5 +156,5 @@ fn guess(resource: &Resource) -> Kind {
         status_replicas: "/status/replicas".to_owned(),
         selector: Some("/status/selector".to_owned()),
     });
-    Kind { name: name.to_owned(), is_custom, rules, scale, shape: builtin(name), is_declared: false }
+    Kind { name: name.to_owned(), is_custom, rules, scale, shape: builtin(name) }
 }

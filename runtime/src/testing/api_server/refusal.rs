@@ -272,7 +272,7 @@ pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
         [(owner, field)] => format!("Apply failed with 1 conflict: conflict with {owner}: {field}"),
         ref all => {
             let lists = sorted.iter().map(|(owner, fields)| {
-                let fields: String = fields.iter().map(|field| format!("\n- {field}")).collect();
+                let fields = fields.iter().map(|field| format!("\n- {field}")).collect::<Vec<_>>().concat();
                 format!("conflicts with {owner}:{fields}")
             });
             let lists: Vec<_> = lists.collect();

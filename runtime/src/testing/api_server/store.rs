@@ -99,11 +99,6 @@ impl Store {
         self.kinds.declare(definition);
     }
 
-    /// All kinds of which there are objects.
-    pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
-        self.objects.iter().filter(|(_, objects)| !objects.is_empty()).map(|(resource, _)| resource)
-    }
-
     pub(super) fn find(&self, id: &Id) -> Option<&Arc<Value>> {
         self.objects.get(&id.resource)?.get(&(id.namespace.clone(), id.name.clone()))
     }

@@ -77,14 +77,11 @@ impl Manager {
 
     /// As a conflict names it.
     fn describe(&self, owned: &Owned) -> String {
-        let mut text = format!("{:?}", self.name);
-        if !self.subresource.is_empty() {
-            text += &format!(" with subresource {:?}", self.subresource);
-        }
-        if self.operation == UPDATE {
-            text += &format!(" using {}", owned.api_version);
-        }
-        text
+        let Self { name, subresource, .. } = self;
+        let subresource =
+            if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
+        let using = if self.operation == UPDATE { format!(" using {}", owned.api_version) } else { String::new() };
+        format!("{name:?}{subresource}{using}")
     }
 }
 
