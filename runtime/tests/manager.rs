@@ -88,11 +88,13 @@ async fn a_plan_over_very_many_children_is_made_the_less_often() {
     for (children, most, least) in [(10, 1_000, 90), (20_000, 13, 8), (1_000_000, 7, 3)] {
         let running = Running::with_copies(0).await;
         running.passes(5).await;
-        annotate(&running.server, "s", &json!({"children": children.to_string()}));
+        // With its note, so that no plan has anything to write.
+        let change = |n: usize| json!({"children": children.to_string(), "copies": "0", "n": n.to_string()});
+        annotate(&running.server, "s", &change(0));
         running.passes(5).await;
         let before = running.plans();
-        for n in 0..100 {
-            annotate(&running.server, "s", &json!({"children": children.to_string(), "n": n.to_string()}));
+        for n in 1..=100 {
+            annotate(&running.server, "s", &change(n));
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
         running.passes(2).await;
