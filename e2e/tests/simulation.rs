@@ -6,6 +6,7 @@ use nodewright_e2e::simulation::{
     Report, Run,
     campaign::{Reference, crashes, examine, up_roll_down},
     generate,
+    scenarios::{self, Scenario},
     schedule::{Act, Fate, Schedule, Trouble},
 };
 
@@ -22,6 +23,15 @@ fn undisturbed_it_goes_up_rolls_and_goes_down() {
     expect_good(&run, &report);
     let counted = |kind: &str| report.counts.0.get(kind).copied();
     assert_eq!((counted("machines"), counted("vms"), counted("nodes")), (Some((6, 6)), Some((6, 6)), Some((6, 6))));
+}
+
+#[test]
+fn what_somebody_has_thought_of_breaks_nothing() {
+    let mut reference = Reference::default();
+    for Scenario { name, run } in scenarios::all() {
+        eprintln!("{name}");
+        expect_good(&run, &examine(&run, &mut reference, false));
+    }
 }
 
 /// Each fifth step, once before it and once after it; `make simulate` does so at each.

@@ -15,6 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     clock::JumpingClock,
+    cluster::Design,
     schedule::{Fate, Schedule},
     trace::Trace,
 };
@@ -49,6 +50,7 @@ struct State {
     /// Until when those that hold a lease may write, by their clock.
     terms: BTreeMap<String, Duration>,
     clock: Arc<JumpingClock>,
+    elects: bool,
     secrets: Vec<String>,
 }
 
@@ -59,7 +61,7 @@ struct Refusals {
 }
 
 impl Adversary {
-    pub(super) fn new(schedule: &Schedule, seed: u64, clock: Arc<JumpingClock>, trace: Trace) -> Self {
+    pub(super) fn new(schedule: &Schedule, design: &Design, clock: Arc<JumpingClock>, trace: Trace) -> Self {
         let state = State {
             fates: schedule.fates().collect(),
             steps: 0,
@@ -68,10 +70,11 @@ impl Adversary {
             silenced: None,
             slow: None,
             refusals: None,
-            random: fastrand::Rng::with_seed(seed),
+            random: fastrand::Rng::with_seed(design.seed),
             wrongs: vec![],
             terms: BTreeMap::new(),
             clock,
+            elects: design.elects,
             secrets: vec![],
         };
         Self { state: Arc::new(Mutex::new(state)), trace }
@@ -154,9 +157,12 @@ impl Adversary {
             self.trace.line(format_args!("{name} {} {}: dead", request.verb, request.path));
             return Some(Fault::Hang);
         }
+        if let Some(name) = manager.filter(|_| is_write) {
+            state.check_secrets(name, request);
+        }
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
-                state.check(name, request);
+                state.check_term(name, request);
                 let step = state.next_step();
                 state.writes += 1;
                 let fate = state.fates.remove(&step);
@@ -225,10 +231,16 @@ impl State {
         slow.map(|(_, by)| Fault::AnswerLate(by))
     }
 
-    fn check(&mut self, name: &str, request: &RequestRecord) {
-        if self.terms.get(name).is_some_and(|until| *until < self.clock.elapsed()) {
-            self.wrongs.push(format!("I10: {name} sent {} {} after its term", request.verb, request.path));
-        }
+    fn check_term(&mut self, name: &str, request: &RequestRecord) {
+        let wrong = match self.terms.get(name) {
+            Some(until) if *until < self.clock.elapsed() => "after its term",
+            None if self.elects => "without a lease",
+            _ => return,
+        };
+        self.wrongs.push(format!("I10: {name} sent {} {} {wrong}", request.verb, request.path));
+    }
+
+    fn check_secrets(&mut self, name: &str, request: &RequestRecord) {
         let Some(body) = request.body.as_ref().filter(|_| !self.secrets.is_empty()) else { return };
         let text = body.to_string();
         if self.secrets.iter().any(|secret| text.contains(secret.as_str())) {

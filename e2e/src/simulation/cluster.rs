@@ -80,7 +80,7 @@ impl World {
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
         let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
         let clock = Arc::new(JumpingClock::starting_at(begin));
-        let adversary = Adversary::new(schedule, design.seed, clock.clone(), trace.clone());
+        let adversary = Adversary::new(schedule, design, clock.clone(), trace.clone());
         adversary.keep_secret(SECRET);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);

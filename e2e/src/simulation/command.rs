@@ -16,6 +16,7 @@ use super::{
     campaign::{Reference, crashes, examine, up_roll_down},
     generate,
     run::{Report, Run},
+    scenarios,
     shrink::shrink,
 };
 
@@ -41,7 +42,8 @@ pub struct Arguments {
     /// Runs what stands in this file, as a failure prints it, and shows all that happens.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "first", "minutes", "seed"])]
     replay: Option<PathBuf>,
-    /// Does not begin with killing the manager before and after each single step of a rise, a roll and a fall.
+    /// Does without killing the manager before and after each single step of a rise, a roll and a fall. Scenarios that
+    /// have names are run first in any case.
     #[arg(long)]
     no_crashes: bool,
     /// Shows all that happens in each run, one run after the other: the same in each process.
@@ -106,8 +108,11 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
 
 fn many(arguments: &Arguments) -> Result<(), SimulateError> {
     let begun = Instant::now();
-    let enumerated = if arguments.no_crashes { vec![] } else { crashes(&up_roll_down(arguments.first)) };
-    let crashes = enumerated.len() as u64;
+    let mut given: Vec<Run> = scenarios::all().into_iter().map(|scenario| scenario.run).collect();
+    if !arguments.no_crashes {
+        given.extend(crashes(&up_roll_down(arguments.first)));
+    }
+    let count = given.len() as u64;
     let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
     let (next, made, failures) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(vec![]));
     let is_over = |number: u64| {
@@ -115,7 +120,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
         (arguments.fail_fast && failed)
             || match until {
                 Some(until) => Instant::now() >= until,
-                None => number >= crashes + arguments.runs,
+                None => number >= count + arguments.runs,
             }
     };
     let work = || {
@@ -126,8 +131,8 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
                 return;
             }
             let place = usize::try_from(number).unwrap_or(usize::MAX);
-            let made_of = || generate::run(arguments.first + number - crashes);
-            let run = enumerated.get(place).cloned().unwrap_or_else(made_of);
+            let made_of = || generate::run(arguments.first + number - count);
+            let run = given.get(place).cloned().unwrap_or_else(made_of);
             let report = examine(&run, &mut reference, false);
             if made.fetch_add(1, Relaxed) % 500 == 499 {
                 eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());

@@ -12,6 +12,7 @@
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
 //! | `oracles` | the invariants, looked at with each change |
 //! | [`control_plane`], `garbage` | what a cluster's own controllers do around machines |
+//! | [`scenarios`] | runs that somebody has thought of |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made of seeds, judged, made shorter |
 //! | [`run`] | a run from start to end |
 
@@ -29,6 +30,7 @@ mod oracles;
 mod process;
 mod rest;
 pub mod run;
+pub mod scenarios;
 pub mod schedule;
 pub mod shrink;
 mod trace;
