@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
     plan::{Failure, FailureClass, Moment, Plan, Step},
-    testing::object,
 };
 use serde_json::json;
 
@@ -268,10 +267,9 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
     // A set is born with no replicas: what it took before it has its size it would delete.
-    let deployment = object::<MachineDeployment>("pool").build();
     let mut young = machine_set("set", 0, Some(LEDGER));
-    young.metadata.owner_references =
-        object::<MachineSet>("set").owned_by(&deployment).build().metadata.owner_references;
+    let owned = machine("any").owned_by(&machine_set("owner", 1, None)).build();
+    young.metadata.owner_references = owned.metadata.owner_references;
     let newborn = World { set: Arc::new(young.clone()), ..world.clone() };
     assert!(steps(&planned(&newborn)).is_empty());
     assert_eq!(planned(&newborn).waits[0].reason, "SurplusOrphans");
