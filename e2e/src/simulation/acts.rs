@@ -45,7 +45,7 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         Act::DeletePool => delete(&server, POOL),
         Act::Disturb(times) => drop(tokio::spawn(disturb(server, *times))),
         Act::Restore => restore(world),
-        Act::DropManagedFields => {}
+        Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => world.first.crash(),
         Act::SecondManager(_) => world.second = Some(Slot::start("b", &world.around)),
         Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
@@ -149,6 +149,23 @@ fn recreate(world: &World, number: usize) {
         fields.remove("status");
     }
     world.server().seed(MACHINES, machine);
+}
+
+/// As whoever wants to be rid of them does it.
+async fn drop_managed_fields(server: ApiServer) {
+    let client = server.client();
+    for collection in [MACHINES, SETS, DEPLOYMENTS] {
+        for object in server.objects(collection) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let patch = json!({"metadata": {"managedFields": [{}]}}).to_string();
+            let request = http::Request::patch(format!("{collection}/{name}"))
+                .header("content-type", "application/merge-patch+json")
+                .body(patch.into_bytes());
+            if let Ok(request) = request {
+                drop(client.request::<Value>(request).await);
+            }
+        }
+    }
 }
 
 async fn disturb(server: ApiServer, times: u32) {
