@@ -70,7 +70,7 @@ async fn live(seed: u64) -> Vec<(Duration, RequestRecord)> {
 #[test]
 fn the_same_seed_makes_the_same_requests_at_the_same_times() {
     let first = life(7);
-    assert!(first.len() > 300, "{}", first.len());
+    assert!(first.len() > 200, "{}", first.len());
     for _ in 0..5 {
         let again = life(7);
         let differs = first.iter().zip(&again).position(|(one, other)| one != other);
