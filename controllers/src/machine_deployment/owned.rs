@@ -77,8 +77,9 @@ impl Owned for SetPart {
 }
 
 impl SetPart {
-    /// What a set is born with: no replicas, so that its creation commits to nothing.
-    fn birth(deployment: &MachineDeployment, goal: Goal, revision: i64) -> Self {
+    /// What a set is born with: no replicas, so that its creation commits to nothing, and no note of a goal, so that the
+    /// set knows that this is not its size yet.
+    fn birth(deployment: &MachineDeployment, revision: i64) -> Self {
         let hash = template::hash_label(deployment);
         let metadata = SetMeta {
             labels: deployment.spec.template.metadata.labels.clone().unwrap_or_default(),
@@ -90,7 +91,6 @@ impl SetPart {
         let mut part = Self { metadata, spec };
         part.label(&hash);
         part.follow(deployment, revision);
-        part.resize(0, goal);
         part
     }
 
@@ -172,8 +172,8 @@ impl SetPart {
 }
 
 /// The set that stands for the deployment's template, as it is created.
-pub(super) fn birth(deployment: &MachineDeployment, goal: Goal, revision: i64) -> MachineSet {
-    SetPart::birth(deployment, goal, revision).object(deployment)
+pub(super) fn birth(deployment: &MachineDeployment, revision: i64) -> MachineSet {
+    SetPart::birth(deployment, revision).object(deployment)
 }
 
 /// The revision that the set of the present template has at least: one more than any of the others.

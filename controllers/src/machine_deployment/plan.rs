@@ -218,7 +218,7 @@ impl Scene<'_> {
         }
         match self.world.namesake.as_deref() {
             None => {
-                let set = birth(self.deployment, self.goal, next_revision(self.world.old()));
+                let set = birth(self.deployment, next_revision(self.world.old()));
                 story.created = Some(name(&set).to_owned());
                 let step = Step::create(Cluster::CONTROL, &set)?;
                 Some(Planned { why: "there is no machine set for the template".into(), step })

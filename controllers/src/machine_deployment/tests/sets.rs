@@ -49,6 +49,8 @@ fn a_set_is_born_with_all_that_it_needs() {
     cluster.act();
     cluster.act();
     let set = cluster.sets.values().next().unwrap();
+    let noted = &set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"];
+    assert_eq!((&set["spec"]["replicas"], noted), (&json!(0), &json!(null)), "that it has no machine is not its goal");
     let hash = template::hash_label(&cluster.world().deployment);
     let labels = json!({"name": "pool", "machine-template-hash": hash});
     assert_eq!(set["apiVersion"], "machine.sapcloud.io/v1alpha1");
