@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::checks::{self, FieldError};
 use super::fields::managers::{self, Author};
+use super::fields::scale::rescale;
 use super::form;
 use super::kinds::{Kind, StatusRule};
 use super::route::{Id, Part};
@@ -48,12 +49,18 @@ impl Target<'_> {
             Part::Scale => "scale",
         };
         let (manager, ignored, sees_empty_lists) = (self.writer.manager, self.ignored(), !self.kind.is_custom);
-        act(&Author { manager, api_version: &api_version, subresource, time: &time, ignored, sees_empty_lists })
+        let (api_version, time, zero) = (&api_version, &time, &form::zero(&self.kind));
+        act(&Author { manager, api_version, subresource, time, ignored, zero, sees_empty_lists })
     }
 
     /// Records in an object that is to replace another who wrote what.
     pub(super) fn own(&self, live: &Value, wanted: &mut Value) {
         self.author(|author| managers::update(&self.kind.shape, author, live, wanted));
+    }
+
+    /// The same after a write of its scale.
+    pub(super) fn rescale(&self, wanted: &mut Value, path: &[String], before: i64, after: i64) {
+        self.author(|author| rescale(author, wanted, path, before, after));
     }
 
     /// What an object becomes by an apply.
@@ -108,8 +115,7 @@ impl Store {
         Ok(object)
     }
 
-    fn give_birth(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
-        set_or_remove(&mut object["metadata"], "resourceVersion", None);
+    fn give_birth(&mut self, target: &Target<'_>, object: Value) -> Result<Written, Refused> {
         if target.writer.large {
             limits::check_stored(&object)?;
         }
@@ -163,7 +169,7 @@ impl Store {
             }
             return Ok(Written::Updated(Arc::new(wanted)));
         }
-        if wanted == **live {
+        if wanted == **live && self.is_settled(target.id) {
             return Ok(Written::Updated(live.clone()));
         }
         if target.writer.large {
@@ -177,12 +183,19 @@ impl Store {
 
     /// Server-side apply.
     pub(super) fn apply(&mut self, target: &Target<'_>, said: &Value, force: bool) -> Result<Written, Refused> {
-        if self.find(target.id).is_some() {
-            return self.update(target, None, |live| {
+        if let Some(before) = self.find(target.id).cloned() {
+            let mut leaves_empty = false;
+            let written = self.update(target, None, |live| {
                 let applied = target.apply(live, said, force)?;
                 check_place(target.id, &applied)?;
+                leaves_empty = form::has_empty(&applied["metadata"]);
                 Ok(applied)
-            });
+            })?;
+            let is_new = matches!(&written, Written::Updated(after) if !Arc::ptr_eq(after, &before));
+            if target.kind.is_custom && leaves_empty && is_new && !target.writer.dry_run {
+                self.unsettle(target.id);
+            }
+            return Ok(written);
         }
         if target.part != Part::Main {
             return Err(refusal::not_found(target.id));
