@@ -10,6 +10,7 @@
 //! ([`nodewright_runtime::testing::api_server`]).
 
 mod apply;
+mod controllers;
 mod create;
 mod delete;
 mod evict;
@@ -95,5 +96,17 @@ pub fn cases() -> Vec<Case> {
         case!(evict::by_budget),
         case!(limits::sizes),
         case!(limits::depths),
+    ]
+}
+
+/// All cases in which controllers act: the garbage collector, and those of namespaces and disruption budgets.
+pub fn controller_cases() -> Vec<Case> {
+    vec![
+        case!(controllers::background),
+        case!(controllers::foreground),
+        case!(controllers::orphans),
+        case!(controllers::owners),
+        case!(controllers::namespaces),
+        case!(controllers::budgets),
     ]
 }

@@ -113,7 +113,8 @@ impl Normal {
                 ("continue", Value::String(token)) if !token.is_empty() => "token".into(),
                 ("managedFields", Value::Array(entries)) => {
                     // Their order depends on times as well.
-                    let mut owners: Vec<_> = entries.iter().map(managed).collect();
+                    let owners = entries.iter().map(managed);
+                    let mut owners: Vec<_> = owners.map(|owner| self.value(&owner)).collect();
                     owners.sort_by_key(Value::to_string);
                     owners.into()
                 }

@@ -51,6 +51,10 @@ pub(super) fn trim(kind: &Kind, object: &mut Value) {
         }
         fill_lists(kind, object);
     }
+    if kind.name == "Namespace" && object["metadata"]["name"].is_string() {
+        let name = object["metadata"]["name"].clone();
+        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    }
 }
 
 /// Times that stand in conditions also where there are none, and the resources of a Node.
@@ -155,8 +159,6 @@ pub(super) fn at_birth(kind: &Kind, object: &mut Value) {
         "Namespace" => {
             object["status"] = json!({ "phase": "Active" });
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
-            let name = object["metadata"]["name"].clone();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
         }
         _ => {}
     }
