@@ -52,13 +52,19 @@ impl Normal {
     }
 
     /// A number is a version where it stands in brackets, in quotes or after an equals sign.
-    fn without_versions(&self, text: &str) -> String {
+    fn without_versions(&mut self, text: &str) -> String {
         let mut cleaned = String::new();
         for word in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
+            // What nobody has been told so far.
+            if cleaned.ends_with("ResourceVersion in record (") {
+                self.version(digits);
+            }
             match self.versions.get(digits) {
                 Some(number) if cleaned.ends_with(['(', '"', '=']) => {
-                    cleaned += &format!("version-{number}{}", &word[digits.len()..]);
+                    cleaned += "version-";
+                    cleaned += &number.to_string();
+                    cleaned += &word[digits.len()..];
                 }
                 _ => cleaned += word,
             }

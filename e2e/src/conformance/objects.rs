@@ -5,14 +5,13 @@ use serde_json::{Value, json};
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     ConfigMap,
     Lease,
     Machine,
     MachineClass,
     MachineDeployment,
     MachineSet,
-    Namespace,
     Node,
     Pod,
     PodDisruptionBudget,
@@ -29,7 +28,7 @@ pub(super) const WRONG_UID: &str = "00000000-0000-0000-0000-000000000000";
 impl Kind {
     fn api_version(self) -> &'static str {
         match self {
-            Self::ConfigMap | Self::Namespace | Self::Node | Self::Pod | Self::Secret => "v1",
+            Self::ConfigMap | Self::Node | Self::Pod | Self::Secret => "v1",
             Self::Lease => "coordination.k8s.io/v1",
             Self::Machine | Self::MachineClass | Self::MachineDeployment | Self::MachineSet => API_VERSION,
             Self::PodDisruptionBudget => "policy/v1",
@@ -44,7 +43,7 @@ impl Kind {
     }
 
     pub(super) fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Namespace | Self::Node)
+        self != Self::Node
     }
 
     /// The path of its objects, over all namespaces.
@@ -83,7 +82,6 @@ impl Kind {
                 object["secretRef"] = json!({"name": "a", "namespace": "a"});
                 object["providerSpec"] = json!({});
             }
-            Self::Namespace => {}
             Self::Node => object["spec"] = json!({"providerID": "cloud:///1"}),
             Self::Pod => object["spec"] = pod_spec(),
             Self::PodDisruptionBudget => {

@@ -33,7 +33,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(super) struct Request {
     method: Method,
     /// With the query.
     path: String,
@@ -124,7 +124,7 @@ impl fmt::Display for Request {
 
 /// What a server answered: the status, and the object or Status.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub(super) struct Said {
     pub(super) code: u16,
     pub(super) body: Value,
 }
@@ -279,7 +279,7 @@ impl Probe {
 }
 
 /// A watch that is open.
-pub struct Watch {
+pub(super) struct Watch {
     lines: BoxStream<'static, std::io::Result<String>>,
 }
 

@@ -360,13 +360,13 @@ pub async fn shorten(
     mut differs: impl AsyncFnMut(&[Step]) -> TestResult<bool>,
 ) -> TestResult<Vec<Step>> {
     // Where it differs, it differs with whatever follows.
-    let (mut without, mut with) = (0, shortest.len());
-    while without + 1 < with {
-        let middle = usize::midpoint(without, with);
-        let half = if differs(&shortest[..middle]).await? { &mut with } else { &mut without };
+    let (mut alike, mut differing) = (0, shortest.len());
+    while alike + 1 < differing {
+        let middle = usize::midpoint(alike, differing);
+        let half = if differs(&shortest[..middle]).await? { &mut differing } else { &mut alike };
         *half = middle;
     }
-    shortest.truncate(with);
+    shortest.truncate(differing);
     let mut width = shortest.len().div_ceil(2);
     while width > 0 && tries > 0 {
         let mut end = shortest.len();

@@ -48,9 +48,10 @@ impl Transcript {
                 break;
             }
             // After a difference the numbers of versions and UIDs are others.
-            let (ours, real) = match report.is_empty() {
-                true => (ours.answer.clone(), theirs.answer.clone()),
-                false => (unnumbered(&ours.answer), unnumbered(&theirs.answer)),
+            let (ours, real) = if report.is_empty() {
+                (ours.answer.clone(), theirs.answer.clone())
+            } else {
+                (unnumbered(&ours.answer), unnumbered(&theirs.answer))
             };
             if ours != real {
                 let mut differences = vec![];

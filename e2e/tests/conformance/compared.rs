@@ -65,7 +65,7 @@ async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestRe
     let cases = cases.into_iter().filter(|case| case.name.contains(&chosen));
     let compared = stream::iter(cases).map(async |case| (case.name, servers.compare(case.name, of_case(case)).await));
     let compared: Vec<_> = compared.buffered(AT_ONCE).collect().await;
-    let (mut behaviours, mut report) = (0, String::new());
+    let (mut behaviours, mut report) = (0, vec![]);
     for (name, result) in compared {
         let difference = match result {
             Ok((count, difference)) => {
@@ -75,12 +75,12 @@ async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestRe
             Err(failure) => Some(format!("  {failure}\n")),
         };
         if let Some(difference) = difference {
-            report += &format!("{name}:\n{difference}");
+            report.push(format!("{name}:\n{difference}"));
         }
     }
     println!("{behaviours} behaviours compared");
     if !report.is_empty() {
-        return Err(Failure::new(format!("the API servers differ\n{report}")));
+        return Err(Failure::new(format!("the API servers differ\n{}", report.concat())));
     }
     if chosen.is_empty() && behaviours < promised {
         return Err(Failure::new(format!("only {behaviours} behaviours were compared, not {promised}")));

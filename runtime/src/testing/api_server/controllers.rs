@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::Shared;
-use super::store::{Store, Writer};
+use super::store::Writer;
 
 /// How soon a budget is looked at again that waits for pods to go.
 const LOOK_AGAIN: Duration = Duration::from_mins(2);
@@ -77,9 +77,7 @@ fn writer(now: Timestamp) -> Writer<'static> {
     Writer { manager: MANAGER, now, dry_run: false, large: false }
 }
 
-impl Store {
-    /// Does something to an object that may fail because others were faster: then it is looked at again.
-    pub(super) fn attempt<T, E>(result: Result<T, E>) {
-        drop(result.ok());
-    }
+/// Leaves something that cannot be done for the next look: others were faster.
+pub(super) fn attempt<T, E>(result: Result<T, E>) {
+    drop(result.ok());
 }

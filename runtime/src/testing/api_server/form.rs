@@ -57,7 +57,7 @@ pub(super) fn trim(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Times that stand in conditions also where there are none, and the resources of a Node.
+/// What stands in conditions also where it says nothing, and the resources of a Node.
 fn fill_lists(kind: &Kind, object: &mut Value) {
     let times = match kind.name.as_str() {
         "Node" => ["lastHeartbeatTime", "lastTransitionTime"],
@@ -69,6 +69,9 @@ fn fill_lists(kind: &Kind, object: &mut Value) {
             if condition.get(time).is_none() {
                 condition[time] = Value::Null;
             }
+        }
+        if condition.get("status").is_none() {
+            condition["status"] = "".into();
         }
     }
     if let Some(status) = object.get_mut("status").filter(|_| kind.name == "Node")

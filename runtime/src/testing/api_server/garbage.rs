@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::controllers::attempt;
 use super::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use super::route::{Id, Part};
 use super::store::{Refused, Store, Writer, Written, said};
@@ -33,16 +34,16 @@ impl Store {
             let owned: Vec<_> = objects.iter().filter(|(_, other)| owners(other).any(|it| it["uid"] == uid)).collect();
             if has(object, ORPHAN) {
                 for (id, _) in owned {
-                    Self::attempt(self.disown(id, &[uid], writer));
+                    attempt(self.disown(id, &[uid], writer));
                 }
-                Self::attempt(self.release(id, ORPHAN, writer));
+                attempt(self.release(id, ORPHAN, writer));
             } else if has(object, FOREGROUND) && !owned.iter().any(|(_, other)| blocks(other, uid)) {
-                Self::attempt(self.release(id, FOREGROUND, writer));
+                attempt(self.release(id, FOREGROUND, writer));
             }
         }
         for (id, object) in &objects {
             let bonds: Vec<_> = owners(object).map(|owner| (owner, bond(&by_uid, object, owner))).collect();
-            Self::attempt(self.settle_bonds(id, object, &bonds, &objects, writer));
+            attempt(self.settle_bonds(id, object, &bonds, &objects, writer));
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::controllers::attempt;
 use super::delete::{DeleteOptions, Propagation};
 use super::refusal;
 use super::route::{Id, Resource};
@@ -64,11 +65,11 @@ impl Store {
                 if object["metadata"]["deletionTimestamp"].is_null() {
                     let propagation = Some(Propagation::Background);
                     let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-                    Self::attempt(self.delete(id, &options, writer));
+                    attempt(self.delete(id, &options, writer));
                 }
             }
             if content.is_empty() {
-                Self::attempt(self.finalize(&Id::of(&Resource::namespaces(), &namespace), &namespace));
+                attempt(self.finalize(&Id::of(&Resource::namespaces(), &namespace), &namespace));
             }
         }
     }

@@ -269,10 +269,8 @@ pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
     let message = match each.clone().collect::<Vec<_>>()[..] {
         [(owner, field)] => format!("Apply failed with 1 conflict: conflict with {owner}: {field}"),
         ref all => {
-            let lists = conflicts.iter().map(|(owner, fields)| {
-                let fields: String = fields.iter().map(|field| format!("\n- {field}")).collect();
-                format!("conflicts with {owner}:{fields}")
-            });
+            let lists =
+                conflicts.iter().map(|(owner, fields)| format!("conflicts with {owner}:\n- {}", fields.join("\n- ")));
             let lists: Vec<_> = lists.collect();
             format!("Apply failed with {} conflicts: {}", all.len(), lists.join("\n"))
         }

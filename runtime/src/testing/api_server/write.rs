@@ -8,7 +8,7 @@ use super::checks::{self, FieldError};
 use super::fields::managers::{self, Author};
 use super::fields::scale::rescale;
 use super::form;
-use super::kinds::{Kind, StatusRule};
+use super::kinds::{Habit, Kind, StatusRule};
 use super::route::{Id, Part};
 use super::store::{Refused, Store, Writer, Written, said, seconds, set_or_remove};
 use super::{limits, refusal};
@@ -101,7 +101,7 @@ impl Store {
         }
         metadata["uid"] = self.new_uid().into();
         metadata["creationTimestamp"] = seconds(target.writer.now).into();
-        set_or_remove(metadata, "generation", target.kind.rules.generations.then(|| 1.into()));
+        set_or_remove(metadata, "generation", target.kind.rules.has(Habit::Generations).then(|| 1.into()));
         if target.kind.rules.status == StatusRule::Apart {
             set_or_remove(&mut object, "status", None);
         }
@@ -250,7 +250,7 @@ impl Store {
             }
             metadata["uid"] = self.new_uid().into();
             metadata["creationTimestamp"] = seconds(writer.now).into();
-            set_or_remove(metadata, "generation", kind.rules.generations.then(|| 1.into()));
+            set_or_remove(metadata, "generation", kind.rules.has(Habit::Generations).then(|| 1.into()));
             form::at_birth(&kind, &mut object);
             if status.is_some() {
                 set_or_remove(&mut object, "status", status);
@@ -272,7 +272,7 @@ impl Store {
 /// A write that carries a version is refused when that is not the present one; some have to carry one.
 fn check_version(target: &Target<'_>, live: &Value, wanted: &Value) -> Result<(), Refused> {
     match said(wanted, "resourceVersion") {
-        None | Some("0") if target.kind.rules.unconditional_update => Ok(()),
+        None | Some("0") if target.kind.rules.has(Habit::UnconditionalUpdate) => Ok(()),
         None | Some("0") => {
             let why = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", "0", why);
@@ -319,7 +319,7 @@ fn prepare(target: &Target<'_>, live: &Value, wanted: &mut Value) {
             set_or_remove(metadata, field, earlier.cloned());
         }
     }
-    if kind.rules.generations && target.part != Part::Status && spec_of(live) != spec_of(wanted) {
+    if kind.rules.has(Habit::Generations) && target.part != Part::Status && spec_of(live) != spec_of(wanted) {
         bump_generation(wanted);
     }
 }

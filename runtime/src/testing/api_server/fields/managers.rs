@@ -87,14 +87,10 @@ impl Manager {
 
     /// As a conflict names it.
     fn describe(&self, owned: &Owned) -> String {
-        let mut text = format!("{:?}", self.name);
-        if !self.subresource.is_empty() {
-            text += &format!(" with subresource {:?}", self.subresource);
-        }
-        if self.operation == UPDATE {
-            text += &format!(" using {}", owned.api_version);
-        }
-        text
+        let Self { name, subresource, .. } = self;
+        let through = if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
+        let using = if self.operation == UPDATE { format!(" using {}", owned.api_version) } else { String::new() };
+        format!("{name:?}{through}{using}")
     }
 }
 
@@ -117,7 +113,7 @@ impl Owners {
 
     fn write(&self, object: &mut Value) {
         let mut entries: Vec<_> = self.0.iter().filter(|(_, owned)| !owned.fields.is_empty()).collect();
-        entries.sort_by(|left, right| Self::order(left, right));
+        entries.sort_by(Self::order);
         let entries: Vec<_> = entries.into_iter().map(|(manager, owned)| write_entry(manager, owned)).collect();
         set_entries(object, entries);
     }
@@ -317,8 +313,12 @@ fn prune(shape: &Shape, merged: &Value, owned: &Set, earlier: &Set) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::super::shape::builtin;
     use super::*;
+
+    static ZERO: LazyLock<Value> = LazyLock::new(|| json!({}));
 
     fn author(manager: &str) -> Author<'_> {
         let time = "2026-11-20T10:00:00Z";
@@ -328,7 +328,7 @@ mod tests {
             subresource: "",
             time,
             ignored: &[&["status"]],
-            zero: &Value::Object(serde_json::Map::new()),
+            zero: &ZERO,
             sees_empty_lists: true,
         }
     }

@@ -46,7 +46,7 @@ pub(in super::super) fn rescale(author: &Author<'_>, object: &mut Value, path: &
         (manager, Owned { api_version, time: Value::Null, fields: number.clone() })
     });
     entries.extend(back);
-    entries.sort_by(|left, right| Owners::order(left, right));
+    entries.sort_by(Owners::order);
     let entries = entries.iter().map(|(manager, owned)| write_entry(manager, owned)).collect();
     set_entries(object, entries);
 }

@@ -136,7 +136,7 @@ const CONTAINER: &[(&str, &str)] = &[
     (".[].volumeMounts", "mountPath"),
 ];
 
-/// The maps and lists of the kinds that machines have to do with, from Kubernetes' OpenAPI document: what is not named
+/// The maps and lists of the kinds that machines have to do with, from Kubernetes' `OpenAPI` document: what is not named
 /// is a structure, a scalar, or a list that is replaced as a whole.
 const BUILTIN: &[(&str, &[(&str, &str)])] = &[
     ("ConfigMap", &[("data", "map"), ("binaryData", "map")]),
