@@ -103,8 +103,8 @@ pub(super) async fn among_updates(probe: &mut Probe) -> TestResult {
         let changed = with(object.clone(), "/metadata/labels/first", "2");
         probe.ask("an apply that changes it", Request::apply(&path, OURS, &changed)).await?;
         probe.ask("a forced apply that changes it", Request::force(&path, OURS, &changed)).await?;
-        let patch = json!({"metadata": {"labels": {"first": "3"}}});
-        let merge = Request::merge(&path, &patch).query(&format!("fieldManager={THEIRS}"));
+        let change = json!({"metadata": {"labels": {"first": "3"}}});
+        let merge = Request::merge(&path, &change).query(&format!("fieldManager={THEIRS}"));
         probe.ask("a patch of what was applied", merge).await?;
         probe.ask("an apply that leaves out what was patched", Request::apply(&path, OURS, &less)).await?;
         probe.ask("an apply by one without a past", Request::apply(&path, "newcomer", &object)).await?;

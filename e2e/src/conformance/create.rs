@@ -111,8 +111,8 @@ pub(super) async fn dry(probe: &mut Probe) -> TestResult {
         probe.ask("a dry create of what is there", dry(Request::post(&all, &object))).await?;
         let changed = with(live.clone(), "/metadata/labels/second", "2");
         probe.ask("a dry update", dry(Request::put(&path, &changed))).await?;
-        let patch = json!({"metadata": {"labels": {"second": "2"}}});
-        probe.ask("a dry patch", dry(Request::merge(&path, &patch))).await?;
+        let change = json!({"metadata": {"labels": {"second": "2"}}});
+        probe.ask("a dry patch", dry(Request::merge(&path, &change))).await?;
         probe.ask("a dry apply", dry(Request::force(&path, OURS, &object))).await?;
         probe.ask("a dry deletion", dry(Request::delete(&path, &Value::Null))).await?;
         probe.ask("a deletion with dryRun in its body", Request::delete(&path, &json!({"dryRun": ["All"]}))).await?;

@@ -12,6 +12,7 @@
 #![allow(clippy::similar_names)] // a probe is sent a patch
 
 mod apply;
+mod controllers;
 mod create;
 mod delete;
 mod evict;
@@ -97,5 +98,17 @@ pub fn cases() -> Vec<Case> {
         case!(evict::by_budget),
         case!(limits::sizes),
         case!(limits::depths),
+    ]
+}
+
+/// All cases in which controllers act: the garbage collector, and those of namespaces and disruption budgets.
+pub fn controller_cases() -> Vec<Case> {
+    vec![
+        case!(controllers::background),
+        case!(controllers::foreground),
+        case!(controllers::orphans),
+        case!(controllers::owners),
+        case!(controllers::namespaces),
+        case!(controllers::budgets),
     ]
 }

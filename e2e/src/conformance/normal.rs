@@ -52,13 +52,19 @@ impl Normal {
     }
 
     /// A number is a version where it stands in brackets, in quotes or after an equals sign.
-    fn without_versions(&self, text: &str) -> String {
+    fn without_versions(&mut self, text: &str) -> String {
         let mut cleaned = String::new();
         for word in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
+            // What nobody has been told so far.
+            if cleaned.ends_with("ResourceVersion in record (") {
+                self.version(digits);
+            }
             match self.versions.get(digits) {
                 Some(number) if cleaned.ends_with(['(', '"', '=']) => {
-                    cleaned.extend(["version-", &number.to_string(), &word[digits.len()..]]);
+                    cleaned += "version-";
+                    cleaned += &number.to_string();
+                    cleaned += &word[digits.len()..];
                 }
                 _ => cleaned += word,
             }
@@ -113,7 +119,8 @@ impl Normal {
                 ("continue", Value::String(token)) if !token.is_empty() => "token".into(),
                 ("managedFields", Value::Array(entries)) => {
                     // Their order depends on times as well.
-                    let mut owners: Vec<_> = entries.iter().map(managed).collect();
+                    let owners = entries.iter().map(managed);
+                    let mut owners: Vec<_> = owners.map(|owner| self.value(&owner)).collect();
                     owners.sort_by_key(Value::to_string);
                     owners.into()
                 }

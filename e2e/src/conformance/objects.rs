@@ -43,7 +43,7 @@ impl Kind {
     }
 
     pub(super) fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node)
+        self != Self::Node
     }
 
     /// The path of its objects, over all namespaces.

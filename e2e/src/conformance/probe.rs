@@ -16,7 +16,9 @@ use super::{
 use crate::harness::{Failure, TestResult, ensure};
 
 /// How long an answer or an event may take that is awaited.
-const PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How often is looked whether what is awaited has come.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The field manager of most writes.
 pub(super) const OURS: &str = "conformance";
@@ -201,6 +203,21 @@ impl Probe {
         // Versions and UIDs are numbered in the order in which they are seen, here as well.
         self.normal.value(&said.body);
         Ok(said)
+    }
+
+    /// Asks until the answer is what is awaited, and keeps nothing.
+    pub(super) async fn wait_for(&mut self, request: &Request, is: impl Fn(&Said) -> bool) -> TestResult {
+        let awaited = async {
+            loop {
+                let (said, _) = self.send(request).await?;
+                if is(&said) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let result: Result<TestResult, _> = tokio::time::timeout(PATIENCE, awaited).await;
+        result.unwrap_or_else(|_| Err(Failure::new(format!("{request}: it does not come to that"))))
     }
 
     /// Asks for anything, and keeps nothing.

@@ -355,23 +355,29 @@ impl Step {
 /// The shortest part of a sequence that is found within so many tries for which `differs` holds, as it does for the
 /// whole.
 pub async fn shorten(
-    steps: Vec<Step>,
+    mut shortest: Vec<Step>,
     mut tries: usize,
     mut differs: impl AsyncFnMut(&[Step]) -> TestResult<bool>,
 ) -> TestResult<Vec<Step>> {
-    let mut shortest = steps;
+    // Where it differs, it differs with whatever follows.
+    let (mut alike, mut differing) = (0, shortest.len());
+    while alike + 1 < differing {
+        let middle = usize::midpoint(alike, differing);
+        let half = if differs(&shortest[..middle]).await? { &mut differing } else { &mut alike };
+        *half = middle;
+    }
+    shortest.truncate(differing);
     let mut width = shortest.len().div_ceil(2);
     while width > 0 && tries > 0 {
-        let mut start = 0;
-        while start < shortest.len() && tries > 0 {
-            let end = (start + width).min(shortest.len());
+        let mut end = shortest.len();
+        while end > 0 && tries > 0 {
+            let start = end.saturating_sub(width);
             let rest: Vec<_> = shortest[..start].iter().chain(&shortest[end..]).copied().collect();
             tries -= 1;
             if differs(&rest).await? {
                 shortest = rest;
-            } else {
-                start = end;
             }
+            end = start;
         }
         width = if width == 1 { 0 } else { width.div_ceil(2) };
     }

@@ -26,12 +26,12 @@ pub(super) async fn of_sets(probe: &mut Probe) -> TestResult {
         let merge = |replicas: i32| Request::merge(&at, &json!({"spec": {"replicas": replicas}})).query(&by);
         probe.ask("a merge", merge(3)).await?;
         probe.ask("a merge that changes nothing", merge(3)).await?;
-        let stale = json!({"metadata": {"resourceVersion": born.version()}, "spec": {"replicas": 9}});
-        probe.ask("a stale merge", Request::merge(&at, &stale)).await?;
-        let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 3},
+        let old = json!({"metadata": {"resourceVersion": born.version()}, "spec": {"replicas": 9}});
+        probe.ask("a stale merge", Request::merge(&at, &old)).await?;
+        let four = json!([{"op": "test", "path": "/spec/replicas", "value": 3},
             {"op": "replace", "path": "/spec/replicas", "value": 4}]);
-        probe.ask("a JSON patch", Request::json_patch(&at, &patch)).await?;
-        probe.ask("a JSON patch whose test fails", Request::json_patch(&at, &patch)).await?;
+        probe.ask("a JSON patch", Request::json_patch(&at, &four)).await?;
+        probe.ask("a JSON patch whose test fails", Request::json_patch(&at, &four)).await?;
         probe.ask("who owns what then", Request::get(&path)).await?;
         let status = json!({"status": {"replicas": 2, "selector": "set=a"}});
         probe.silently(&Request::merge(format!("{path}/status"), &status)).await?;

@@ -35,8 +35,8 @@ pub(super) async fn custom(probe: &mut Probe) -> TestResult {
     ] {
         probe.ask(what, Request::merge(&at, &patch)).await?;
     }
-    let patch = json!([{"op": "add", "path": "/status", "value": {"node": "n"}}]);
-    probe.ask("a JSON patch", Request::json_patch(&at, &patch)).await?;
+    let node = json!([{"op": "add", "path": "/status", "value": {"node": "n"}}]);
+    probe.ask("a JSON patch", Request::json_patch(&at, &node)).await?;
     let main = json!({"status": {"node": "other"}, "spec": {"providerID": "y"}});
     probe.ask("a merge of the status by the main endpoint", Request::merge(&path, &main)).await?;
     probe.ask("a deletion of a status", Request::delete(&at, &Value::Null)).await?;

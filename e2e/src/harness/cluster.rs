@@ -74,15 +74,16 @@ impl Cluster {
     /// An API server that is compared with another: without controllers, and without what admission would change.
     pub async fn for_conformance() -> TestResult<Arc<Self>> {
         static CONFORMANCE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
-        let plugins =
-            "--disable-admission-plugins=DefaultTolerationSeconds,Priority,ServiceAccount,TaintNodesByCondition";
-        let options = PlaneOptions {
-            controller_manager: false,
-            scheduler: false,
-            api_server_flags: vec![plugins.to_owned()],
-            ..PlaneOptions::default()
-        };
+        let options = PlaneOptions { controller_manager: false, ..conformance_options() };
         CONFORMANCE.get_or_try_init(|| on_own_runtime(Self::with_plane(options, true))).await.cloned()
+    }
+
+    /// The same with those controllers that are compared as well.
+    pub async fn for_conformance_of_controllers() -> TestResult<Arc<Self>> {
+        static CONTROLLERS: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+        let controllers = ["garbage-collector-controller", "namespace-controller", "disruption-controller"];
+        let options = PlaneOptions { controllers: controllers.map(str::to_owned).into(), ..conformance_options() };
+        CONTROLLERS.get_or_try_init(|| on_own_runtime(Self::with_plane(options, true))).await.cloned()
     }
 
     /// A control plane for one scenario alone, which may do to it what it wants. It ends when this is dropped, and has
@@ -164,6 +165,11 @@ async fn install_crds(client: &Client) -> TestResult {
         }
     }
     Ok(())
+}
+
+fn conformance_options() -> PlaneOptions {
+    let plugins = "--disable-admission-plugins=DefaultTolerationSeconds,Priority,ServiceAccount,TaintNodesByCondition";
+    PlaneOptions { scheduler: false, api_server_flags: vec![plugins.to_owned()], ..PlaneOptions::default() }
 }
 
 fn options() -> PlaneOptions {

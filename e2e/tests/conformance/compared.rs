@@ -4,11 +4,11 @@ use std::{env, str::FromStr, sync::Arc};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use nodewright_e2e::{
-    conformance::{Case, Probe, Transcript, cases, random},
+    conformance::{Case, Probe, Transcript, cases, controller_cases, random},
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
     plane::{USER_AGENT, parse_manifest},
 };
-use nodewright_runtime::testing::api_server::ApiServer;
+use nodewright_runtime::testing::api_server::{ApiServer, Controllers};
 use serde_json::Value;
 
 /// Only cases with this in their names.
@@ -20,10 +20,11 @@ const SEED_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_SEED";
 
 /// What is promised.
 const BEHAVIOURS: usize = 150;
+const CONTROLLED: usize = 30;
 const STEPS: usize = 150;
 const SEQUENCES: u64 = 3;
 /// How often a sequence that shows a difference is tried without a part of it.
-const TRIES: usize = 60;
+const TRIES: usize = 200;
 /// Cases that run at once: most of their time they wait.
 const AT_ONCE: usize = 4;
 
@@ -34,6 +35,7 @@ type Work = Arc<dyn for<'a> Fn(&'a mut Probe) -> BoxFuture<'a, TestResult> + Sen
 struct Servers {
     real: Arc<Cluster>,
     definitions: Arc<Vec<Value>>,
+    controllers: bool,
 }
 
 #[tokio::test]
@@ -44,13 +46,26 @@ async fn the_server_in_process_answers_like_the_real_one() -> TestResult {
     compare(&Servers::start().await?, cases(), BEHAVIOURS).await
 }
 
+#[tokio::test]
+async fn the_controllers_in_process_act_like_the_real_ones() -> TestResult {
+    if skip_without_plane("conformance", "more controllers would interfere") {
+        return Ok(());
+    }
+    let servers = Servers {
+        real: Cluster::for_conformance_of_controllers().await?,
+        controllers: true,
+        ..Servers::start().await?
+    };
+    compare(&servers, controller_cases(), CONTROLLED).await
+}
+
 /// Runs all cases on both servers.
 async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestResult {
     let chosen = env::var(CASES_VARIABLE).unwrap_or_default();
     let cases = cases.into_iter().filter(|case| case.name.contains(&chosen));
     let compared = stream::iter(cases).map(async |case| (case.name, servers.compare(case.name, of_case(case)).await));
     let compared: Vec<_> = compared.buffered(AT_ONCE).collect().await;
-    let (mut behaviours, mut report) = (0, String::new());
+    let (mut behaviours, mut report) = (0, vec![]);
     for (name, result) in compared {
         let difference = match result {
             Ok((count, difference)) => {
@@ -60,12 +75,12 @@ async fn compare(servers: &Servers, cases: Vec<Case>, promised: usize) -> TestRe
             Err(failure) => Some(format!("  {failure}\n")),
         };
         if let Some(difference) = difference {
-            report.extend([name, ":\n", &difference]);
+            report.push(format!("{name}:\n{difference}"));
         }
     }
     println!("{behaviours} behaviours compared");
     if !report.is_empty() {
-        return Err(Failure::new(format!("the API servers differ\n{report}")));
+        return Err(Failure::new(format!("the API servers differ\n{}", report.concat())));
     }
     if chosen.is_empty() && behaviours < promised {
         return Err(Failure::new(format!("only {behaviours} behaviours were compared, not {promised}")));
@@ -95,17 +110,35 @@ async fn random_requests_are_answered_alike() -> TestResult {
 
 impl Servers {
     async fn start() -> TestResult<Self> {
-        Ok(Self { real: Cluster::for_conformance().await?, definitions: Arc::new(definitions().await?) })
+        Ok(Self {
+            real: Cluster::for_conformance().await?,
+            definitions: Arc::new(definitions().await?),
+            controllers: false,
+        })
     }
 
     /// Does some work on both servers: how many answers there were, and where they differ.
     async fn compare(&self, name: &str, work: Work) -> TestResult<(usize, Option<String>)> {
         let namespace = format!("conformance-{name}").replace('_', "-");
         let real = run(&work, self.real.client().await?, None, &namespace).await?;
-        let definitions = self.definitions.clone();
-        let ours = tokio::task::spawn_blocking(move || in_process(&work, &definitions, &namespace)).await?;
+        let servers = self.clone();
+        let ours = tokio::task::spawn_blocking(move || servers.in_process(&work, &namespace)).await?;
         let ours = ours.map_err(|failure| failure.and("in process"))?;
         Ok((real.len(), ours.difference(&real)))
+    }
+
+    /// Alone on a paused clock: as simulations use it.
+    fn in_process(&self, work: &Work, namespace: &str) -> TestResult<Transcript> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        runtime.block_on(async {
+            let server = ApiServer::new();
+            server.enforce_namespaces();
+            self.definitions.iter().for_each(|definition| server.declare(definition));
+            if self.controllers {
+                server.run_controllers(Controllers::all());
+            }
+            run(work, server.client(), Some(USER_AGENT), namespace).await
+        })
     }
 
     /// A failure with the shortest sequence that was found.
@@ -147,19 +180,6 @@ async fn run(
     let mut probe = Probe::start(client, user_agent, namespace).await?;
     work(&mut probe).await?;
     Ok(probe.finish())
-}
-
-/// Alone on a paused clock: as simulations use it.
-fn in_process(work: &Work, definitions: &[Value], namespace: &str) -> TestResult<Transcript> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(async {
-        let server = ApiServer::new();
-        server.enforce_namespaces();
-        for definition in definitions {
-            server.declare(definition);
-        }
-        run(work, server.client(), Some(USER_AGENT), namespace).await
-    })
 }
 
 /// The CRDs that the real server has.

@@ -1,9 +1,94 @@
 //! The controller of disruption budgets: how many pods may go.
 
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::store::seconds;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::evict::is_ready;
+use super::route::{Id, Part, Resource};
+use super::selector;
+use super::store::{Store, Writer, said, seconds, set_or_remove};
+use super::write::Target;
+
+/// How long a pod that was evicted may take until it is marked as going.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+
+impl Store {
+    /// Counts the pods of all budgets; whether some are awaited to go.
+    pub(super) fn count_pods(&mut self, writer: &Writer<'_>) -> bool {
+        let resource = Resource::budgets();
+        let budgets: Vec<_> = self.all(&resource).cloned().collect();
+        let mut waits = false;
+        for budget in budgets {
+            let mut wanted = (*budget).clone();
+            wanted["status"] = self.counted(&budget, writer.now);
+            set_condition(&mut wanted, writer.now);
+            waits |= wanted["status"]["disruptedPods"].is_object();
+            if wanted["status"] != budget["status"] {
+                let id = Id::of(&resource, &budget);
+                let target = Target { id: &id, kind: self.kind(&resource), part: Part::Status, writer };
+                target.own(&budget, &mut wanted);
+                self.commit(&id, wanted);
+            }
+        }
+        waits
+    }
+
+    fn counted(&self, budget: &Value, now: Timestamp) -> Value {
+        let resource = Resource::pods();
+        let pods = self.all(&resource).filter(|pod| {
+            said(pod, "namespace") == said(budget, "namespace")
+                && selector::matches_labels(&budget["spec"]["selector"], &pod["metadata"]["labels"])
+        });
+        let pods: Vec<_> = pods.collect();
+        let expected = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        let awaited = awaited(budget, &pods, now);
+        let healthy = pods.iter().filter(|pod| {
+            let name = said(pod, "name").unwrap_or("");
+            pod["metadata"]["deletionTimestamp"].is_null() && !awaited.contains_key(name) && is_ready(pod)
+        });
+        let (current, desired) =
+            (i64::try_from(healthy.count()).unwrap_or(i64::MAX), desired(&budget["spec"], expected));
+        let allowed = if expected > 0 { (current - desired).max(0) } else { 0 };
+        let mut status = json!({
+            "currentHealthy": current,
+            "desiredHealthy": desired,
+            "disruptionsAllowed": allowed,
+            "expectedPods": expected,
+            "observedGeneration": budget["metadata"]["generation"],
+        });
+        set_or_remove(&mut status, "disruptedPods", (!awaited.is_empty()).then_some(Value::Object(awaited)));
+        set_or_remove(&mut status, "conditions", budget["status"].get("conditions").cloned());
+        status
+    }
+}
+
+/// Pods that were evicted and are not yet marked as going.
+fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, Value> {
+    let told = budget["status"]["disruptedPods"].as_object().into_iter().flatten();
+    let awaited = told.filter(|(name, since)| {
+        let stays = |pod: &&Arc<Value>| {
+            said(pod, "name") == Some(name.as_str()) && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        let since = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
+        pods.iter().any(stays) && since.is_some_and(|since| since.saturating_add(PATIENCE).is_ok_and(|end| end >= now))
+    });
+    awaited.map(|(name, since)| (name.clone(), since.clone())).collect()
+}
+
+/// How many pods have to be healthy. A share is one of the pods that are there: a real controller takes it of what their
+/// owners want.
+fn desired(spec: &Value, expected: i64) -> i64 {
+    let number = |value: &Value| match value.as_str().and_then(|text| text.strip_suffix('%')) {
+        Some(share) => (share.parse::<i64>().unwrap_or(0) * expected + 99) / 100,
+        None => value.as_i64().unwrap_or(0),
+    };
+    match spec.get("maxUnavailable") {
+        Some(unavailable) => (expected - number(unavailable)).max(0),
+        None => number(&spec["minAvailable"]),
+    }
+}
 
 /// Says in a budget whether anything may go.
 pub(super) fn set_condition(budget: &mut Value, now: Timestamp) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::checks::FieldError;
 use super::kinds::Kind;
 use super::refusal;
-use super::route::Id;
+use super::route::{Id, Resource};
 use super::store::{Refused, Store, Writer, Written, said, seconds};
 use super::write::{bump_generation, finalizers, has_finalizers};
 
@@ -61,6 +61,9 @@ impl DeleteOptions {
 
 impl Store {
     pub(super) fn delete(&mut self, id: &Id, options: &DeleteOptions, writer: &Writer<'_>) -> Result<Written, Refused> {
+        if id.resource == Resource::namespaces() {
+            return self.delete_namespace(id, options, writer);
+        }
         let live = self.get(id)?;
         let kind = self.kind(&id.resource);
         check_preconditions(id, &kind, &live, options)?;

@@ -10,6 +10,8 @@ use super::refusal;
 use super::route::{Id, Resource};
 use super::store::{Refused, set_or_remove};
 
+const COLLECTIONS: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+
 /// All fields of `metadata`.
 const METADATA: [&str; 14] = [
     "annotations",
@@ -36,7 +38,7 @@ pub(super) fn trim(kind: &Kind, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|field, _| METADATA.contains(&field.as_str()));
     }
-    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+    for field in COLLECTIONS {
         if is_empty(&object["metadata"][field]) {
             set_or_remove(&mut object["metadata"], field, None);
         }
@@ -49,9 +51,13 @@ pub(super) fn trim(kind: &Kind, object: &mut Value) {
         }
         fill_lists(kind, object);
     }
+    if kind.name == "Namespace" && object["metadata"]["name"].is_string() {
+        let name = object["metadata"]["name"].clone();
+        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    }
 }
 
-/// Times that stand in conditions also where there are none, and the resources of a Node.
+/// What stands in conditions also where it says nothing, and the resources of a Node.
 fn fill_lists(kind: &Kind, object: &mut Value) {
     let times = match kind.name.as_str() {
         "Node" => ["lastHeartbeatTime", "lastTransitionTime"],
@@ -64,6 +70,9 @@ fn fill_lists(kind: &Kind, object: &mut Value) {
                 condition[time] = Value::Null;
             }
         }
+        if condition.get("status").is_none() {
+            condition["status"] = "".into();
+        }
     }
     if let Some(status) = object.get_mut("status").filter(|_| kind.name == "Node")
         && status.get("allocatable").is_none()
@@ -71,6 +80,11 @@ fn fill_lists(kind: &Kind, object: &mut Value) {
     {
         status["allocatable"] = status["capacity"].clone();
     }
+}
+
+/// Whether there is something in metadata that holds nothing.
+pub(super) fn has_empty(metadata: &Value) -> bool {
+    COLLECTIONS.iter().any(|field| metadata.get(field).is_some_and(is_empty))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -120,14 +134,6 @@ pub(super) fn undeclared(shape: &Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// Takes a field away, by its pointer.
-pub(super) fn remove_at(object: &mut Value, pointer: &str) {
-    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
-    if let Some(parent) = object.pointer_mut(parent) {
-        set_or_remove(parent, field, None);
-    }
-}
-
 /// Built-in kinds leave out lists and maps that are empty, and keep empty structures.
 fn drop_empty(shape: &Shape, value: &mut Value) {
     match value {
@@ -156,12 +162,17 @@ pub(super) fn at_birth(kind: &Kind, object: &mut Value) {
         "Namespace" => {
             object["status"] = json!({ "phase": "Active" });
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
-            let name = object["metadata"]["name"].clone();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
         }
         _ => {}
     }
     fill(kind, &Value::Null, object);
+}
+
+/// An object that says nothing.
+pub(super) fn zero(kind: &Kind) -> Value {
+    let mut object = json!({});
+    fill(kind, &Value::Null, &mut object);
+    object
 }
 
 /// What objects of some kinds always have.

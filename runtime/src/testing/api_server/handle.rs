@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, AnswerBody};
 use super::delete::DeleteOptions;
-use super::kinds::StatusRule;
+use super::kinds::{Habit, StatusRule};
 use super::route::{Id, Part, Route};
 use super::selector::Selector;
 use super::store::{Refused, Store, Writer, Written, said};
@@ -165,7 +165,7 @@ fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer
     if target.part == Part::Scale {
         return store.scale(&target, uid.as_deref(), |_| Ok(object)).map(|scale| (200, scale));
     }
-    if target.kind.rules.create_on_update && target.part == Part::Main && store.find(&id).is_none() {
+    if target.kind.rules.has(Habit::CreateOnUpdate) && target.part == Part::Main && store.find(&id).is_none() {
         return store.create_by_update(&target, object).map(written);
     }
     let make = |live: &Value| {
@@ -178,13 +178,13 @@ fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer
     store.update(&target, uid.as_deref(), make).map(written)
 }
 
-/// Makes what is wanted of what is there.
-type MakeWanted = Box<dyn FnOnce(&Value) -> Result<Value, Refused>>;
+/// What a patch makes of an object.
+type Edit = Box<dyn FnOnce(&Value) -> Result<Value, Refused>>;
 
 fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
     let id = route.id()?;
     let target = target(store, &id, route, writer)?;
-    let edit: MakeWanted = match request.content() {
+    let edit: Edit = match request.content() {
         "application/apply-patch+yaml" => return apply(store, request, route, &target),
         "application/merge-patch+json" => {
             let patch = request.json()?;
@@ -273,7 +273,7 @@ fn delete(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<
 /// What is gone is answered by a Status without a version; of some kinds by itself, as is what waits for finalizers.
 fn deleted(store: &Store, id: &Id, written: Written) -> Value {
     match written {
-        Written::Deleted(last) if !store.kind(&id.resource).rules.returns_deleted => {
+        Written::Deleted(last) if !store.kind(&id.resource).rules.has(Habit::ReturnsDeleted) => {
             let mut status = Status::success();
             let mut details = refusal::details(&id.resource, &id.name);
             said(&last, "uid").unwrap_or("").clone_into(&mut details.uid);

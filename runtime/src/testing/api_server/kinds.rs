@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use self::Habit::{CreateOnUpdate, Generations, ReturnsDeleted, UnconditionalUpdate};
 use super::fields::Shape;
 use super::fields::shape::{builtin, of_schema};
 use super::route::Resource;
@@ -20,19 +21,31 @@ pub(super) enum StatusRule {
     ApartButAtBirth,
 }
 
+/// What is so of some kinds only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Habit {
+    /// `metadata.generation` counts changes.
+    Generations,
+    /// A PUT may come without a version.
+    UnconditionalUpdate,
+    /// A PUT creates what is not there.
+    CreateOnUpdate,
+    /// A deletion is answered by what is gone, and not by a Status.
+    ReturnsDeleted,
+}
+
 /// Rules in which kinds differ.
 #[allow(clippy::struct_excessive_bools)] // they are independent of one another
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) status: StatusRule,
-    /// Whether `metadata.generation` counts changes.
-    pub(super) generations: bool,
-    /// Whether a PUT may come without a version.
-    pub(super) unconditional_update: bool,
-    /// Whether a PUT creates what is not there.
-    pub(super) create_on_update: bool,
-    /// Whether a deletion is answered by what is gone, and not by a Status.
-    pub(super) returns_deleted: bool,
+    habits: &'static [Habit],
+}
+
+impl Rules {
+    pub(super) fn has(&self, habit: Habit) -> bool {
+        self.habits.contains(&habit)
+    }
 }
 
 /// Where the scale of a kind stands in its objects.
@@ -54,40 +67,25 @@ pub(super) struct Kind {
     pub(super) shape: Shape,
 }
 
-const COMMON: Rules = Rules {
-    status: StatusRule::None,
-    generations: false,
-    unconditional_update: true,
-    create_on_update: false,
-    returns_deleted: false,
-};
-const CUSTOM: Rules = Rules { status: StatusRule::Apart, generations: true, unconditional_update: false, ..COMMON };
-const WITH_STATUS: Rules = Rules { status: StatusRule::Apart, ..COMMON };
+const CUSTOM: Rules = Rules { status: StatusRule::Apart, habits: &[Generations] };
+const PLAIN: Rules = Rules { status: StatusRule::None, habits: &[UnconditionalUpdate] };
+const WITH_STATUS: Rules = Rules { status: StatusRule::Apart, habits: &[UnconditionalUpdate] };
+const RETURNED: Rules = Rules { status: StatusRule::Apart, habits: &[UnconditionalUpdate, ReturnsDeleted] };
 
 /// From the storage strategies of Kubernetes 1.36.
 const BUILTIN: &[(&str, &str, &str, Rules)] = &[
-    ("", "configmaps", "ConfigMap", COMMON),
-    ("", "events", "Event", Rules { create_on_update: true, ..COMMON }),
-    ("", "namespaces", "Namespace", Rules { returns_deleted: true, ..WITH_STATUS }),
-    ("", "nodes", "Node", Rules { status: StatusRule::ApartButAtBirth, ..COMMON }),
-    ("", "persistentvolumeclaims", "PersistentVolumeClaim", Rules { returns_deleted: true, ..WITH_STATUS }),
-    ("", "persistentvolumes", "PersistentVolume", Rules { returns_deleted: true, ..WITH_STATUS }),
-    ("", "pods", "Pod", Rules { generations: true, returns_deleted: true, ..WITH_STATUS }),
-    ("", "secrets", "Secret", COMMON),
-    ("", "serviceaccounts", "ServiceAccount", Rules { returns_deleted: true, ..COMMON }),
-    ("coordination.k8s.io", "leases", "Lease", Rules { unconditional_update: false, create_on_update: true, ..COMMON }),
-    (
-        "policy",
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        Rules { generations: true, unconditional_update: false, ..WITH_STATUS },
-    ),
-    (
-        "storage.k8s.io",
-        "volumeattachments",
-        "VolumeAttachment",
-        Rules { unconditional_update: false, returns_deleted: true, ..WITH_STATUS },
-    ),
+    ("", "configmaps", "ConfigMap", PLAIN),
+    ("", "events", "Event", Rules { habits: &[UnconditionalUpdate, CreateOnUpdate], ..PLAIN }),
+    ("", "namespaces", "Namespace", RETURNED),
+    ("", "nodes", "Node", Rules { status: StatusRule::ApartButAtBirth, ..PLAIN }),
+    ("", "persistentvolumeclaims", "PersistentVolumeClaim", RETURNED),
+    ("", "persistentvolumes", "PersistentVolume", RETURNED),
+    ("", "pods", "Pod", Rules { habits: &[Generations, UnconditionalUpdate, ReturnsDeleted], ..WITH_STATUS }),
+    ("", "secrets", "Secret", PLAIN),
+    ("", "serviceaccounts", "ServiceAccount", Rules { status: StatusRule::None, ..RETURNED }),
+    ("coordination.k8s.io", "leases", "Lease", Rules { habits: &[CreateOnUpdate], ..PLAIN }),
+    ("policy", "poddisruptionbudgets", "PodDisruptionBudget", Rules { habits: &[Generations], ..WITH_STATUS }),
+    ("storage.k8s.io", "volumeattachments", "VolumeAttachment", Rules { habits: &[ReturnsDeleted], ..WITH_STATUS }),
 ];
 
 /// All kinds that were named so far.
@@ -149,7 +147,10 @@ fn guess(resource: &Resource) -> Kind {
     let (name, rules) = match found {
         Some((_, _, name, rules)) => (*name, *rules),
         None if is_custom => ("", CUSTOM),
-        None => ("", Rules { generations: matches!(resource.group.as_str(), "apps" | "batch"), ..WITH_STATUS }),
+        None if matches!(resource.group.as_str(), "apps" | "batch") => {
+            ("", Rules { habits: &[Generations, UnconditionalUpdate], ..WITH_STATUS })
+        }
+        None => ("", WITH_STATUS),
     };
     let scale = is_custom.then(|| Scale {
         replicas: "/spec/replicas".to_owned(),

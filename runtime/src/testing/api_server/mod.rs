@@ -16,11 +16,13 @@
 mod answer;
 mod budgets;
 mod checks;
+mod controllers;
 mod delete;
 mod evict;
 mod fault;
 mod fields;
 mod form;
+mod garbage;
 mod handle;
 mod kinds;
 mod limits;
@@ -52,6 +54,7 @@ use serde_json::Value;
 use tower::BoxError;
 
 pub use self::answer::AnswerBody;
+pub use self::controllers::Controllers;
 pub use self::fault::{Fault, Match};
 use self::handle::Incoming;
 use self::pace::Watches;
@@ -333,6 +336,11 @@ impl ApiServer {
     /// From now on, objects are created only in namespaces that are there and not going.
     pub fn enforce_namespaces(&self) {
         self.shared.store.lock().enforces_namespaces = true;
+    }
+
+    /// Lets controllers act from now on, until the last clone of the server is gone. Needs a tokio runtime.
+    pub fn run_controllers(&self, controllers: Controllers) {
+        tokio::spawn(controllers::run(Arc::downgrade(&self.shared), controllers));
     }
 
     /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.

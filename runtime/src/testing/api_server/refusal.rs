@@ -261,9 +261,7 @@ pub(super) fn no_field_manager() -> Refused {
 
 /// A refused apply: which fields others own, by owner.
 pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
-    let mut sorted = conflicts.to_vec();
-    sorted.sort();
-    let each = sorted.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
+    let each = conflicts.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
     let causes: Vec<_> = each
         .clone()
         .map(|(owner, field)| cause("FieldManagerConflict", &format!("conflict with {owner}"), field))
@@ -271,10 +269,8 @@ pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
     let message = match each.clone().collect::<Vec<_>>()[..] {
         [(owner, field)] => format!("Apply failed with 1 conflict: conflict with {owner}: {field}"),
         ref all => {
-            let lists = sorted.iter().map(|(owner, fields)| {
-                let fields = fields.iter().map(|field| format!("\n- {field}")).collect::<Vec<_>>().concat();
-                format!("conflicts with {owner}:{fields}")
-            });
+            let lists =
+                conflicts.iter().map(|(owner, fields)| format!("conflicts with {owner}:\n- {}", fields.join("\n- ")));
             let lists: Vec<_> = lists.collect();
             format!("Apply failed with {} conflicts: {}", all.len(), lists.join("\n"))
         }

@@ -36,6 +36,10 @@ impl Resource {
         Self { group: "policy".into(), version: "v1".into(), plural: "poddisruptionbudgets".into() }
     }
 
+    pub(super) fn pods() -> Self {
+        Self { group: String::new(), version: "v1".into(), plural: "pods".into() }
+    }
+
     pub(super) fn namespaces() -> Self {
         Self { group: String::new(), version: "v1".into(), plural: "namespaces".into() }
     }

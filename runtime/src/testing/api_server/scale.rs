@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::checks::FieldError;
 use super::kinds::{Kind, Scale};
+use super::refusal;
 use super::store::{Refused, Store, Written, said, set_or_remove};
 use super::write::Target;
-use super::{form, refusal};
 
 /// A number that nobody asks for, where none is set.
 const UNSET: i64 = i32::MIN as i64;
@@ -77,12 +77,9 @@ impl Store {
             if let Some(version) = said(&scale, "resourceVersion") {
                 wanted["metadata"]["resourceVersion"] = version.into();
             }
-            let mut owned = wanted.clone();
-            if replicas == 0 {
-                form::remove_at(&mut owned, &paths.replicas);
-            }
-            target.own(live, &mut owned);
-            set_or_remove(&mut wanted["metadata"], "managedFields", owned["metadata"].get("managedFields").cloned());
+            let path: Vec<_> = paths.replicas.split('/').skip(1).map(str::to_owned).collect();
+            let before = live.pointer(&paths.replicas).and_then(Value::as_i64).unwrap_or(UNSET);
+            target.rescale(&mut wanted, &path, before, replicas);
             Ok(wanted)
         })?;
         let (Written::Created(object) | Written::Updated(object) | Written::Deleted(object)) = written;

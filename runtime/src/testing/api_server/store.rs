@@ -1,6 +1,6 @@
 //! Objects, their versions and their history.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -63,6 +63,9 @@ pub(super) struct Store {
     history: VecDeque<Arc<Change>>,
     /// Changes up to this version are forgotten.
     compacted: u64,
+    /// Objects whose stored form has what is empty, which no answer shows: of those, a write that changes nothing makes
+    /// another version all the same.
+    unsettled: BTreeSet<Id>,
     /// Whether objects are created only in namespaces that are there and stay.
     pub(super) enforces_namespaces: bool,
 }
@@ -77,6 +80,7 @@ impl Default for Store {
             uids: 0,
             history: VecDeque::new(),
             compacted: 1_000,
+            unsettled: BTreeSet::new(),
             enforces_namespaces: false,
         }
     }
@@ -154,9 +158,18 @@ impl Store {
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids)
     }
 
+    pub(super) fn unsettle(&mut self, id: &Id) {
+        self.unsettled.insert(id.clone());
+    }
+
+    pub(super) fn is_settled(&self, id: &Id) -> bool {
+        !self.unsettled.contains(id)
+    }
+
     /// Stores an object under the next version.
     pub(super) fn commit(&mut self, id: &Id, mut object: Value) -> Arc<Value> {
         self.version += 1;
+        self.unsettled.remove(id);
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         self.kinds.learn(&id.resource, object["kind"].as_str());
         let new = Arc::new(object);
@@ -172,6 +185,7 @@ impl Store {
         let old = self.objects.get_mut(&id.resource).and_then(|objects| objects.remove(&place));
         let old = old.ok_or_else(|| refusal::not_found(id))?;
         self.version += 1;
+        self.unsettled.remove(id);
         let last = Arc::new(at_version((*old).clone(), self.version));
         self.remember(id, Some(old), None, last.clone());
         Ok(last)

@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::checks::{self, FieldError};
 use super::fields::managers::{self, Author};
+use super::fields::scale::rescale;
 use super::form;
-use super::kinds::{Kind, StatusRule};
+use super::kinds::{Habit, Kind, StatusRule};
 use super::route::{Id, Part};
 use super::store::{Refused, Store, Writer, Written, said, seconds, set_or_remove};
 use super::{limits, refusal};
@@ -48,12 +49,18 @@ impl Target<'_> {
             Part::Scale => "scale",
         };
         let (manager, ignored, sees_empty_lists) = (self.writer.manager, self.ignored(), !self.kind.is_custom);
-        act(&Author { manager, api_version: &api_version, subresource, time: &time, ignored, sees_empty_lists })
+        let (api_version, time, zero) = (&api_version, &time, &form::zero(&self.kind));
+        act(&Author { manager, api_version, subresource, time, ignored, zero, sees_empty_lists })
     }
 
     /// Records in an object that is to replace another who wrote what.
     pub(super) fn own(&self, live: &Value, wanted: &mut Value) {
         self.author(|author| managers::update(&self.kind.shape, author, live, wanted));
+    }
+
+    /// The same after a write of its scale.
+    pub(super) fn rescale(&self, wanted: &mut Value, path: &[String], before: i64, after: i64) {
+        self.author(|author| rescale(author, wanted, path, before, after));
     }
 
     /// What an object becomes by an apply.
@@ -94,7 +101,7 @@ impl Store {
         }
         metadata["uid"] = self.new_uid().into();
         metadata["creationTimestamp"] = seconds(target.writer.now).into();
-        set_or_remove(metadata, "generation", target.kind.rules.generations.then(|| 1.into()));
+        set_or_remove(metadata, "generation", target.kind.rules.has(Habit::Generations).then(|| 1.into()));
         if target.kind.rules.status == StatusRule::Apart {
             set_or_remove(&mut object, "status", None);
         }
@@ -108,8 +115,7 @@ impl Store {
         Ok(object)
     }
 
-    fn give_birth(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
-        set_or_remove(&mut object["metadata"], "resourceVersion", None);
+    fn give_birth(&mut self, target: &Target<'_>, object: Value) -> Result<Written, Refused> {
         if target.writer.large {
             limits::check_stored(&object)?;
         }
@@ -156,14 +162,16 @@ impl Store {
         let metadata = &live["metadata"];
         let is_leaving = !metadata["deletionTimestamp"].is_null()
             && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
-        if is_leaving && !has_finalizers(&wanted) {
+        // A namespace has finalizers of its own.
+        let is_full = target.kind.name == "Namespace" && wanted["spec"]["finalizers"].is_array();
+        if is_leaving && !is_full && !has_finalizers(&wanted) {
             // The answer carries the version from before; watches see what stood there last, finalizers included.
             if !target.writer.dry_run {
                 self.evaporate(target.id)?;
             }
             return Ok(Written::Updated(Arc::new(wanted)));
         }
-        if wanted == **live {
+        if wanted == **live && self.is_settled(target.id) {
             return Ok(Written::Updated(live.clone()));
         }
         if target.writer.large {
@@ -177,12 +185,19 @@ impl Store {
 
     /// Server-side apply.
     pub(super) fn apply(&mut self, target: &Target<'_>, said: &Value, force: bool) -> Result<Written, Refused> {
-        if self.find(target.id).is_some() {
-            return self.update(target, None, |live| {
+        if let Some(before) = self.find(target.id).cloned() {
+            let mut leaves_empty = false;
+            let written = self.update(target, None, |live| {
                 let applied = target.apply(live, said, force)?;
                 check_place(target.id, &applied)?;
+                leaves_empty = form::has_empty(&applied["metadata"]);
                 Ok(applied)
-            });
+            })?;
+            let is_new = matches!(&written, Written::Updated(after) if !Arc::ptr_eq(after, &before));
+            if target.kind.is_custom && leaves_empty && is_new && !target.writer.dry_run {
+                self.unsettle(target.id);
+            }
+            return Ok(written);
         }
         if target.part != Part::Main {
             return Err(refusal::not_found(target.id));
@@ -235,7 +250,7 @@ impl Store {
             }
             metadata["uid"] = self.new_uid().into();
             metadata["creationTimestamp"] = seconds(writer.now).into();
-            set_or_remove(metadata, "generation", kind.rules.generations.then(|| 1.into()));
+            set_or_remove(metadata, "generation", kind.rules.has(Habit::Generations).then(|| 1.into()));
             form::at_birth(&kind, &mut object);
             if status.is_some() {
                 set_or_remove(&mut object, "status", status);
@@ -257,7 +272,7 @@ impl Store {
 /// A write that carries a version is refused when that is not the present one; some have to carry one.
 fn check_version(target: &Target<'_>, live: &Value, wanted: &Value) -> Result<(), Refused> {
     match said(wanted, "resourceVersion") {
-        None | Some("0") if target.kind.rules.unconditional_update => Ok(()),
+        None | Some("0") if target.kind.rules.has(Habit::UnconditionalUpdate) => Ok(()),
         None | Some("0") => {
             let why = "must be specified for an update";
             let error = FieldError::invalid("metadata.resourceVersion", "0", why);
@@ -304,7 +319,7 @@ fn prepare(target: &Target<'_>, live: &Value, wanted: &mut Value) {
             set_or_remove(metadata, field, earlier.cloned());
         }
     }
-    if kind.rules.generations && target.part != Part::Status && spec_of(live) != spec_of(wanted) {
+    if kind.rules.has(Habit::Generations) && target.part != Part::Status && spec_of(live) != spec_of(wanted) {
         bump_generation(wanted);
     }
 }

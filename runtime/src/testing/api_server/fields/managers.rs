@@ -1,5 +1,7 @@
 //! The owners of fields, as `metadata.managedFields` keeps them.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -39,49 +41,62 @@ pub(in super::super) struct Author<'a> {
     pub(in super::super) time: &'a str,
     /// What this endpoint does not write.
     pub(in super::super) ignored: &'a [&'a [&'a str]],
+    /// What an object of the kind has that says nothing.
+    pub(in super::super) zero: &'a Value,
     /// For custom kinds, a real server does not tell an empty list from none.
     pub(in super::super) sees_empty_lists: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Manager {
+pub(super) struct Manager {
     /// `Apply` before `Update`, as on the wire.
-    operation: &'static str,
-    name: String,
+    pub(super) operation: &'static str,
+    pub(super) name: String,
     /// Applies count as one whatever their version.
-    api_version: String,
-    subresource: String,
+    pub(super) api_version: String,
+    pub(super) subresource: String,
 }
 
 #[derive(Clone, Debug)]
-struct Owned {
-    api_version: String,
-    time: Value,
-    fields: Set,
+pub(super) struct Owned {
+    pub(super) api_version: String,
+    pub(super) time: Value,
+    pub(super) fields: Set,
 }
 
 /// The fields of one object by manager.
 #[derive(Clone, Debug, Default)]
-struct Owners(BTreeMap<Manager, Owned>);
+pub(super) struct Owners(pub(super) BTreeMap<Manager, Owned>);
 
-const APPLY: &str = "Apply";
-const UPDATE: &str = "Update";
+pub(super) const APPLY: &str = "Apply";
+pub(super) const UPDATE: &str = "Update";
 
 impl Manager {
-    fn of(author: &Author<'_>, operation: &'static str) -> Self {
+    pub(super) fn of(author: &Author<'_>, operation: &'static str) -> Self {
         let name = if author.manager.is_empty() { "unknown" } else { author.manager };
         let api_version = if operation == APPLY { "" } else { author.api_version };
         let text = |text: &str| text.to_owned();
         Self { operation, name: text(name), api_version: text(api_version), subresource: text(author.subresource) }
     }
 
+    /// What conflicts are told in the order of.
+    fn identity(&self) -> (String, &'static str, String, bool, String) {
+        let Self { operation, name, api_version, subresource } = self.clone();
+        (name, operation, api_version, subresource.is_empty(), subresource)
+    }
+
     /// As a conflict names it.
     fn describe(&self, owned: &Owned) -> String {
         let Self { name, subresource, .. } = self;
-        let subresource =
-            if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
+        let through = if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
         let using = if self.operation == UPDATE { format!(" using {}", owned.api_version) } else { String::new() };
-        format!("{name:?}{subresource}{using}")
+        format!("{name:?}{through}{using}")
+    }
+}
+
+impl Owned {
+    pub(super) fn now(author: &Author<'_>, fields: Set) -> Self {
+        Self { api_version: author.api_version.to_owned(), time: author.time.into(), fields }
     }
 }
 
@@ -92,28 +107,32 @@ impl Owners {
         entries.filter(|entries| !entries.is_empty()).map(Self)
     }
 
-    fn read(object: &Value) -> Self {
+    pub(super) fn read(object: &Value) -> Self {
         Self::of(&object["metadata"]["managedFields"]).unwrap_or_default()
     }
 
     fn write(&self, object: &mut Value) {
         let mut entries: Vec<_> = self.0.iter().filter(|(_, owned)| !owned.fields.is_empty()).collect();
-        entries.sort_by(|(left, left_owned), (right, right_owned)| {
-            let key = |manager: &Manager, time: &Value| (manager.operation, time.as_str().unwrap_or("").to_owned());
-            key(left, &left_owned.time)
-                .cmp(&key(right, &right_owned.time))
-                .then(left.name.cmp(&right.name))
-                .then(left.cmp(right))
-        });
+        entries.sort_by(Self::order);
         let entries: Vec<_> = entries.into_iter().map(|(manager, owned)| write_entry(manager, owned)).collect();
         set_entries(object, entries);
+    }
+
+    /// The order on the wire.
+    pub(super) fn order<M: Borrow<Manager>, O: Borrow<Owned>>(left: &(M, O), right: &(M, O)) -> Ordering {
+        let time = |owned: &Owned| owned.time.as_str().unwrap_or("").to_owned();
+        let ((left, left_owned), (right, right_owned)) =
+            ((left.0.borrow(), left.1.borrow()), (right.0.borrow(), right.1.borrow()));
+        let by_time = time(left_owned).cmp(&time(right_owned));
+        left.operation.cmp(right.operation).then(by_time).then(left.cmp(right))
     }
 
     /// Takes from all but one what others have written. `Err`: what they own and would lose.
     fn give_way(&mut self, writer: &Manager, changes: &Changes, force: bool) -> Result<(), Vec<(String, Vec<String>)>> {
         let written = changes.modified.union(&changes.added);
-        let others = self.0.iter_mut().filter(|(manager, _)| *manager != writer);
-        let conflicts = others.map(|(manager, owned)| {
+        let mut others: Vec<_> = self.0.iter_mut().filter(|(manager, _)| *manager != writer).collect();
+        others.sort_by_key(|(manager, _)| manager.identity());
+        let conflicts = others.into_iter().map(|(manager, owned)| {
             let lost = owned.fields.intersection(&written);
             let conflict = (!lost.is_empty()).then(|| (manager.describe(owned), lost.paths()));
             if conflict.is_none() || force {
@@ -148,7 +167,7 @@ fn read_entry(entry: &Value) -> Option<(Manager, Owned)> {
     Some((manager, Owned { api_version: text("apiVersion"), time: entry["time"].clone(), fields }))
 }
 
-fn write_entry(manager: &Manager, owned: &Owned) -> Value {
+pub(super) fn write_entry(manager: &Manager, owned: &Owned) -> Value {
     let mut entry = json!({
         "manager": manager.name,
         "operation": manager.operation,
@@ -168,7 +187,7 @@ fn write_entry(manager: &Manager, owned: &Owned) -> Value {
     entry
 }
 
-fn set_entries(object: &mut Value, entries: Vec<Value>) {
+pub(super) fn set_entries(object: &mut Value, entries: Vec<Value>) {
     if !entries.is_empty() {
         object["metadata"]["managedFields"] = entries.into();
     } else if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -198,8 +217,7 @@ pub(in super::super) fn update(shape: &Shape, author: &Author<'_>, live: &Value,
 /// Gives what has changed to the author, and takes it from all others.
 fn own_changes(shape: &Shape, author: &Author<'_>, live: &Value, new: &Value, owners: &mut Owners) {
     let ignored = Set::of(author.ignored);
-    let empty = json!({});
-    let live = if live.is_null() { &empty } else { live };
+    let live = if live.is_null() { author.zero } else { live };
     let changes = compare(shape, live, new).without(&ignored);
     let manager = Manager::of(author, UPDATE);
     // The author's own earlier entry gives way as well: what is left of it is added again.
@@ -255,8 +273,7 @@ pub(in super::super) fn apply(
     }
     let manager = Manager::of(author, APPLY);
     let fields = fields_of(shape, said).without(&Set::of(author.ignored));
-    let owned = Owned { api_version: author.api_version.to_owned(), time: author.time.into(), fields };
-    let earlier = owners.0.insert(manager.clone(), owned);
+    let earlier = owners.0.insert(manager.clone(), Owned::now(author, fields));
     let merged = merge(shape, &bare, said);
     let pruned = match &earlier {
         Some(earlier) => prune(shape, &merged, &owners.all(), &earlier.fields),
@@ -296,12 +313,24 @@ fn prune(shape: &Shape, merged: &Value, owned: &Set, earlier: &Set) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::super::shape::builtin;
     use super::*;
 
+    static ZERO: LazyLock<Value> = LazyLock::new(|| json!({}));
+
     fn author(manager: &str) -> Author<'_> {
         let time = "2026-11-20T10:00:00Z";
-        Author { manager, api_version: "v1", subresource: "", time, ignored: &[&["status"]], sees_empty_lists: true }
+        Author {
+            manager,
+            api_version: "v1",
+            subresource: "",
+            time,
+            ignored: &[&["status"]],
+            zero: &ZERO,
+            sees_empty_lists: true,
+        }
     }
 
     fn applied(manager: &str, live: &Value, said: &Value, force: bool) -> Result<Value, Refused> {

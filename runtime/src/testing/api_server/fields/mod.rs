@@ -4,6 +4,7 @@
 //! ([`walk`]), sets of fields are kept ([`Set`]), and their owners ([`managers`]).
 
 pub(super) mod managers;
+pub(super) mod scale;
 mod set;
 pub(super) mod shape;
 mod walk;

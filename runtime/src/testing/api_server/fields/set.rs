@@ -30,6 +30,12 @@ impl Set {
         set
     }
 
+    pub(super) fn only(path: &[String]) -> Self {
+        let mut set = Self::default();
+        set.insert(path);
+        set
+    }
+
     pub(in super::super) fn is_empty(&self) -> bool {
         self.0.values().all(Node::is_empty)
     }
