@@ -167,6 +167,10 @@ impl Probe {
         self.transcript
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The path of a collection.
     pub(super) fn all(&self, kind: Kind) -> String {
         kind.collection(&self.namespace)

@@ -111,6 +111,11 @@ impl Store {
         self.find(id).cloned().ok_or_else(|| refusal::not_found(id))
     }
 
+    /// All kinds of which there are objects.
+    pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.objects.iter().filter(|(_, objects)| !objects.is_empty()).map(|(resource, _)| resource)
+    }
+
     /// All objects of a kind, in the order of namespace and name.
     pub(super) fn all(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Value>> {
         self.objects.get(resource).into_iter().flat_map(BTreeMap::values)
