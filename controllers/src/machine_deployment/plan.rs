@@ -14,7 +14,7 @@ use nodewright_runtime::{
     finalizers as finalizer,
     object::{Cluster, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
     owned::Owned,
-    plan::{Moment, Plan, Planned, Step, reference},
+    plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
 };
 
 use super::{
@@ -144,7 +144,15 @@ impl Scene<'_> {
 
     /// Takes sets without an owner. The finalizer stands, so the deployment is not gone: whoever adopted for one that
     /// is gone would hand the machines to the garbage collector.
+    ///
+    /// The cache may show sets that a deployment has just left behind (`--cascade=orphan`), and not yet that it goes:
+    /// so it is asked whether it stays.
     fn adopt(&self, plan: &mut Plan<Never>) {
+        if self.world.orphans.is_empty() {
+            return;
+        }
+        let confirm = Step::confirm(Cluster::CONTROL, self.deployment);
+        plan.then("a deployment that is being deleted takes nobody", confirm);
         plan.stage(self.world.orphans.iter().filter_map(|set| {
             let mut part = SetPart::seen(set);
             part.adopt(self.deployment);
@@ -217,12 +225,9 @@ impl Scene<'_> {
             return None;
         }
         match self.world.namesake.as_deref() {
-            None => {
-                let set = birth(self.deployment, next_revision(self.world.old()));
-                story.created = Some(name(&set).to_owned());
-                let step = Step::create(Cluster::CONTROL, &set)?;
-                Some(Planned { why: "there is no machine set for the template".into(), step })
-            }
+            None => self.creation(story),
+            // Nobody's, and on its way: only the API server knows whether it is gone.
+            Some(own) if is_deleting(own) && controller_uid(own).is_none() && !self.is_taken() => self.creation(story),
             Some(own) if is_deleting(own) && controller_uid(own) == Some(uid(self.deployment)) => {
                 plan.wait(
                     "MachineSetLeaving",
@@ -236,6 +241,20 @@ impl Scene<'_> {
                 None
             }
         }
+    }
+
+    fn creation(&self, story: &mut Story) -> Option<Planned<Never>> {
+        let set = birth(self.deployment, next_revision(self.world.old()));
+        story.created = Some(name(&set).to_owned());
+        let step = Step::create(Cluster::CONTROL, &set)?;
+        Some(Planned { why: "there is no machine set for the template".into(), step })
+    }
+
+    /// Whether the last thing that failed is the creation of a set under a name that somebody has.
+    fn is_taken(&self) -> bool {
+        let is_creation =
+            |failure: &Failure| failure.class == FailureClass::Taken && failure.step.starts_with("create MachineSet");
+        self.at.failure.is_some_and(is_creation)
     }
 
     /// Gives the deployment the revision of its set, once that is the newest. Not beside a write of the status, which

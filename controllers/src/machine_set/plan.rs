@@ -174,8 +174,12 @@ fn is_sized(set: &MachineSet) -> bool {
 
 /// Takes Machines that nobody owns, before any is created: after a restore they are the fleet. Those that are too many are
 /// taken as well, and deleted then; but not by a set that has yet to be given its size.
+///
+/// The cache may show Machines that a set has just left behind (`--cascade=orphan`), and not yet that it goes. One that
+/// took them back would delete them in the end: so it is asked whether it stays.
 fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger, count: usize) {
     let set = world.set.as_ref();
+    plan.then("a set that is being deleted takes nobody", Step::confirm(Cluster::CONTROL, set));
     plan.stage(world.orphans.iter().take(count).filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).adopting(machine);
         let step = Step::apply_pinned(Cluster::CONTROL, machine.as_ref(), &part)?;

@@ -261,8 +261,11 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
         .with("/metadata/finalizers", json!(null));
     world.orphans = vec![Arc::new(restored.build())];
     let plan = planned(&world);
-    assert_eq!(steps(&plan).len(), 1);
-    let Step::Apply(adopt) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    let Step::Edit(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    let stays = json!([{"op": "test", "path": "/metadata/deletionTimestamp", "value": null}]);
+    assert_eq!((confirm.at().uid(), json!(confirm.patch())), ("uid-set", stays), "asked before anything is taken");
+    assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+    let Step::Apply(adopt) = &plan.stages[1][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
@@ -277,7 +280,7 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     let annotations = young.metadata.annotations.get_or_insert_default();
     annotations.insert("deployment.kubernetes.io/desired-replicas".into(), "0".into());
     let sized = World { set: Arc::new(young), ..world.clone() };
-    assert_eq!(steps(&planned(&sized))[0].len(), 1);
+    assert_eq!(steps(&planned(&sized))[1].len(), 1);
     // Taken over, it counts.
     let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
     world.orphans.clear();

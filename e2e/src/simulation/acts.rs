@@ -1,13 +1,15 @@
 //! Does what happens at a time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use nodewright_runtime::testing::api_server::{ApiServer, Match, Pace};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
     cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
+    oracles::Oracles,
     process::Slot,
     schedule::Act,
 };
@@ -43,6 +45,7 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         Act::DeleteMachine(number) => delete(&server, &path_of(world.machine(*number).as_ref())),
         Act::RecreateMachine(number) => recreate(world, *number),
         Act::DeletePool => delete(&server, POOL),
+        Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
         Act::Disturb(times) => drop(tokio::spawn(disturb(server, *times))),
         Act::Restore => restore(world),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
@@ -137,6 +140,39 @@ fn delete(server: &ApiServer, path: &str) {
             drop(client.request::<Value>(request).await);
         }
     });
+}
+
+/// As kubectl does it: what owns is gone before its owner is made again.
+async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
+    let Some(mut pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) else {
+        return;
+    };
+    oracles.lock().keep_wanting(true);
+    orphan(&server, POOL).await;
+    for set in server.objects(SETS) {
+        orphan(&server, &format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default())).await;
+    }
+    strip(&mut pool, &["uid", "resourceVersion", "finalizers", "generation", "creationTimestamp", "managedFields"]);
+    if let Some(fields) = pool.as_object_mut() {
+        fields.remove("status");
+    }
+    server.seed(DEPLOYMENTS, pool);
+    oracles.lock().keep_wanting(false);
+}
+
+/// Deletes an object without what it owns, and waits until it is gone.
+async fn orphan(server: &ApiServer, path: &str) {
+    let client = server.client();
+    while let Some(object) = server.object(path) {
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            let request = http::Request::delete(format!("{path}?propagationPolicy=Orphan")).body(vec![]);
+            if let Ok(request) = request {
+                // Refused or lost: it is still there then, and is deleted again.
+                drop(client.request::<Value>(request).await);
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 fn recreate(world: &World, number: usize) {

@@ -6,7 +6,6 @@ use super::{
     adversary::{Adversary, MANAGER},
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
-    garbage,
     oracles::Oracles,
     process::{LEASES, Slot, Surroundings},
     schedule::Schedule,
@@ -19,11 +18,10 @@ use crate::{
 use jiff::Timestamp;
 use nodewright_runtime::{
     term::{Clock, TokioClock},
-    testing::api_server::{ApiServer, ChangeRecord},
+    testing::api_server::{ApiServer, ChangeRecord, Controllers},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
 
 /// Where the objects of a run are.
 pub(super) const NAMESPACE: &str = "default";
@@ -65,7 +63,6 @@ pub(super) struct World {
     pub(super) first: Slot,
     pub(super) second: Option<Slot>,
     _plane: Option<ControlPlane>,
-    _collector: AbortOnDropHandle<()>,
 }
 
 impl World {
@@ -84,15 +81,14 @@ impl World {
         adversary.keep_secret(SECRET);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);
-        let client = agent_client(&server, control_plane::AGENT);
-        let collector = AbortOnDropHandle::new(tokio::spawn(garbage::collect(server.clone(), client)));
+        server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| {
             let client = agent_client(&server, control_plane::AGENT);
             ControlPlane::start(client, control_plane::Settings::default(), time)
         });
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
         let first = Slot::start("a", &around);
-        Self { around, oracles, trace, first, second: None, _plane: plane, _collector: collector }
+        Self { around, oracles, trace, first, second: None, _plane: plane }
     }
 
     pub(super) fn server(&self) -> &ApiServer {

@@ -88,7 +88,8 @@ fn calm(chance: &mut Rng) -> Act {
 
 /// Something about machines, users or clouds.
 fn wild(chance: &mut Rng) -> Act {
-    match chance.u8(0..14) {
+    match chance.u8(0..15) {
+        14 => Act::OrphanMachines,
         0 | 1 => Act::Scale(chance.u32(0..=6)),
         2 => Act::Roll(["small", "large"][chance.usize(0..2)].to_owned()),
         3 => Act::DeleteMachine(chance.usize(0..20)),

@@ -11,7 +11,7 @@
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
 //! | `oracles` | the invariants, looked at with each change |
-//! | [`control_plane`], `garbage` | what a cluster's own controllers do around machines |
+//! | [`control_plane`] | what a cluster's own controllers do around machines |
 //! | [`scenarios`] | runs that somebody has thought of |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made of seeds, judged, made shorter |
 //! | [`run`] | a run from start to end |
@@ -24,7 +24,6 @@ mod clock;
 mod cluster;
 pub mod command;
 pub mod control_plane;
-mod garbage;
 pub mod generate;
 mod oracles;
 mod process;

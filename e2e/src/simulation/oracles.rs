@@ -59,6 +59,8 @@ struct Wanted {
     /// The most, with surge, and the fewest since all was at rest.
     most: u64,
     fewest: Option<u64>,
+    /// While the deployment is away for a moment, as many machines are wanted as before.
+    stays: bool,
 }
 
 impl Oracles {
@@ -79,6 +81,11 @@ impl Oracles {
     /// From now on machines are allowed to be less ready than wanted: others than the manager err.
     pub(super) fn excuse_unready(&mut self) {
         self.wanted.fewest = None;
+    }
+
+    /// Whether as many machines are wanted while the deployment is away as before.
+    pub(super) fn keep_wanting(&mut self, stays: bool) {
+        self.wanted.stays = stays;
     }
 
     /// Users do with these names what they like.
@@ -109,6 +116,9 @@ impl Oracles {
 
     fn deployment(&mut self, new: Option<&Value>) {
         let spec = new.filter(|new| new["metadata"]["deletionTimestamp"].is_null()).map(|new| &new["spec"]);
+        if self.wanted.stays && spec.is_none() {
+            return;
+        }
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         self.wanted.now = spec.map_or(0, |spec| number(&spec["replicas"]));
         if let Some(spec) = spec {

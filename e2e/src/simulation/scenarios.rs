@@ -65,6 +65,13 @@ pub fn all() -> Vec<Scenario> {
             ),
         },
         Scenario {
+            name: "machines that outlive their deployment and its set",
+            run: plain(
+                vec![Act::OrphanMachines, Act::OrphanMachines],
+                vec![at(0, Act::LateWatches(of("machinesets"), 300)), at(4_000, Act::LateWatches(of("machines"), 700))],
+            ),
+        },
+        Scenario {
             name: "a machine is deleted while nothing can be written to its set",
             run: small(vec![
                 at(20_000, Act::ApiRefuses { code: 409, percent: 60, seconds: 30 }),

@@ -72,6 +72,9 @@ pub enum Act {
     RecreateMachine(usize),
     /// The user deletes the deployment.
     DeletePool,
+    /// The user deletes the deployment and its sets without their machines (`--cascade=orphan`), and makes the deployment
+    /// again.
+    OrphanMachines,
     /// Somebody else writes into machines, sets and the deployment, so many times, every 20 ms.
     Disturb(u32),
     /// All objects of the namespace are removed and put back from a backup, with other UIDs.
@@ -137,6 +140,7 @@ impl Act {
             | Self::DeleteMachine(_)
             | Self::RecreateMachine(_)
             | Self::DeletePool
+            | Self::OrphanMachines
             | Self::Disturb(_)
             | Self::Restore
             | Self::JumpClock(_)

@@ -5,7 +5,7 @@ mod text;
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
@@ -178,6 +178,16 @@ impl<E> Step<E> {
     pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Main, patch }))
+    }
+
+    /// Makes sure by the API server's word that `live` is still there and is not being deleted: tests only, which write
+    /// nothing. Before `live` takes something over, as `CanAdopt` of the controllers in Kubernetes: a cache may not have
+    /// heard of the deletion of the owner whose children it sees without one.
+    pub fn confirm<K: Kind>(cluster: Cluster, live: &K) -> Self {
+        // An API server takes a field that is not there for null.
+        let path = PointerBuf::from_tokens(["metadata", "deletionTimestamp"]);
+        let stays = PatchOperation::Test(TestOperation { path, value: Value::Null });
+        Self::Edit(Edit { at: Target::of(cluster, live), part: Part::Main, patch: Patch(vec![stays]) })
     }
 
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.

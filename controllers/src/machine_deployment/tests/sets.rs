@@ -1,7 +1,10 @@
 //! Which sets there are, and what they are made of.
 
 use nodewright_api::MachineSet;
-use nodewright_runtime::{owned::Part, plan::Step};
+use nodewright_runtime::{
+    owned::Part,
+    plan::{Failure, FailureClass, Step},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -67,9 +70,17 @@ fn a_set_is_born_with_all_that_it_needs() {
     );
     assert_eq!(
         set["metadata"]["annotations"],
-        json!({"team": "blue", "deployment.kubernetes.io/revision": "1", "deployment.kubernetes.io/desired-replicas": "2",
-            "deployment.kubernetes.io/max-replicas": "3",
+        json!({"team": "blue", "deployment.kubernetes.io/revision": "1",
             "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
+    );
+    cluster.act();
+    let set = cluster.sets.values().next().unwrap();
+    let noted = ["desired", "max"]
+        .map(|of| set["metadata"]["annotations"][format!("deployment.kubernetes.io/{of}-replicas")].clone());
+    assert_eq!(
+        (&set["spec"]["replicas"], noted),
+        (&json!(2), [json!("2"), json!("3")]),
+        "the goal comes with the size"
     );
 }
 
@@ -158,7 +169,8 @@ fn orphans_are_adopted_before_anything_else() {
     let metadata = set["metadata"].as_object_mut().unwrap();
     metadata.remove("ownerReferences");
     metadata.remove("finalizers");
-    assert_eq!(kinds(&cluster.plan()), ["apply MachineSet"]);
+    // It is asked first whether the deployment stays.
+    assert_eq!(kinds(&cluster.plan()), ["edit MachineDeployment", "apply MachineSet"]);
     cluster.settle();
     assert_eq!((cluster.sets.len(), cluster.replicas()), (1, vec![2]));
     assert_eq!(cluster.sets[&name]["metadata"]["ownerReferences"][0]["uid"], "uid-pool");
@@ -181,6 +193,30 @@ fn a_set_that_merely_matches_is_not_adopted() {
     assert!(may_adopt(&world.deployment, &set(json!({"name": "pool"}), "v1")));
     assert!(may_adopt(&world.deployment, &set(json!({"name": "pool", "machine-template-hash": "1"}), "other")));
     assert!(!may_adopt(&world.deployment, &set(json!({"name": "other", "machine-template-hash": "1"}), "v1")));
+}
+
+#[test]
+fn a_name_that_was_just_left_is_asked_for_again() {
+    // Its deployment was deleted without it, and so was it without its machines: the cache may not know that it is gone.
+    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    let name = template::set_name(&cluster.world().deployment);
+    cluster.sets.insert(
+        name.clone(),
+        json!({"metadata": {"name": name, "namespace": "default", "uid": "left", "deletionTimestamp": NOW},
+            "spec": {"replicas": 1, "template": {"spec": {"class": {"name": "v1"}}}}}),
+    );
+    assert_eq!(kinds(&cluster.plan())[0], format!("create {name}"));
+    // It is not gone: the machines that it still has keep nobody waiting.
+    cluster.failure = Some(Failure {
+        at: cluster.now,
+        step: format!("create MachineSet default/{name}"),
+        class: FailureClass::Taken,
+        message: "already exists".into(),
+        retry_after: None,
+    });
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
+    cluster.act();
+    assert_eq!(cluster.status()["collisionCount"], 1);
 }
 
 #[test]
