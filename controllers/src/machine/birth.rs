@@ -44,12 +44,15 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
             plan.then("nothing is known of the machine's VM", Step::Call(status));
         }
         Some(Answer { outcome: Outcome::Instance(instance), .. }) => link(plan, machine, instance, context),
-        Some(Answer { call, ended, outcome: Outcome::Retired, .. }) => {
+        Some(Answer { call, outcome: Outcome::Retired, .. }) if call.request.origin != create.request.origin => {
+            plan.then("another set has the machine now", Step::Call(create));
+        }
+        Some(Answer { ended, outcome: Outcome::Retired, .. }) => {
             // The ledger said so once; it may have been read in a moment in which it was not there.
             plan.wait("Retired", "the machine's name has had its life: its set deletes it");
             match ended.checked_add(RETIRED_PAUSE) {
                 Ok(again) if again > at.now => plan.wake_at(again),
-                _ => plan.then("is the name retired?", Step::Call(call.clone())),
+                _ => plan.then("is the name retired?", Step::Call(create)),
             };
         }
         Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {

@@ -31,6 +31,9 @@ pub struct World {
     pub class_held: bool,
     /// Its Node: the one with its VM's providerID.
     pub node: Option<Arc<Node>>,
+    /// The Node that a look at its name has found, where there is none in the cache; `None` until there is an answer, or
+    /// while nobody looks.
+    pub unseen_node: Option<Option<Arc<Node>>>,
     /// A Node with the name of its Node and another VM.
     pub stranger: Option<Arc<Node>>,
     /// The set that controls it.
@@ -67,6 +70,7 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
         let (node, stranger) = node(stores, &machine);
+        let unseen_node = unseen_node(stores, &machine);
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, &owner);
@@ -74,7 +78,17 @@ impl World {
             .of::<MachineClass>(Cluster::CONTROL)
             .by_name(namespace(machine.as_ref()), machine.class_name())
             .is_some_and(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER));
-        Some(Self { class: class(stores, &machine, provider), class_held, node, stranger, peers, owner, pods, machine })
+        Some(Self {
+            class: class(stores, &machine, provider),
+            class_held,
+            node,
+            unseen_node,
+            stranger,
+            peers,
+            owner,
+            pods,
+            machine,
+        })
     }
 }
 
@@ -92,6 +106,19 @@ impl World {
     pub(super) fn is_retired(&self) -> Option<bool> {
         self.entry().map(|(ledger, index)| ledger.is_retired(index))
     }
+}
+
+/// The field selector of the Node with a name.
+pub(super) fn node_named(node: &str) -> String {
+    format!("metadata.name={node}")
+}
+
+/// What a look at the name of a Machine's Node has found. A Node of another VM is none of its.
+fn unseen_node(stores: &Stores, machine: &Machine) -> Option<Option<Arc<Node>>> {
+    let found = stores.seen::<Node>(Cluster::TARGET, &node_named(machine.node_name()?))?.all().into_iter().next();
+    let instance = machine.provider_id().map(instance_id);
+    let is_ours = |node: &Arc<Node>| node.provider_id().is_none_or(|id| Some(instance_id(id)) == instance);
+    Some(found.filter(is_ours))
 }
 
 /// The field selector of a Node's Pods.

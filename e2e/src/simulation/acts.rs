@@ -142,14 +142,21 @@ fn delete(server: &ApiServer, path: &str) {
     });
 }
 
-/// As kubectl does it: what owns is gone before its owner is made again.
+/// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former
+/// template are nobody's then, and stay so.
 async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
     let Some(mut pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) else {
         return;
     };
+    let class = |object: &Value| object["spec"]["template"]["spec"]["class"]["name"].clone();
+    let rolls = |set: &Value| set["spec"]["replicas"] != 0 && class(set) != class(&pool);
+    let sets = server.objects(SETS);
+    if sets.iter().any(rolls) || server.objects(MACHINES).iter().any(|it| it["spec"]["class"]["name"] != class(&pool)) {
+        return;
+    }
     oracles.lock().keep_wanting(true);
     orphan(&server, POOL).await;
-    for set in server.objects(SETS) {
+    for set in sets {
         orphan(&server, &format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default())).await;
     }
     strip(&mut pool, &["uid", "resourceVersion", "finalizers", "generation", "creationTimestamp", "managedFields"]);

@@ -47,7 +47,6 @@ struct Machine {
     name: String,
     node: String,
     is_deleting: bool,
-    is_running: bool,
 }
 
 /// How many machines are wanted.
@@ -137,7 +136,6 @@ impl Oracles {
                     name: name.to_owned(),
                     node: text(&new["metadata"]["labels"]["node"]),
                     is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
-                    is_running: new["status"]["currentStatus"]["phase"] == "Running",
                 };
                 self.machines.insert(text(&new["metadata"]["uid"]), machine);
             }
@@ -173,8 +171,7 @@ impl Oracles {
 
     fn are_enough_ready(&mut self, path: &str) {
         let Some(fewest) = self.wanted.fewest else { return };
-        let is_ready =
-            |machine: &&Machine| machine.is_running && !machine.is_deleting && self.ready_nodes.contains(&machine.node);
+        let is_ready = |machine: &&Machine| !machine.is_deleting && self.ready_nodes.contains(&machine.node);
         let (ready, needed) =
             (self.machines.values().filter(is_ready).count() as u64, fewest.saturating_sub(self.wanted.unavailable));
         if ready < needed {

@@ -65,6 +65,12 @@ pub struct Report {
 }
 
 impl Run {
+    /// Whether two managers write at a time. While one of them has yet to hear what a user wants, each undoes the sizes
+    /// that the other gives: more may be made and unmade than was asked for, though never at once.
+    pub fn has_rivals(&self) -> bool {
+        !self.elects && self.schedule.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_)))
+    }
+
     /// Runs it. With `keeps_trace` the report has the whole trace.
     ///
     /// # Panics

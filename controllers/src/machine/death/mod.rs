@@ -6,15 +6,18 @@ mod drain;
 mod instance;
 
 use jiff::SignedDuration;
-use nodewright_api::{MachinePhase, OperationState, OperationType, finalizers, labels, operations, reasons};
+use nodewright_api::{
+    MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations, reasons,
+};
 use nodewright_runtime::{
     events::EventKind,
     finalizers as finalizer,
+    look::Look,
     object::{Cluster, has_finalizer, is_deleting, label},
     plan::{Moment, Plan, Step},
 };
 
-use crate::machine_set::LedgerPart;
+use crate::{machine_set::LedgerPart, node::Node};
 
 use self::{
     drain::{detached, drained},
@@ -24,8 +27,9 @@ use super::{
     Owner, World,
     calls::{Call, Verb},
     context::{Context, event},
-    status::{StatusDraft, own_condition},
+    status::{StatusDraft, own_condition, true_since},
     trace,
+    world::node_named,
 };
 
 /// How long after its deletion a Machine waits for its set to retire its name.
@@ -65,8 +69,15 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
 }
 
 /// There is no Node of the VM any more.
-fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
-    let Some(node) = world.node.as_deref() else { return true };
+fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
+    let node = match &world.node {
+        Some(node) => node.as_ref(),
+        None => match unseen(plan, world, context) {
+            Unseen::Node(node) => node,
+            Unseen::Unknown => return false,
+            Unseen::None => return true,
+        },
+    };
     if !is_deleting(node) {
         plan.then("its VM is gone", Step::delete(Cluster::TARGET, node));
         return false;
@@ -78,6 +89,38 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, _: Cont
         }
         // What else holds the Node back is not this Machine's affair.
         None => true,
+    }
+}
+
+/// What is known of a Node that the cache does not show.
+enum Unseen<'a> {
+    /// There is none.
+    None,
+    /// The answer is not there yet.
+    Unknown,
+    /// It is there.
+    Node(&'a Node),
+}
+
+/// A VM that is removed just when it joins may have a Node of which the cache has not heard, and nobody would remove that
+/// later: so where no Node was ever seen, the API server is asked.
+fn unseen<'a>(plan: &mut Plan<Call>, world: &'a World, context: Context<'_>) -> Unseen<'a> {
+    let machine = world.machine.as_ref();
+    let was_seen = true_since(machine, conditions::machine::NODE_JOINED).is_some();
+    let Some(name) = machine.node_name().filter(|_| context.settings.has_target && !was_seen) else {
+        return Unseen::None;
+    };
+    plan.look(Look::at::<Node>(Cluster::TARGET, node_named(name)));
+    match &world.unseen_node {
+        Some(Some(node)) => Unseen::Node(node),
+        Some(None) => Unseen::None,
+        None => {
+            plan.wait(
+                "LookingForNode",
+                "the API server is asked whether the machine's node has joined in the last moment",
+            );
+            Unseen::Unknown
+        }
     }
 }
 

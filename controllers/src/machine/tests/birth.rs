@@ -136,3 +136,20 @@ fn a_name_that_was_retired_once_is_asked_for_again_later() {
     assert_eq!(refused(5).plan().wake, Some(refused(5).now + SignedDuration::from_secs(25)));
     assert_eq!(refused(31).steps(), ["call Create"]);
 }
+
+#[test]
+fn what_one_set_said_of_a_name_does_not_bind_the_next() {
+    let first = Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0];
+    let name = "k7f;".parse::<Ledger>().unwrap().name("set", first);
+    let set = machine_set("set", 1, Some("k7f;"));
+    let of = |set: MachineSet| scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    let refused = of(set).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 5, Outcome::Retired);
+    assert!(refused.steps().is_empty());
+    let mut heir = machine_set("set", 1, Some("bbb;"));
+    heir.metadata.uid = Some("uid-heir".to_owned());
+    let adopted = Scene { outcomes: refused.outcomes, ..of(heir) };
+    assert_eq!(adopted.steps(), ["call Create"]);
+    let plan = adopted.plan();
+    let Step::Call(call) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!(call.request.origin, None, "its ledger does not know the name");
+}

@@ -184,8 +184,34 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     let young = gone(made("2026-06-01T11:59:55Z"));
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
-    assert_eq!(gone(made("2026-06-01T11:59:45Z")).steps(), ["edit Machine default/m"], "it has had time to show");
+    let shown = gone(made("2026-06-01T11:59:45Z"));
+    assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
+}
+
+#[test]
+fn a_node_that_joined_in_the_last_moment_goes_too() {
+    let long_ago = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": NOW}]);
+    let gone = |seen: Option<Option<Value>>| {
+        let machine = unseen().with("/status/conditions", long_ago.clone());
+        let mut scene = scene(machine).answered(Verb::Delete, 40, Outcome::Done);
+        scene.now += SignedDuration::from_secs(40);
+        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
+        scene.world.unseen_node = seen.map(|node| node.map(|node| Arc::new(serde_json::from_value(node).unwrap())));
+        scene
+    };
+    let asking = gone(None).plan();
+    assert_eq!((asking.looks[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
+    assert!(gone(None).steps().is_empty());
+    assert_eq!(gone(Some(None)).steps(), ["edit Machine default/m"]);
+    let late =
+        gone(Some(Some(json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}}))));
+    assert_eq!(late.steps(), ["delete Node n"]);
+    assert_eq!(late.plan().looks.len(), 1, "it is looked at until it is gone");
+    // Of a machine whose node was seen nothing is asked: it was removed, and that was waited for.
+    let seen =
+        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    assert!(seen.plan().looks.is_empty());
 }
 
 #[test]

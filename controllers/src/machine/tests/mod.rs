@@ -45,6 +45,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         class: Ok(class()),
         class_held: true,
         node: None,
+        unseen_node: None,
         stranger: None,
         owner: Owner::None,
         peers: vec![],

@@ -221,6 +221,7 @@ impl Product {
             class: Ok(class()),
             class_held: true,
             node: None,
+            unseen_node: None,
             stranger: None,
             owner,
             peers: vec![],
