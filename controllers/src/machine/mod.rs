@@ -42,7 +42,7 @@ pub use self::{
     caller::Caller,
     calls::{Call, Outcome, Request, Verb},
     settings::Settings,
-    world::{ClassProblem, Owner, World},
+    world::{ClassProblem, Owner, UnseenNode, World},
 };
 use crate::{
     driver::Driver,

@@ -31,9 +31,8 @@ pub struct World {
     pub class_held: bool,
     /// Its Node: the one with its VM's providerID.
     pub node: Option<Arc<Node>>,
-    /// The Node that a look at its name has found, where there is none in the cache; `None` until there is an answer, or
-    /// while nobody looks.
-    pub unseen_node: Option<Option<Arc<Node>>>,
+    /// The Node that a look at its name has found, where there is none in the cache.
+    pub unseen_node: UnseenNode,
     /// A Node with the name of its Node and another VM.
     pub stranger: Option<Arc<Node>>,
     /// The set that controls it.
@@ -43,6 +42,18 @@ pub struct World {
     pub peers: Vec<Arc<Machine>>,
     /// The Pods of its Node; `None` until they have been listed, or while nobody looks.
     pub pods: Option<Vec<Arc<PodView>>>,
+}
+
+/// A Node that the cache does not show, because it has yet to hear of it.
+#[derive(Clone, Debug, Default)]
+pub enum UnseenNode {
+    /// Nobody looks, or there is no answer yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    None,
+    /// It is there.
+    Found(Arc<Node>),
 }
 
 /// The set that controls a Machine.
@@ -114,11 +125,12 @@ pub(super) fn node_named(node: &str) -> String {
 }
 
 /// What a look at the name of a Machine's Node has found. A Node of another VM is none of its.
-fn unseen_node(stores: &Stores, machine: &Machine) -> Option<Option<Arc<Node>>> {
-    let found = stores.seen::<Node>(Cluster::TARGET, &node_named(machine.node_name()?))?.all().into_iter().next();
+fn unseen_node(stores: &Stores, machine: &Machine) -> UnseenNode {
+    let look = machine.node_name().and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
+    let Some(look) = look else { return UnseenNode::Unknown };
     let instance = machine.provider_id().map(instance_id);
     let is_ours = |node: &Arc<Node>| node.provider_id().is_none_or(|id| Some(instance_id(id)) == instance);
-    Some(found.filter(is_ours))
+    look.all().into_iter().find(is_ours).map_or(UnseenNode::None, UnseenNode::Found)
 }
 
 /// The field selector of a Node's Pods.

@@ -72,6 +72,7 @@ impl World {
         let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
         let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.keeps_trace));
         seed(&server, design);
+        server.keep_no_requests();
         let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
         let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };

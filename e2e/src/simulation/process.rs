@@ -32,6 +32,8 @@ use crate::cloud::LocalCloud;
 
 /// How long it takes until a process that ended is there again.
 const RESTART: Duration = Duration::from_secs(2);
+/// How often a lease is renewed: half as often as usual, because most of what happens in quiet hours is this.
+const RENEWAL: Duration = Duration::from_secs(4);
 /// The leases of machine-controller-manager's two processes.
 pub(super) const LEASES: [&str; 2] = ["machine-controller-manager", "machine-controller"];
 
@@ -126,7 +128,8 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     }
     let wanted = if around.elects { &LEASES[..] } else { &[] };
     let elect = |lease: &&str| {
-        let config = LeaseConfig { identity: name.clone(), ..LeaseConfig::new(NAMESPACE, *lease) };
+        let config =
+            LeaseConfig { identity: name.clone(), retry_period: RENEWAL, ..LeaseConfig::new(NAMESPACE, *lease) };
         Some(Election::new(client.clone(), leases.clone(), config).ok()?.with_clock(clock.clone()))
     };
     let elections = wanted.iter().filter_map(elect).collect();

@@ -29,7 +29,7 @@ use super::{
     context::{Context, event},
     status::{StatusDraft, own_condition, true_since},
     trace,
-    world::node_named,
+    world::{UnseenNode, node_named},
 };
 
 /// How long after its deletion a Machine waits for its set to retire its name.
@@ -73,9 +73,9 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, context
     let node = match &world.node {
         Some(node) => node.as_ref(),
         None => match unseen(plan, world, context) {
-            Unseen::Node(node) => node,
-            Unseen::Unknown => return false,
-            Unseen::None => return true,
+            UnseenNode::Found(node) => node.as_ref(),
+            UnseenNode::Unknown => return false,
+            UnseenNode::None => return true,
         },
     };
     if !is_deleting(node) {
@@ -92,36 +92,19 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, context
     }
 }
 
-/// What is known of a Node that the cache does not show.
-enum Unseen<'a> {
-    /// There is none.
-    None,
-    /// The answer is not there yet.
-    Unknown,
-    /// It is there.
-    Node(&'a Node),
-}
-
 /// A VM that is removed just when it joins may have a Node of which the cache has not heard, and nobody would remove that
 /// later: so where no Node was ever seen, the API server is asked.
-fn unseen<'a>(plan: &mut Plan<Call>, world: &'a World, context: Context<'_>) -> Unseen<'a> {
+fn unseen<'a>(plan: &mut Plan<Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
     let was_seen = true_since(machine, conditions::machine::NODE_JOINED).is_some();
     let Some(name) = machine.node_name().filter(|_| context.settings.has_target && !was_seen) else {
-        return Unseen::None;
+        return &UnseenNode::None;
     };
     plan.look(Look::at::<Node>(Cluster::TARGET, node_named(name)));
-    match &world.unseen_node {
-        Some(Some(node)) => Unseen::Node(node),
-        Some(None) => Unseen::None,
-        None => {
-            plan.wait(
-                "LookingForNode",
-                "the API server is asked whether the machine's node has joined in the last moment",
-            );
-            Unseen::Unknown
-        }
+    if matches!(world.unseen_node, UnseenNode::Unknown) {
+        plan.wait("LookingForNode", "the API server is asked whether the machine's node has joined in the last moment");
     }
+    &world.unseen_node
 }
 
 /// The Machine's name will not have a second life.

@@ -192,20 +192,20 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
 #[test]
 fn a_node_that_joined_in_the_last_moment_goes_too() {
     let long_ago = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": NOW}]);
-    let gone = |seen: Option<Option<Value>>| {
+    let gone = |seen: UnseenNode| {
         let machine = unseen().with("/status/conditions", long_ago.clone());
         let mut scene = scene(machine).answered(Verb::Delete, 40, Outcome::Done);
         scene.now += SignedDuration::from_secs(40);
         let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
-        scene.world.unseen_node = seen.map(|node| node.map(|node| Arc::new(serde_json::from_value(node).unwrap())));
+        scene.world.unseen_node = seen;
         scene
     };
-    let asking = gone(None).plan();
+    let asking = gone(UnseenNode::Unknown).plan();
     assert_eq!((asking.looks[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
-    assert!(gone(None).steps().is_empty());
-    assert_eq!(gone(Some(None)).steps(), ["edit Machine default/m"]);
-    let late =
-        gone(Some(Some(json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}}))));
+    assert!(gone(UnseenNode::Unknown).steps().is_empty());
+    assert_eq!(gone(UnseenNode::None).steps(), ["edit Machine default/m"]);
+    let node = json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}});
+    let late = gone(UnseenNode::Found(Arc::new(serde_json::from_value(node).unwrap())));
     assert_eq!(late.steps(), ["delete Node n"]);
     assert_eq!(late.plan().looks.len(), 1, "it is looked at until it is gone");
     // Of a machine whose node was seen nothing is asked: it was removed, and that was waited for.

@@ -16,7 +16,9 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Call, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, World, context::Context};
+use super::{
+    Call, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, World, context::Context, world::UnseenNode,
+};
 use crate::{
     drain::PodView,
     driver::{DriverError, Instance},
@@ -45,7 +47,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         class: Ok(class()),
         class_held: true,
         node: None,
-        unseen_node: None,
+        unseen_node: UnseenNode::default(),
         stranger: None,
         owner: Owner::None,
         peers: vec![],

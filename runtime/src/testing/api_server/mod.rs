@@ -132,6 +132,7 @@ struct Observer {
 struct Log {
     records: Vec<RequestRecord>,
     taken: usize,
+    is_closed: bool,
 }
 
 impl Default for ApiServer {
@@ -274,6 +275,11 @@ impl ApiServer {
         std::mem::take(&mut log.records)
     }
 
+    /// Keeps no requests from now on: [`ApiServer::requests`] is empty. For those who decide about each of very many.
+    pub fn keep_no_requests(&self) {
+        self.shared.requests.lock().is_closed = true;
+    }
+
     /// The watches that are open, in the order of opening.
     pub fn open_watches(&self) -> Vec<OpenWatch> {
         self.shared.watches.list()
@@ -394,6 +400,10 @@ impl Shared {
         };
         let fault = self.faults.hit(&record);
         let mut log = self.requests.lock();
+        if log.is_closed {
+            log.taken += 1;
+            return (log.taken - 1, fault);
+        }
         log.records.push(record);
         (log.taken + log.records.len() - 1, fault)
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::stream;
 use http::header;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
@@ -36,7 +37,8 @@ pub(super) struct Watcher {
     due: Option<Instant>,
     bookmarks: Option<Instant>,
     until: Instant,
-    ready: VecDeque<Value>,
+    /// Lines that are yet to be sent.
+    ready: VecDeque<Bytes>,
     /// Nothing follows but the end, when its time is over: whoever was told of an error has to leave by himself.
     over: bool,
 }
@@ -88,16 +90,18 @@ impl Watcher {
         self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
         drop(store);
         if initial && self.bookmarks.is_some() {
-            let mut bookmark = self.bookmark();
-            bookmark["object"]["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+            let bookmark = self.bookmark(Some(json!({ "k8s.io/initial-events-end": "true" })));
             self.ready.push_back(bookmark);
         }
         Ok(())
     }
 
-    fn bookmark(&self) -> Value {
+    fn bookmark(&self, annotations: Option<Value>) -> Bytes {
         let kind = self.shared.store.lock().kind(&self.resource).name.clone();
-        let metadata = json!({ "resourceVersion": self.reached.to_string() });
+        let mut metadata = json!({ "resourceVersion": self.reached.to_string() });
+        if let Some(annotations) = annotations {
+            metadata["annotations"] = annotations;
+        }
         let object = json!({ "apiVersion": self.resource.api_version(), "kind": kind, "metadata": metadata });
         event("BOOKMARK", &object)
     }
@@ -105,12 +109,12 @@ impl Watcher {
     /// The events as lines, as they stand in the answer's body.
     pub(super) fn into_lines(self) -> impl Stream<Item = Bytes> {
         stream::unfold(self, |mut watcher| async move {
-            let event = watcher.next().await?;
-            Some((Bytes::from(format!("{event}\n")), watcher))
+            let line = watcher.next().await?;
+            Some((line, watcher))
         })
     }
 
-    async fn next(&mut self) -> Option<Value> {
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.wake.borrow_and_update();
             if self.shared.watches.is_broken(self.number) {
@@ -121,8 +125,8 @@ impl Watcher {
             let speaks = !held && !self.over;
             if !held {
                 self.catch_up(pace);
-                if let Some(event) = self.ready.pop_front() {
-                    return Some(event);
+                if let Some(line) = self.ready.pop_front() {
+                    return Some(line);
                 }
             }
             tokio::select! {
@@ -134,7 +138,7 @@ impl Watcher {
                     self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
                     // Whoever asked for what is yet to come is told nothing before.
                     if self.reached <= self.shared.store.lock().version() {
-                        return Some(self.bookmark());
+                        return Some(self.bookmark(None));
                     }
                 }
             }
@@ -174,7 +178,7 @@ impl Drop for Watcher {
 }
 
 /// A change as those see it who selected some objects only.
-fn select(change: &Change, selector: &Selector) -> Option<Value> {
+fn select(change: &Change, selector: &Selector) -> Option<Bytes> {
     let selected = |object: &Option<Arc<Value>>| object.as_deref().is_some_and(|object| selector.matches(object));
     match (selected(&change.old), selected(&change.new)) {
         (false, true) => Some(event("ADDED", &change.last)),
@@ -188,6 +192,16 @@ fn select(change: &Change, selector: &Selector) -> Option<Value> {
     }
 }
 
-fn event(kind: &str, object: &Value) -> Value {
-    json!({ "type": kind, "object": object })
+/// The line of an event.
+fn event(kind: &'static str, object: &Value) -> Bytes {
+    #[derive(Serialize)]
+    struct Event<'a> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        object: &'a Value,
+    }
+    // What is a `Value` can be written.
+    let mut line = serde_json::to_vec(&Event { kind, object }).unwrap_or_default();
+    line.push(b'\n');
+    line.into()
 }
