@@ -69,7 +69,7 @@ impl World {
     }
 
     fn object<T: DeserializeOwned>(&self, collection: &str, name: &str) -> Option<T> {
-        serde_json::from_value(self.server.object(&format!("{collection}/{name}"))?).ok()
+        serde_json::from_value(Arc::unwrap_or_clone(self.server.object(&format!("{collection}/{name}"))?)).ok()
     }
 
     fn node(&self, name: &str) -> Option<NodeLook> {

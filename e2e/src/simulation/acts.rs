@@ -145,13 +145,17 @@ fn delete(server: &ApiServer, path: &str) {
 /// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former
 /// template are nobody's then, and stay so.
 async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
-    let Some(mut pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) else {
+    let Some(mut pool) =
+        server.object(POOL).map(Arc::unwrap_or_clone).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null())
+    else {
         return;
     };
     let class = |object: &Value| object["spec"]["template"]["spec"]["class"]["name"].clone();
     let rolls = |set: &Value| set["spec"]["replicas"] != 0 && class(set) != class(&pool);
     let sets = server.objects(SETS);
-    if sets.iter().any(rolls) || server.objects(MACHINES).iter().any(|it| it["spec"]["class"]["name"] != class(&pool)) {
+    if sets.iter().any(|set| rolls(set))
+        || server.objects(MACHINES).iter().any(|it| it["spec"]["class"]["name"] != class(&pool))
+    {
         return;
     }
     oracles.lock().keep_wanting(true);
@@ -230,12 +234,15 @@ async fn disturb(server: ApiServer, times: u32) {
 fn restore(world: &World) {
     let server = world.server();
     let leaves = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
-    if [MACHINES, SETS, DEPLOYMENTS].iter().any(|collection| server.objects(collection).iter().any(leaves)) {
+    if [MACHINES, SETS, DEPLOYMENTS]
+        .iter()
+        .any(|collection| server.objects(collection).iter().any(|object| leaves(object)))
+    {
         return;
     }
     world.first.crash();
     for collection in [MACHINES, SETS, DEPLOYMENTS] {
-        for mut object in server.objects(collection) {
+        for mut object in server.objects(collection).into_iter().map(Arc::unwrap_or_clone) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if collection == MACHINES {
                 world.oracles.lock().excuse(&name);

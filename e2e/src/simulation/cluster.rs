@@ -103,7 +103,7 @@ impl World {
     /// The n-th machine by name, counted around.
     pub(super) fn machine(&self, number: usize) -> Option<Value> {
         let mut machines = self.server().objects(MACHINES);
-        (!machines.is_empty()).then(|| machines.swap_remove(number % machines.len()))
+        (!machines.is_empty()).then(|| Arc::unwrap_or_clone(machines.swap_remove(number % machines.len())))
     }
 
     /// Ends it: no server holds on to who looks at it.

@@ -1,6 +1,6 @@
 //! Whether all is as the user wants it, and if not, what is not.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
         }
     }
     let machines = world.server().objects(MACHINES);
-    let is_well = |machine: &&Value| {
+    let is_well = |machine: &&Arc<Value>| {
         machine["metadata"]["deletionTimestamp"].is_null()
             && machine["status"]["currentStatus"]["phase"] == "Running"
             && machine["spec"]["class"]["name"] == *class
@@ -41,7 +41,7 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
     }
-    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let name = |object: &Arc<Value>| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let names: BTreeSet<String> = machines.iter().map(name).collect();
     let vms = world.cloud().vms();
     let running: BTreeSet<String> =

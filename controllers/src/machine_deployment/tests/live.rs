@@ -51,7 +51,7 @@ impl Plane {
         self.running.await.unwrap();
     }
 
-    fn machines(&self) -> Vec<Value> {
+    fn machines(&self) -> Vec<Arc<Value>> {
         self.server.objects(&format!("{API}/machines"))
     }
 

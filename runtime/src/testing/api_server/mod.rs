@@ -205,15 +205,14 @@ impl ApiServer {
     }
 
     /// The object under a path.
-    pub fn object(&self, path: &str) -> Option<Value> {
-        self.shared.store.lock().get(&parse_id(path)?).ok().map(|object| (*object).clone())
+    pub fn object(&self, path: &str) -> Option<Arc<Value>> {
+        self.shared.store.lock().get(&parse_id(path)?).ok()
     }
 
     /// The objects of a collection, in the order of their names.
-    pub fn objects(&self, collection: &str) -> Vec<Value> {
+    pub fn objects(&self, collection: &str) -> Vec<Arc<Value>> {
         let Some((route, selector)) = parse_collection(collection) else { return vec![] };
-        let objects = self.shared.store.lock().list(&route.resource, &selector);
-        objects.iter().map(|object| (**object).clone()).collect()
+        self.shared.store.lock().list(&route.resource, &selector)
     }
 
     /// The version of the newest write.
