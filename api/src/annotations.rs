@@ -118,6 +118,10 @@ pub const NODEWRIGHT_PREFIX: &str = "nodewright.dev/";
 /// Ours, on a MachineSet: the ledger of the names of its machines.
 pub const LEDGER: &str = "nodewright.dev/ledger";
 
+/// Ours, on a MachineSet: the MachineDeployment for which it was sized last, as UID and generation, `<uid>/<generation>`.
+/// Who has seen an older generation of that deployment does not size its sets.
+pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
+
 /// Ours, on a Machine: its index in the ledger of its set, a decimal number. Counts only if the name of
 /// the machine belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";

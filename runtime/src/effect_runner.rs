@@ -1,6 +1,12 @@
 //! Calls outside Kubernetes, beside the reconciles.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};
@@ -20,8 +26,9 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 /// # Guarantees
 /// * Effects of one lane never overlap; a hung call delays its own lane and nobody else.
 /// * At most so many calls to one provider are under way at once: those that hang cannot use up what others need.
-/// * A call is begun only while the term lasts, and dropped when the term ends. It is dropped at its deadline too, and
-///   then its outcome is [`Effect::late`]; a panic counts as one.
+/// * A call is begun only while the term lasts, and dropped when the term ends; nor does it go on by then, also when the
+///   process has slept and wakes with an answer for it. It is dropped at its deadline too, and then its outcome is
+///   [`Effect::late`]; a panic counts as one.
 ///
 /// # Caveats
 /// A dropped call may still take effect outside. That is why effects are idempotent and their outcomes are asked for.
@@ -74,8 +81,9 @@ impl<E: Effect> EffectRunner<E> {
         let limit = effect.deadline();
         let measured = self.metrics.effect_started(effect.name());
         // A task of its own, so that a panic in a driver ends the call and not the runner.
-        let (performer, asked) = (self.performer.clone(), effect.clone());
-        let mut call = tokio::spawn(async move { performer.perform(asked).await }.in_current_span());
+        let (performer, asked, term) = (self.performer.clone(), effect.clone(), self.term.clone());
+        let call = async move { performer.perform(asked).await };
+        let mut call = tokio::spawn(async move { within(&term, call).await }.in_current_span());
         let ended = tokio::select! {
             biased;
             ended = timeout(limit, &mut call) => ended,
@@ -85,7 +93,7 @@ impl<E: Effect> EffectRunner<E> {
             }
         };
         let outcome = match ended {
-            Ok(Ok(outcome)) => outcome,
+            Ok(Ok(outcome)) => outcome?,
             Ok(Err(panic)) => {
                 tracing::error!(%panic, "a call panicked");
                 effect.late()
@@ -123,14 +131,29 @@ impl<E: Effect> EffectRunner<E> {
     }
 }
 
+/// Goes on with a call only while the term lasts; `None` when it is over first. Whoever waits for the end of the term may
+/// be woken after the call: its next request would be sent by then.
+async fn within<T>(term: &Term, call: impl Future<Output = T>) -> Option<T> {
+    let mut call = pin!(call);
+    poll_fn(|context| match term.is_over() {
+        true => Poll::Ready(None),
+        false => call.as_mut().poll(context).map(Some),
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use futures::future::BoxFuture;
-    use tokio::time::{Instant, sleep};
+    use tokio::{
+        sync::Notify,
+        time::{Instant, sleep},
+    };
 
     use super::*;
+    use crate::term::Clock;
 
     /// A call: its name, its lane, its provider, and how many seconds it lasts.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -214,5 +237,32 @@ mod tests {
         let started = Instant::now();
         let ((begun, _), ()) = tokio::join!(begun(1, term.clone(), &calls), end);
         assert_eq!((begun, started.elapsed().as_secs()), (vec![("a", 0)], 10));
+    }
+
+    /// The clock of a process that sleeps for so long as somebody wants; its timers do not notice.
+    struct Slept(Mutex<Duration>);
+
+    impl Clock for Slept {
+        fn elapsed(&self) -> Duration {
+            *self.0.lock()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_has_slept_does_not_go_on() {
+        let (clock, answer) = (Arc::new(Slept(Mutex::default())), Arc::new(Notify::new()));
+        let term = Term::until(clock.clone(), Duration::from_secs(10));
+        let requests = Arc::new(Mutex::new(vec![]));
+        let (sent, answered) = (requests.clone(), answer.clone());
+        let call = async move {
+            sent.lock().push("first");
+            answered.notified().await;
+            sent.lock().push("second");
+        };
+        let going = tokio::spawn(async move { within(&term, call).await });
+        tokio::task::yield_now().await;
+        *clock.0.lock() = Duration::from_secs(11);
+        answer.notify_one();
+        assert_eq!((going.await.unwrap(), requests.lock().clone()), (None, vec!["first"]));
     }
 }

@@ -8,7 +8,7 @@ use nodewright_api::{
     MachineDeployment, MachineDeploymentStatus, MachineSet, MachineSetSpec, annotations, finalizers, labels,
 };
 use nodewright_runtime::{
-    object::annotation,
+    object::{annotation, uid},
     owned::{Owned, Part},
 };
 use serde::Serialize;
@@ -17,8 +17,8 @@ use super::{template, world::SetView};
 use crate::rollout::Goal;
 
 /// Annotations of a MachineDeployment that say something of it alone, and are never copied to a set: MCM's list, and
-/// the ledger, which is each set's own.
-const NOT_COPIED: [&str; 9] = [
+/// what is each set's own.
+const NOT_COPIED: [&str; 10] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
     annotations::REVISION_HISTORY,
@@ -28,6 +28,7 @@ const NOT_COPIED: [&str; 9] = [
     annotations::UNFREEZE,
     annotations::TRIGGER_DELETION,
     annotations::LEDGER,
+    annotations::SIZED_FOR,
 ];
 
 /// Annotations of a set that others write.
@@ -91,6 +92,7 @@ impl SetPart {
         let mut part = Self { metadata, spec };
         part.label(&hash);
         part.follow(deployment, revision);
+        part.sized_for(deployment);
         part
     }
 
@@ -152,9 +154,19 @@ impl SetPart {
     }
 
     /// Sets the replicas, and notes for whom: by the notes it is known later that the deployment has been scaled.
-    pub(super) fn resize(&mut self, replicas: i64, goal: Goal) {
-        self.spec.replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+    pub(super) fn resize(&mut self, replicas: i64, goal: Goal, deployment: &MachineDeployment) {
+        let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+        if self.spec.replicas != replicas {
+            self.spec.replicas = replicas;
+            self.sized_for(deployment);
+        }
         self.note(goal);
+    }
+
+    fn sized_for(&mut self, deployment: &MachineDeployment) {
+        let generation = deployment.metadata.generation.unwrap_or_default();
+        let text = format!("{}/{generation}", uid(deployment));
+        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
     /// Notes what the deployment wanted when the set was last looked at.

@@ -125,6 +125,12 @@ impl Scene<'_> {
 
     /// A deployment that stays.
     fn keep(&self, plan: &mut Plan<Never>) {
+        if let Some(newer) = self.world.newer_generation() {
+            // What it says would undo what somebody else has read in a newer one.
+            let seen = self.deployment.metadata.generation.unwrap_or_default();
+            plan.wait("OldView", format!("its machine sets were sized for generation {newer}, and {seen} is seen here"));
+            return;
+        }
         self.adopt(plan);
         if !plan.is_idle() || mark(plan, self.at, self.world) {
             return;
@@ -190,7 +196,7 @@ impl Scene<'_> {
                 part.follow(self.deployment, revision);
             }
             if target.noted {
-                part.resize(target.replicas, self.goal);
+                part.resize(target.replicas, self.goal, self.deployment);
             }
             let Some(step) = Step::apply_pinned(Cluster::CONTROL, set, &part) else { continue };
             steps.push(Planned { why: self.why(&target), step });
@@ -316,6 +322,8 @@ impl Scene<'_> {
         for view in empty {
             plan.beside("more revisions than are kept", Step::delete(Cluster::CONTROL, view.set.as_ref()));
         }
+        // A deletion that comes late must not meet a set that was taken into use again.
+        plan.pin_deletions();
     }
 
     fn wait(&self, plan: &mut Plan<Never>, after: &MachineDeploymentStatus) {

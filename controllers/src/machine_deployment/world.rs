@@ -58,6 +58,18 @@ impl World {
         self.staying().find(|view| template::is_same(&view.set.spec.template, template))
     }
 
+    /// The generation of the deployment for which one of its sets was sized, if that is newer than the one seen here: by
+    /// another manager then, or after this one was given an old view.
+    pub(super) fn newer_generation(&self) -> Option<i64> {
+        let deployment = self.deployment.as_ref();
+        let of = |view: &SetView| {
+            let (of, generation) = annotation(view.set.as_ref(), annotations::SIZED_FOR)?.rsplit_once('/')?;
+            generation.parse::<i64>().ok().filter(|_| of == uid(deployment))
+        };
+        let newest = self.sets.iter().filter_map(of).max()?;
+        (newest > deployment.metadata.generation.unwrap_or_default()).then_some(newest)
+    }
+
     /// The sets that are not being deleted, oldest first.
     pub(super) fn staying(&self) -> impl DoubleEndedIterator<Item = &SetView> {
         self.sets.iter().filter(|view| !view.set.is_deleting())

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::{
     cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
+    generate::WATCHED,
     oracles::Oracles,
     process::Slot,
     schedule::Act,
@@ -25,7 +26,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::ApiRefuses { seconds: time, .. }
         | Act::CloudDown(time)
         | Act::SilenceKubelet(_, time) => seconds(*time),
-        Act::LateWatches(..) => Duration::from_mins(1),
+        Act::LateWatches(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
         Act::Disturb(times) => Duration::from_millis(u64::from(*times) * 20),
@@ -56,6 +57,14 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
+        }
+        Act::LaggingServer(millis) => {
+            let (lag, time) = (Duration::from_millis((*millis).into()), Duration::from_mins(1));
+            world.around.adversary.lag(lag, time);
+            for plural in WATCHED {
+                pace(&server, plural, Pace::Late(lag), time);
+            }
+            world.first.crash();
         }
         Act::CutWatches(plural) => server.break_watches_of(&watches_of(plural)),
         Act::Compact => server.compact(),

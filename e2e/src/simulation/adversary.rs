@@ -4,7 +4,11 @@
 //! * What a killed manager sends after its death does nothing and is not answered, whatever of it is still running.
 //! * The same requests in the same order meet the same fates.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use nodewright_runtime::{
     term::Clock,
@@ -23,6 +27,8 @@ use super::{
 /// A run takes some hundred steps. One that takes so many has lost its way, and would never end.
 const RUNAWAY: u64 = 20_000;
 
+/// So far behind is an API server at most.
+const FURTHEST_LAG: Duration = Duration::from_mins(1);
 /// What the names of all managers in `User-Agent` begin with.
 pub(super) const MANAGER: &str = "nodewright-";
 
@@ -43,6 +49,10 @@ struct State {
     living: BTreeMap<String, Arc<Notify>>,
     silenced: Option<Instant>,
     slow: Option<(Instant, Duration)>,
+    /// Until when the API server lags, and by how much.
+    lag: Option<(Instant, Duration)>,
+    /// Which version was reached when, as far back as anybody may lag.
+    versions: VecDeque<(Instant, u64)>,
     refusals: Option<Refusals>,
     random: fastrand::Rng,
     /// What managers did wrong by sending it at all.
@@ -69,6 +79,8 @@ impl Adversary {
             living: BTreeMap::new(),
             silenced: None,
             slow: None,
+            lag: None,
+            versions: VecDeque::new(),
             refusals: None,
             random: fastrand::Rng::with_seed(design.seed),
             wrongs: vec![],
@@ -126,6 +138,20 @@ impl Adversary {
         self.state.lock().slow = Some((Instant::now() + time, by));
     }
 
+    /// Reads that take any version get for a while what there was so long ago.
+    pub(super) fn lag(&self, by: Duration, time: Duration) {
+        self.state.lock().lag = Some((Instant::now() + time, by));
+    }
+
+    /// The API server has reached a version.
+    pub(super) fn note_version(&self, version: u64) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        while state.versions.front().is_some_and(|(at, _)| now - *at > FURTHEST_LAG) {
+            state.versions.pop_front();
+        }
+        state.versions.push_back((now, version));
+    }
+
     /// The API server refuses a share of the requests of managers for a while.
     pub(super) fn refuse(&self, code: u16, percent: u8, time: Duration) {
         self.state.lock().refusals = Some(Refusals { until: Instant::now() + time, code, percent });
@@ -162,7 +188,7 @@ impl Adversary {
         }
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
-                state.check_term(name, request);
+                state.check_term(name, request.verb, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
                 let fate = state.fates.remove(&step);
@@ -182,6 +208,9 @@ impl Adversary {
         let mut state = self.state.lock();
         if !state.living.contains_key(name) {
             return Decision { dead: true, fate: None };
+        }
+        if verb != "GET" {
+            state.check_term(name, verb, path);
         }
         let step = state.next_step();
         let fate = state.fates.remove(&step);
@@ -228,16 +257,22 @@ impl State {
             return Some(Fault::Status(*code));
         }
         let slow = self.slow.filter(|(until, _)| now < *until && verb != "watch");
-        slow.map(|(_, by)| Fault::AnswerLate(by))
+        slow.map(|(_, by)| Fault::AnswerLate(by)).or_else(|| self.lagging(now))
     }
 
-    fn check_term(&mut self, name: &str, request: &RequestRecord) {
+    fn lagging(&self, now: Instant) -> Option<Fault> {
+        let (_, by) = self.lag.filter(|(until, _)| now < *until)?;
+        let seen = self.versions.iter().rev().find(|(at, _)| *at + by <= now).or(self.versions.front());
+        seen.map(|(_, version)| Fault::AsOf(*version))
+    }
+
+    fn check_term(&mut self, name: &str, verb: &str, path: &str) {
         let wrong = match self.terms.get(name) {
             Some(until) if *until < self.clock.elapsed() => "after its term",
             None if self.elects => "without a lease",
             _ => return,
         };
-        self.wrongs.push(format!("I10: {name} sent {} {} {wrong}", request.verb, request.path));
+        self.wrongs.push(format!("I10: {name} sent {verb} {path} {wrong}"));
     }
 
     fn check_secrets(&mut self, name: &str, request: &RequestRecord) {

@@ -79,6 +79,7 @@ pub fn up_roll_down(seed: u64) -> Run {
         replicas: 3,
         surge: 1,
         unavailable: 0,
+        revisions: None,
         elects: false,
         heartbeats: false,
         phases: vec![Act::Roll("large".to_owned()), Act::Scale(0)],

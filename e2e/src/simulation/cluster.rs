@@ -47,6 +47,7 @@ pub(super) struct Design {
     pub(super) replicas: u32,
     pub(super) surge: u32,
     pub(super) unavailable: u32,
+    pub(super) revisions: Option<u32>,
     /// Whether managers ask for leases before they write.
     pub(super) elects: bool,
     /// Whether kubelets renew their leases, and somebody looks whether they do.
@@ -126,6 +127,7 @@ fn watch_over(
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
     server.observe(move |change| {
         note_lease(&adversary, change);
+        adversary.note_version(change.version);
         trace.line(format_args!("{} {}", change.path, describe(change)));
         cloud.with(|cloud, now| {
             cloud.advance(now);
@@ -178,7 +180,7 @@ fn seed(server: &ApiServer, design: &Design) {
 
 /// The deployment as a user applies it.
 pub(super) fn pool(design: &Design) -> Value {
-    json!({
+    let mut pool = json!({
         "apiVersion": nodewright_api::API_VERSION,
         "kind": "MachineDeployment",
         "metadata": {"name": "pool", "namespace": NAMESPACE},
@@ -193,5 +195,9 @@ pub(super) fn pool(design: &Design) -> Value {
                     "creationTimeout": "20m0s", "drainTimeout": "5m0s"},
             },
         },
-    })
+    });
+    if let Some(revisions) = design.revisions {
+        pool["spec"]["revisionHistoryLimit"] = revisions.into();
+    }
+    pool
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
 /// The kinds whose watches may err.
-const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
 /// What an API server refuses with when something is wrong with it.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 
@@ -29,7 +29,8 @@ pub fn run(seed: u64) -> Run {
     let is_fatal =
         |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
     let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
-    Run { seed, replicas, surge, unavailable, elects, heartbeats, phases, schedule }
+    let revisions = chance.bool().then(|| chance.u32(0..=1));
+    Run { seed, replicas, surge, unavailable, revisions, elects, heartbeats, phases, schedule }
 }
 
 fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
@@ -70,7 +71,8 @@ fn fate(chance: &mut Rng) -> Fate {
 /// Something about the manager, or what it talks to.
 fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
-    match chance.u8(0..11) {
+    match chance.u8(0..12) {
+        11 => Act::LaggingServer(chance.u32(10..=30_000)),
         0 | 1 => Act::Crash,
         10 => Act::Sleep(chance.u32(1..=60)),
         2 => Act::SecondManager(chance.u32(1..=120)),

@@ -37,6 +37,9 @@ pub struct Run {
     pub surge: u32,
     /// How many may be missing meanwhile.
     pub unavailable: u32,
+    /// How many sets of former templates are kept; all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<u32>,
     /// Whether managers ask for leases before they write.
     pub elects: bool,
     /// Whether kubelets beat, and their silence is noticed.
@@ -92,6 +95,7 @@ impl Run {
             replicas: self.replicas,
             surge: self.surge,
             unavailable: self.unavailable,
+            revisions: self.revisions,
             elects: self.elects,
             heartbeats: self.heartbeats,
             keeps_trace,

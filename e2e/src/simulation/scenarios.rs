@@ -65,10 +65,107 @@ pub fn all() -> Vec<Scenario> {
             ),
         },
         Scenario {
-            name: "machines that outlive their deployment and its set",
+            name: "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
+            run: plain(
+                vec![],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                    at(400, Act::Crash),
+                    at(2_900, Act::Crash),
+                ],
+            ),
+        },
+        Scenario {
+            name: "a manager that is killed again and again",
+            run: Run {
+                phases: vec![Act::Roll(of("large")), Act::DeletePool],
+                ..plain(vec![], (1..9).map(|turn| at(turn * 1_700, Act::Crash)).collect())
+            },
+        },
+        Scenario {
+            name: "a user who changes his mind",
+            run: plain(
+                vec![Act::Scale(1)],
+                vec![at(6_000, Act::Scale(5)), at(6_050, Act::Scale(3)), at(6_100, Act::Roll(of("large")))],
+            ),
+        },
+        Scenario {
+            name: "somebody who writes into everything",
+            run: plain(
+                vec![Act::Scale(5), Act::DeletePool],
+                vec![at(100, Act::Disturb(80)), at(5_000, Act::DropManagedFields), at(9_000, Act::Disturb(80))],
+            ),
+        },
+        Scenario {
+            name: "machines that outlive their deployment",
+            run: plain(vec![Act::OrphanMachines, Act::Scale(1), Act::OrphanMachines], vec![]),
+        },
+        Scenario {
+            name: "machines that outlive their deployment and its set, while caches are late",
             run: plain(
                 vec![Act::OrphanMachines, Act::OrphanMachines],
                 vec![at(0, Act::LateWatches(of("machinesets"), 300)), at(4_000, Act::LateWatches(of("machines"), 700))],
+            ),
+        },
+        Scenario {
+            name: "a manager that starts at an API server that lags",
+            run: plain(
+                vec![Act::Scale(5), Act::Scale(2)],
+                vec![
+                    at(4_500, Act::LaggingServer(3_000)),
+                    at(70_000, Act::Scale(4)),
+                    at(71_000, Act::LaggingServer(20_000)),
+                ],
+            ),
+        },
+        Scenario {
+            name: "many machines at once, and a cache of them that lags by half a minute",
+            run: plain(vec![Act::Scale(20), Act::Scale(3)], vec![at(3_000, Act::LateWatches(of("machines"), 30_000))]),
+        },
+        Scenario {
+            name: "calls that never end, and answers that nobody understands",
+            run: plain(
+                vec![Act::Scale(5)],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
+                    at(1, cloud(FaultOperation::List, Effect::Garbage)),
+                ],
+            ),
+        },
+        Scenario {
+            name: "clocks that are ten minutes fast, and then slow",
+            run: plain(
+                vec![Act::Roll(of("large")), Act::Scale(0)],
+                vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(601))],
+            ),
+        },
+        Scenario {
+            name: "ten minutes without the API server",
+            run: plain(vec![Act::Scale(5)], vec![at(300, Act::ApiDown(60)), at(70_000, Act::ApiDown(600))]),
+        },
+        Scenario {
+            name: "five minutes of too many requests, with leases",
+            run: Run {
+                elects: true,
+                ..plain(vec![Act::Scale(5)], vec![at(2_000, Act::ApiRefuses { code: 429, percent: 70, seconds: 300 })])
+            },
+        },
+        Scenario {
+            name: "watches that break three times, and have to list again each time",
+            run: plain(
+                vec![Act::Scale(6), Act::Scale(0)],
+                (0..3).flat_map(|turn| forgotten(200 + turn * 2_000)).collect(),
+            ),
+        },
+        Scenario {
+            name: "watches that are silent for ten minutes",
+            run: plain(
+                vec![Act::Scale(6), Act::Roll(of("large"))],
+                vec![
+                    at(100, Act::HoldWatches(of("machines"), 600)),
+                    at(150, Act::HoldWatches(of("machinesets"), 600)),
+                    at(4_000, Act::HoldWatches(of("nodes"), 600)),
+                ],
             ),
         },
         Scenario {
@@ -93,6 +190,13 @@ pub fn all() -> Vec<Scenario> {
 
 fn at(millis: u64, act: Act) -> Trouble {
     Trouble::At { millis, act }
+}
+
+/// The watches of all that changes break, and the history is gone from which they would go on.
+fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
+    let kinds = ["machines", "machinesets", "machinedeployments"];
+    let cuts = kinds.map(|kind| Act::CutWatches(kind.to_owned()));
+    cuts.into_iter().chain([Act::Compact]).map(move |act| at(millis, act))
 }
 
 fn cloud(operation: FaultOperation, effect: Effect) -> Act {

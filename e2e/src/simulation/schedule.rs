@@ -93,6 +93,9 @@ pub enum Act {
     HoldWatches(String, u32),
     /// What the watches of a kind have to tell comes so many milliseconds late, for a minute.
     LateWatches(String, u32),
+    /// The manager is killed, and the next one talks for a minute to an API server that lies so many milliseconds behind:
+    /// who takes any version gets an old one, and all changes come late.
+    LaggingServer(u32),
     /// The watches of a kind break.
     CutWatches(String),
     /// The API server forgets its history: watches that lie behind have to list again.
@@ -129,6 +132,7 @@ impl Act {
             | Self::SecondManager(_)
             | Self::HoldWatches(..)
             | Self::LateWatches(..)
+            | Self::LaggingServer(_)
             | Self::CutWatches(_)
             | Self::Compact
             | Self::ApiSlow(_)

@@ -10,6 +10,7 @@ mod kwok;
 mod leaders;
 mod outages;
 mod planes;
+mod played;
 mod poison;
 mod removal;
 mod restore;

@@ -43,6 +43,27 @@ fn a_second_plan_before_the_set_has_acted_takes_nothing_more() {
 }
 
 #[test]
+fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let old = cluster.live().clone();
+    cluster.change("/spec/replicas", json!(5));
+    cluster.settle();
+    assert_eq!(cluster.replicas(), [5]);
+    // Another manager, whose cache has yet to hear of it: it would delete two machines.
+    cluster.deployment = Some(old);
+    let plan = cluster.plan();
+    assert!(plan.is_idle(), "{:?}", kinds(&plan));
+    assert_eq!(plan.waits[0].reason, "OldView");
+    // A deployment that was restored begins at 1 again, and is another one.
+    cluster.deployment.as_mut().unwrap()["metadata"]["uid"] = "uid-restored".into();
+    for set in cluster.sets.values_mut() {
+        set["metadata"]["ownerReferences"][0]["uid"] = "uid-restored".into();
+    }
+    cluster.settle();
+    assert_eq!(cluster.replicas(), [3]);
+}
+
+#[test]
 fn scaling_changes_the_one_active_set_and_is_no_rollout() {
     let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
     for (replicas, direction) in [(50, "up"), (5, "down"), (0, "down"), (2, "up")] {

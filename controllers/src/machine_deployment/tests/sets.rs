@@ -70,7 +70,7 @@ fn a_set_is_born_with_all_that_it_needs() {
     );
     assert_eq!(
         set["metadata"]["annotations"],
-        json!({"team": "blue", "deployment.kubernetes.io/revision": "1",
+        json!({"team": "blue", "deployment.kubernetes.io/revision": "1", "nodewright.dev/sized-for": "uid-pool/1",
             "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
     );
     cluster.act();
