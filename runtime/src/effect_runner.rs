@@ -135,9 +135,11 @@ impl<E: Effect> EffectRunner<E> {
 /// be woken after the call: its next request would be sent by then.
 async fn within<T>(term: &Term, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);
-    poll_fn(|context| match term.is_over() {
-        true => Poll::Ready(None),
-        false => call.as_mut().poll(context).map(Some),
+    poll_fn(|context| {
+        if term.is_over() {
+            return Poll::Ready(None);
+        }
+        call.as_mut().poll(context).map(Some)
     })
     .await
 }

@@ -128,7 +128,10 @@ impl Scene<'_> {
         if let Some(newer) = self.world.newer_generation() {
             // What it says would undo what somebody else has read in a newer one.
             let seen = self.deployment.metadata.generation.unwrap_or_default();
-            plan.wait("OldView", format!("its machine sets were sized for generation {newer}, and {seen} is seen here"));
+            plan.wait(
+                "OldView",
+                format!("its machine sets were sized for generation {newer}, and {seen} is seen here"),
+            );
             return;
         }
         self.adopt(plan);

@@ -41,6 +41,10 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
     }
+    let (sets, revisions) = (world.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());
+    if revisions.is_some_and(|revisions| sets > revisions + 1) {
+        return Some(format!("{sets} machine sets are left"));
+    }
     let name = |object: &Arc<Value>| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let names: BTreeSet<String> = machines.iter().map(name).collect();
     let vms = world.cloud().vms();

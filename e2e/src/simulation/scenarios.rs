@@ -1,4 +1,6 @@
 //! Runs that somebody has thought of: what has cost machines elsewhere, and what chance would take long to find.
+//!
+//! Those that need no hand in the API server are played on a real control plane as well, by the end-to-end tests.
 
 use super::{
     campaign::up_roll_down,
@@ -18,43 +20,105 @@ pub struct Scenario {
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    let plain =
-        |phases: Vec<Act>, troubles: Vec<Trouble>| Run { phases, schedule: Schedule(troubles), ..up_roll_down(1) };
-    let small = |troubles: Vec<Trouble>| Run { replicas: 1, ..plain(vec![], troubles) };
-    let apply_late = Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded };
-    let lost = |steps: std::ops::Range<u64>| steps.map(|step| Trouble::Step { step, fate: Fate::RefuseAfter(504) });
-    let of = |kind: &str| kind.to_owned();
+    [clouds(), caches(), managers(), servers(), users()].concat()
+}
+
+fn clouds() -> Vec<Scenario> {
+    let late = Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded };
     vec![
         Scenario {
             name: "a VM that appears after its machine was deleted",
-            run: small(vec![at(0, cloud(FaultOperation::Create, apply_late)), at(1_500, Act::DeleteMachine(0))]),
+            run: one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, Act::DeleteMachine(0))]),
         },
         Scenario {
             name: "answers of the cloud that are lost",
-            run: plain(vec![], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
+            run: run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
         },
         Scenario {
-            name: "a set that grows while its cache is old",
-            run: plain(vec![], vec![at(0, Act::LateWatches(of("machines"), 8_000)), at(3_000, Act::Scale(6))]),
-        },
-        Scenario {
-            name: "lost answers while caches stand still",
-            run: plain(
-                vec![Act::Scale(5)],
-                lost(8..24).chain([at(100, Act::HoldWatches(of("machines"), 40))]).collect(),
+            name: "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
+            run: run(
+                [],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                    at(400, Act::Crash),
+                    at(2_900, Act::Crash),
+                ],
             ),
         },
         Scenario {
-            name: "a leader that sleeps",
-            run: Run {
-                elects: true,
-                ..plain(vec![Act::Scale(6)], (0..8).map(|turn| at(2_050 + turn * 3_100, Act::Sleep(20))).collect())
-            },
+            name: "calls that never end, and answers that nobody understands",
+            run: run(
+                [Act::Scale(5)],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
+                    at(1, cloud(FaultOperation::List, Effect::Garbage)),
+                ],
+            ),
+        },
+    ]
+}
+
+fn caches() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "a set that grows while its cache is old",
+            run: run([], vec![at(0, Act::LateWatches(of("machines"), 8_000)), at(3_000, Act::Scale(6))]),
         },
         Scenario {
+            name: "many machines at once, and a cache of them that lags by half a minute",
+            run: run([Act::Scale(20), Act::Scale(3)], vec![at(3_000, Act::LateWatches(of("machines"), 30_000))]),
+        },
+        Scenario {
+            name: "lost answers while caches stand still",
+            run: run(
+                [Act::Scale(5)],
+                (8..24)
+                    .map(|step| Trouble::Step { step, fate: Fate::RefuseAfter(504) })
+                    .chain([at(100, Act::HoldWatches(of("machines"), 40))])
+                    .collect(),
+            ),
+        },
+        Scenario {
+            name: "watches that break three times, and have to list again each time",
+            run: run([Act::Scale(6), Act::Scale(0)], (0..3).flat_map(|turn| forgotten(200 + turn * 2_000)).collect()),
+        },
+        Scenario {
+            name: "watches that are silent for ten minutes",
+            run: run(
+                [Act::Scale(6), roll("large")],
+                vec![
+                    at(100, Act::HoldWatches(of("machines"), 600)),
+                    at(150, Act::HoldWatches(of("machinesets"), 600)),
+                    at(4_000, Act::HoldWatches(of("nodes"), 600)),
+                ],
+            ),
+        },
+        Scenario {
+            name: "a manager that starts at an API server that lags",
+            run: run(
+                [Act::Scale(5), Act::Scale(2)],
+                vec![
+                    at(4_500, Act::LaggingServer(3_000)),
+                    at(70_000, Act::Scale(4)),
+                    at(71_000, Act::LaggingServer(20_000)),
+                ],
+            ),
+        },
+    ]
+}
+
+fn managers() -> Vec<Scenario> {
+    let naps = (0..8).map(|turn| at(2_050 + turn * 3_100, Act::Sleep(20)));
+    vec![
+        Scenario {
+            name: "a manager that is killed again and again",
+            run: run([roll("large"), Act::DeletePool], (1..9).map(|turn| at(turn * 1_700, Act::Crash)).collect()),
+        },
+        Scenario { name: "a leader that sleeps", run: Run { elects: true, ..run([Act::Scale(6)], naps.collect()) } },
+        Scenario {
             name: "two managers with old caches, and a user who cannot decide",
-            run: plain(
-                vec![],
+            run: run(
+                [],
                 vec![
                     at(0, Act::LateWatches(of("machines"), 6_000)),
                     at(500, Act::SecondManager(90)),
@@ -65,120 +129,47 @@ pub fn all() -> Vec<Scenario> {
             ),
         },
         Scenario {
-            name: "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
-            run: plain(
-                vec![],
-                vec![
-                    at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
-                    at(400, Act::Crash),
-                    at(2_900, Act::Crash),
-                ],
-            ),
-        },
-        Scenario {
-            name: "a manager that is killed again and again",
-            run: Run {
-                phases: vec![Act::Roll(of("large")), Act::DeletePool],
-                ..plain(vec![], (1..9).map(|turn| at(turn * 1_700, Act::Crash)).collect())
-            },
-        },
-        Scenario {
-            name: "a user who changes his mind",
-            run: plain(
-                vec![Act::Scale(1)],
-                vec![at(6_000, Act::Scale(5)), at(6_050, Act::Scale(3)), at(6_100, Act::Roll(of("large")))],
-            ),
-        },
-        Scenario {
-            name: "somebody who writes into everything",
-            run: plain(
-                vec![Act::Scale(5), Act::DeletePool],
-                vec![at(100, Act::Disturb(80)), at(5_000, Act::DropManagedFields), at(9_000, Act::Disturb(80))],
-            ),
-        },
-        Scenario {
-            name: "machines that outlive their deployment",
-            run: plain(vec![Act::OrphanMachines, Act::Scale(1), Act::OrphanMachines], vec![]),
-        },
-        Scenario {
-            name: "machines that outlive their deployment and its set, while caches are late",
-            run: plain(
-                vec![Act::OrphanMachines, Act::OrphanMachines],
-                vec![at(0, Act::LateWatches(of("machinesets"), 300)), at(4_000, Act::LateWatches(of("machines"), 700))],
-            ),
-        },
-        Scenario {
-            name: "a manager that starts at an API server that lags",
-            run: plain(
-                vec![Act::Scale(5), Act::Scale(2)],
-                vec![
-                    at(4_500, Act::LaggingServer(3_000)),
-                    at(70_000, Act::Scale(4)),
-                    at(71_000, Act::LaggingServer(20_000)),
-                ],
-            ),
-        },
-        Scenario {
-            name: "many machines at once, and a cache of them that lags by half a minute",
-            run: plain(vec![Act::Scale(20), Act::Scale(3)], vec![at(3_000, Act::LateWatches(of("machines"), 30_000))]),
-        },
-        Scenario {
-            name: "calls that never end, and answers that nobody understands",
-            run: plain(
-                vec![Act::Scale(5)],
-                vec![
-                    at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
-                    at(1, cloud(FaultOperation::List, Effect::Garbage)),
-                ],
-            ),
-        },
-        Scenario {
             name: "clocks that are ten minutes fast, and then slow",
-            run: plain(
-                vec![Act::Roll(of("large")), Act::Scale(0)],
-                vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(601))],
+            run: run(
+                [roll("large"), Act::Scale(0)],
+                vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(600))],
             ),
         },
+    ]
+}
+
+fn servers() -> Vec<Scenario> {
+    vec![
         Scenario {
             name: "ten minutes without the API server",
-            run: plain(vec![Act::Scale(5)], vec![at(300, Act::ApiDown(60)), at(70_000, Act::ApiDown(600))]),
+            run: run([Act::Scale(5)], vec![at(300, Act::ApiDown(60)), at(70_000, Act::ApiDown(600))]),
         },
         Scenario {
             name: "five minutes of too many requests, with leases",
             run: Run {
                 elects: true,
-                ..plain(vec![Act::Scale(5)], vec![at(2_000, Act::ApiRefuses { code: 429, percent: 70, seconds: 300 })])
+                ..run([Act::Scale(5)], vec![at(2_000, Act::ApiRefuses { code: 429, percent: 70, seconds: 300 })])
             },
         },
         Scenario {
-            name: "watches that break three times, and have to list again each time",
-            run: plain(
-                vec![Act::Scale(6), Act::Scale(0)],
-                (0..3).flat_map(|turn| forgotten(200 + turn * 2_000)).collect(),
-            ),
-        },
-        Scenario {
-            name: "watches that are silent for ten minutes",
-            run: plain(
-                vec![Act::Scale(6), Act::Roll(of("large"))],
-                vec![
-                    at(100, Act::HoldWatches(of("machines"), 600)),
-                    at(150, Act::HoldWatches(of("machinesets"), 600)),
-                    at(4_000, Act::HoldWatches(of("nodes"), 600)),
-                ],
-            ),
-        },
-        Scenario {
             name: "a machine is deleted while nothing can be written to its set",
-            run: small(vec![
+            run: one(vec![
                 at(20_000, Act::ApiRefuses { code: 409, percent: 60, seconds: 30 }),
                 at(20_100, Act::DeleteMachine(0)),
             ]),
         },
         Scenario {
+            name: "a deletion that comes late, when another set has the name",
+            run: Run {
+                revisions: Some(0),
+                // That of the set of the first template, once the second one's machines are there.
+                ..run([roll("large"), roll("small")], vec![Trouble::Step { step: 141, fate: Fate::CommitLate(25) }])
+            },
+        },
+        Scenario {
             name: "a creation that takes effect when its name has had its life",
-            run: plain(
-                vec![Act::Scale(0)],
+            run: run(
+                [Act::Scale(0)],
                 vec![
                     Trouble::Step { step: 13, fate: Fate::CommitLate(18) },
                     at(12_000, Act::HoldWatches(of("machinesets"), 60)),
@@ -188,8 +179,56 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
+fn users() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "a user who changes his mind",
+            run: run(
+                [Act::Scale(1)],
+                vec![at(6_000, Act::Scale(5)), at(6_050, Act::Scale(3)), at(6_100, roll("large"))],
+            ),
+        },
+        Scenario {
+            name: "somebody who writes into everything",
+            run: run(
+                [Act::Scale(5), Act::DeletePool],
+                vec![at(100, Act::Disturb(80)), at(5_000, Act::DropManagedFields), at(9_000, Act::Disturb(80))],
+            ),
+        },
+        Scenario {
+            name: "machines that outlive their deployment",
+            run: run([Act::OrphanMachines, Act::Scale(1), Act::OrphanMachines], vec![]),
+        },
+        Scenario {
+            name: "machines that outlive their deployment and its set, while caches are late",
+            run: run(
+                [Act::OrphanMachines, Act::OrphanMachines],
+                vec![at(0, Act::LateWatches(of("machinesets"), 300)), at(4_000, Act::LateWatches(of("machines"), 700))],
+            ),
+        },
+    ]
+}
+
+/// Three machines, what a user does, and what goes wrong.
+fn run(phases: impl Into<Vec<Act>>, troubles: Vec<Trouble>) -> Run {
+    Run { phases: phases.into(), schedule: Schedule(troubles), ..up_roll_down(1) }
+}
+
+/// One machine, and what goes wrong.
+fn one(troubles: Vec<Trouble>) -> Run {
+    Run { replicas: 1, ..run([], troubles) }
+}
+
 fn at(millis: u64, act: Act) -> Trouble {
     Trouble::At { millis, act }
+}
+
+fn of(kind: &str) -> String {
+    kind.to_owned()
+}
+
+fn roll(class: &str) -> Act {
+    Act::Roll(class.to_owned())
 }
 
 /// The watches of all that changes break, and the history is gone from which they would go on.
@@ -199,6 +238,7 @@ fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
     cuts.into_iter().chain([Act::Compact]).map(move |act| at(millis, act))
 }
 
+/// What the cloud does to the next three calls within a minute.
 fn cloud(operation: FaultOperation, effect: Effect) -> Act {
     let matching = FaultMatch::default();
     Act::Cloud(FaultOrder { operation, matching, count: Some(3), for_seconds: Some(60.0), probability: None, effect })

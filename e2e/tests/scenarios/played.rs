@@ -132,9 +132,7 @@ impl Stage {
                 self.change(json!({"spec": {"template": {"spec": {"class": class}}}})).await
             }
             Act::DeleteMachine(number) => self.delete_machine(*number).await,
-            Act::DeletePool => {
-                self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop)
-            }
+            Act::DeletePool => self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop),
             Act::OrphanMachines => self.orphan_machines().await,
             Act::Disturb(times) => self.disturb(*times).await,
             Act::DropManagedFields => self.change_all(&json!({"metadata": {"managedFields": [{}]}})).await,
