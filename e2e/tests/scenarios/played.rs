@@ -163,11 +163,14 @@ impl Stage {
     }
 
     async fn orphan_machines(&self) -> TestResult {
+        let Some(live) = self.api::<MachineDeployment>().get_opt(self.pool.name()).await? else { return Ok(()) };
         for kind in ["machinedeployments", "machinesets"] {
             let deletion = format!("delete {kind} --all --cascade=orphan");
             self.world.in_time(&format!("the end of {kind}"), self.world.kubectl(&deletion)).await??;
         }
-        self.world.apply(&self.pool).await
+        let again =
+            self.pool.clone().spec("replicas", live.spec.replicas).class(live.spec.template.spec.class.name.as_str());
+        self.world.apply(&again).await
     }
 
     async fn disturb(&self, times: u32) -> TestResult {
