@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use nodewright_e2e::simulation::{
-    Report, Run,
-    campaign::{Reference, crashes, examine, up_roll_down},
+    Detail, Report, Run,
+    campaign::{Reference, crashes, edits, examine, up_roll_down},
     generate,
     scenarios::{self, Scenario},
     schedule::{Act, Fate, Schedule, Trouble},
@@ -19,7 +19,7 @@ fn expect_good(run: &Run, report: &Report) {
 #[test]
 fn undisturbed_it_goes_up_rolls_and_goes_down() {
     let run = up_roll_down(1);
-    let report = examine(&run, &mut Reference::default(), false);
+    let report = examine(&run, &mut Reference::default(), Detail::Brief);
     expect_good(&run, &report);
     let counted = |kind: &str| report.counts.0.get(kind).copied();
     assert_eq!((counted("machines"), counted("vms"), counted("nodes")), (Some((6, 6)), Some((6, 6)), Some((6, 6))));
@@ -30,7 +30,7 @@ fn what_somebody_has_thought_of_breaks_nothing() {
     let mut reference = Reference::default();
     for Scenario { name, run } in scenarios::all() {
         eprintln!("{name}");
-        expect_good(&run, &examine(&run, &mut reference, false));
+        expect_good(&run, &examine(&run, &mut reference, Detail::Brief));
     }
 }
 
@@ -41,7 +41,18 @@ fn killed_at_any_step_it_makes_and_unmakes_the_same() {
     let runs = crashes(&up_roll_down(1));
     assert!(runs.len() > 200, "{} places to be killed at", runs.len());
     for run in runs.iter().skip(1).step_by(5) {
-        expect_good(run, &examine(run, &mut reference, false));
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
+    }
+}
+
+/// Before each thirtieth step, or so; `make simulate` does so before each.
+#[test]
+fn what_a_user_changes_between_any_two_steps_breaks_nothing() {
+    let mut reference = Reference::default();
+    let runs = edits(&up_roll_down(1));
+    assert!(runs.len() > 400, "{} places to change something at", runs.len());
+    for run in runs.iter().step_by(29) {
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
     }
 }
 
@@ -50,7 +61,7 @@ fn runs_of_seeds_break_nothing() {
     let mut reference = Reference::default();
     for seed in 10_000..10_040 {
         let run = generate::run(seed);
-        expect_good(&run, &examine(&run, &mut reference, false));
+        expect_good(&run, &examine(&run, &mut reference, Detail::Brief));
     }
 }
 
@@ -102,6 +113,6 @@ fn what_was_found_by_simulation_stays_mended() {
     ];
     let mut reference = Reference::default();
     for run in &runs {
-        expect_good(run, &examine(run, &mut reference, false));
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
     }
 }

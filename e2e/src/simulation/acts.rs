@@ -12,7 +12,7 @@ use super::{
     generate::WATCHED,
     oracles::Oracles,
     process::Slot,
-    schedule::Act,
+    schedule::{Act, Edit},
 };
 use crate::cloud::{KubeletOrder, VmState};
 
@@ -39,13 +39,11 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     world.trace.line(format_args!("{act:?}"));
     let server = world.server().clone();
     match act {
-        Act::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
-        Act::Roll(class) => drop(server.change(POOL, |pool| {
-            pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
-        })),
-        Act::DeleteMachine(number) => delete(&server, &path_of(world.machine(*number).as_ref())),
+        Act::Scale(replicas) => edit(&server, &Edit::Scale(*replicas)),
+        Act::Roll(class) => edit(&server, &Edit::Roll(class.clone())),
+        Act::DeleteMachine(number) => edit(&server, &Edit::DeleteMachine(*number)),
+        Act::DeletePool => edit(&server, &Edit::DeletePool),
         Act::RecreateMachine(number) => recreate(world, *number),
-        Act::DeletePool => delete(&server, POOL),
         Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
         Act::Disturb(times) => drop(tokio::spawn(disturb(server, *times))),
         Act::Restore => restore(world),
@@ -99,6 +97,22 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     }
 }
 
+/// Does what a user does with one request, at once.
+pub(super) fn edit(server: &ApiServer, edit: &Edit) {
+    match edit {
+        Edit::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
+        Edit::Roll(class) => drop(server.change(POOL, |pool| {
+            pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
+        })),
+        Edit::DeleteMachine(number) => {
+            let machines = server.objects(MACHINES);
+            let chosen = number.checked_rem(machines.len()).and_then(|place| machines.get(place));
+            drop(chosen.map(|machine| server.delete(&path_of(Some(machine)))));
+        }
+        Edit::DeletePool => drop(server.delete(POOL)),
+    }
+}
+
 /// Ends what lasts no longer.
 pub(super) fn end(world: &mut World, act: &Act) {
     if matches!(act, Act::SecondManager(_)) {
@@ -138,17 +152,6 @@ fn vm(world: &World, number: usize) -> Option<String> {
 fn path_of(object: Option<&Value>) -> String {
     let name = object.and_then(|object| object["metadata"]["name"].as_str()).unwrap_or_default();
     format!("{MACHINES}/{name}")
-}
-
-/// Deletes as kubectl does.
-fn delete(server: &ApiServer, path: &str) {
-    let client = server.client();
-    let request = http::Request::delete(path).body(vec![]);
-    tokio::spawn(async move {
-        if let Ok(request) = request {
-            drop(client.request::<Value>(request).await);
-        }
-    });
 }
 
 /// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former

@@ -20,7 +20,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     clock::JumpingClock,
     cluster::Design,
-    schedule::{Fate, Schedule},
+    schedule::{Edit, Fate, Schedule},
     trace::Trace,
 };
 
@@ -36,11 +36,16 @@ pub(super) const MANAGER: &str = "nodewright-";
 #[derive(Clone)]
 pub(super) struct Adversary {
     state: Arc<Mutex<State>>,
+    /// Who does what a user does between two steps.
+    user: Arc<Mutex<Option<User>>>,
     trace: Trace,
 }
 
+type User = Box<dyn Fn(&Edit) + Send>;
+
 struct State {
     fates: BTreeMap<u64, Fate>,
+    edits: BTreeMap<u64, Edit>,
     /// How many steps there were.
     steps: u64,
     /// How many of them were writes to the API server.
@@ -74,6 +79,7 @@ impl Adversary {
     pub(super) fn new(schedule: &Schedule, design: &Design, clock: Arc<JumpingClock>, trace: Trace) -> Self {
         let state = State {
             fates: schedule.fates().collect(),
+            edits: schedule.edits().map(|(step, edit)| (step, edit.clone())).collect(),
             steps: 0,
             writes: 0,
             living: BTreeMap::new(),
@@ -89,7 +95,20 @@ impl Adversary {
             elects: design.elects,
             secrets: vec![],
         };
-        Self { state: Arc::new(Mutex::new(state)), trace }
+        Self { state: Arc::new(Mutex::new(state)), user: Arc::default(), trace }
+    }
+
+    /// Who does from now on what a user does between two steps; nobody, to end it.
+    pub(super) fn set_user(&self, user: Option<User>) {
+        *self.user.lock() = user;
+    }
+
+    /// Lets the user do what comes between the decision for a step and the step.
+    fn edit(&self, edit: Option<Edit>) {
+        if let (Some(edit), Some(user)) = (edit, self.user.lock().as_ref()) {
+            self.trace.line(format_args!("{edit:?}"));
+            user(&edit);
+        }
     }
 
     pub(super) fn steps(&self) -> u64 {
@@ -186,12 +205,14 @@ impl Adversary {
         if let Some(name) = manager.filter(|_| is_write) {
             state.check_secrets(name, request);
         }
+        let mut edit = None;
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
                 state.check_term(name, request.verb, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
                 let fate = state.fates.remove(&step);
+                edit = state.edits.remove(&step);
                 self.tell(step, name, request.verb, &request.path, fate);
                 if matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter)) {
                     state.living.remove(name).iter().for_each(|death| death.notify_one());
@@ -200,7 +221,10 @@ impl Adversary {
             }
             _ => None,
         };
-        fault.or_else(|| state.period(manager.is_some(), request.verb))
+        let fault = fault.or_else(|| state.period(manager.is_some(), request.verb));
+        drop(state);
+        self.edit(edit);
+        fault
     }
 
     /// What becomes of a call to the cloud.
@@ -213,8 +237,10 @@ impl Adversary {
             state.check_term(name, verb, path);
         }
         let step = state.next_step();
-        let fate = state.fates.remove(&step);
+        let (fate, edit) = (state.fates.remove(&step), state.edits.remove(&step));
         self.tell(step, name, verb, path, fate);
+        drop(state);
+        self.edit(edit);
         Decision { dead: false, fate }
     }
 

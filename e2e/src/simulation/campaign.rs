@@ -10,7 +10,8 @@ use std::{
 use super::{
     oracles::Counts,
     run::{Report, Run},
-    schedule::{Act, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    trace::Detail,
 };
 
 thread_local! {
@@ -25,15 +26,15 @@ impl Reference {
     fn of(&mut self, run: &Run) -> Option<&Counts> {
         let plain = Run { seed: 0, elects: false, heartbeats: false, schedule: Schedule::default(), ..run.clone() };
         let name = serde_json::to_string(&plain).ok()?;
-        Some(self.0.entry(name).or_insert_with(|| plain.run(false).counts))
+        Some(self.0.entry(name).or_insert_with(|| plain.run(Detail::Brief).counts))
     }
 }
 
 /// Makes a run, and judges it. A panic in it, wherever and whoever caught it, is wrong as well.
-pub fn examine(run: &Run, reference: &mut Reference, keeps_trace: bool) -> Report {
+pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     hear_panics();
     PANICS.with_borrow_mut(Vec::clear);
-    let made = catch_unwind(AssertUnwindSafe(|| run.run(keeps_trace)));
+    let made = catch_unwind(AssertUnwindSafe(|| run.run(detail)));
     let panics = PANICS.with_borrow_mut(std::mem::take);
     let mut report = made.unwrap_or_default();
     report.violations.extend(panics.into_iter().map(|panic| format!("P: {panic}")));
@@ -66,9 +67,17 @@ fn hear_panics() {
 
 /// The runs that kill the manager before or after one single step, for each that the run takes.
 pub fn crashes(run: &Run) -> Vec<Run> {
-    let steps = run.run(false).steps;
+    let steps = run.run(Detail::Brief).steps;
     let fates = [Fate::CrashBefore, Fate::CrashAfter];
     let at = |step| fates.map(|fate| Schedule(vec![Trouble::Step { step, fate }]));
+    (0..steps).flat_map(at).map(|schedule| Run { schedule, ..run.clone() }).collect()
+}
+
+/// The runs in which a user changes something just before one single step, for each that the run takes.
+pub fn edits(run: &Run) -> Vec<Run> {
+    let steps = run.run(Detail::Brief).steps;
+    let edits = [Edit::Scale(5), Edit::Scale(1), Edit::Roll("small".to_owned()), Edit::DeleteMachine(1)];
+    let at = |step| edits.clone().map(|edit| Schedule(vec![Trouble::Edit { step, edit }]));
     (0..steps).flat_map(at).map(|schedule| Run { schedule, ..run.clone() }).collect()
 }
 

@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    acts,
     adversary::{Adversary, MANAGER},
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
     oracles::Oracles,
     process::{LEASES, Slot, Surroundings},
     schedule::Schedule,
-    trace::Trace,
+    trace::{Detail, Trace},
 };
 use crate::{
     cloud::{self, LocalCloud, memory::Memory},
@@ -52,8 +53,8 @@ pub(super) struct Design {
     pub(super) elects: bool,
     /// Whether kubelets renew their leases, and somebody looks whether they do.
     pub(super) heartbeats: bool,
-    /// Whether all lines of the trace are kept.
-    pub(super) keeps_trace: bool,
+    /// How much of the run is told.
+    pub(super) detail: Detail,
 }
 
 /// The world of a run.
@@ -71,7 +72,7 @@ impl World {
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
         let begin: Timestamp = BEGIN.parse().unwrap_or_default();
         let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
-        let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.keeps_trace));
+        let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.detail));
         seed(&server, design);
         server.keep_no_requests();
         let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
@@ -109,6 +110,7 @@ impl World {
 
     /// Ends it: no server holds on to who looks at it.
     pub(super) fn end(self) {
+        self.around.adversary.set_user(None);
         self.around.server.decide_no_more();
         self.around.server.observe(|_| {});
     }
@@ -122,7 +124,8 @@ fn watch_over(
     oracles: &Arc<Mutex<Oracles>>,
     trace: &Trace,
 ) {
-    let decides = adversary.clone();
+    let (decides, edited) = (adversary.clone(), server.clone());
+    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, edit))));
     server.decide(move |request| decides.request(request));
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
     server.observe(move |change| {

@@ -13,15 +13,16 @@ use std::{
 use clap::Args;
 
 use super::{
-    campaign::{Reference, crashes, examine, up_roll_down},
+    campaign::{Reference, crashes, edits, examine, up_roll_down},
     generate,
     run::{Report, Run},
     scenarios,
     shrink::shrink,
+    trace::Detail,
 };
 
 /// How many lines of a trace are shown.
-const LINES: usize = 60;
+const LINES: usize = 120;
 
 /// Runs the managers in simulated clusters in which everything goes wrong, and looks whether an invariant breaks.
 #[derive(Clone, Debug, Args)]
@@ -42,8 +43,8 @@ pub struct Arguments {
     /// Runs what stands in this file, as a failure prints it, and shows all that happens.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "first", "minutes", "seed"])]
     replay: Option<PathBuf>,
-    /// Does without killing the manager before and after each single step of a rise, a roll and a fall. Scenarios that
-    /// have names are run first in any case.
+    /// Does without the runs in which the manager is killed, or a user changes something, at each single step of a rise, a
+    /// roll and a fall. Scenarios that have names are run first in any case.
     #[arg(long)]
     no_crashes: bool,
     /// Shows all that happens in each run, one run after the other: the same in each process.
@@ -94,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
 
 fn replay(run: &Run) -> Result<(), SimulateError> {
     println!("{}", serde_json::to_string(run).unwrap_or_default());
-    let report = examine(run, &mut Reference::default(), true);
+    let report = examine(run, &mut Reference::default(), Detail::Whole);
     report.trace.iter().for_each(|line| println!("{line}"));
     report.violations.iter().for_each(|violation| println!("violation: {violation}"));
     println!(
@@ -110,7 +111,9 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
     let begun = Instant::now();
     let mut given: Vec<Run> = scenarios::all().into_iter().map(|scenario| scenario.run).collect();
     if !arguments.no_crashes {
-        given.extend(crashes(&up_roll_down(arguments.first)));
+        let run = up_roll_down(arguments.first);
+        given.extend(crashes(&run));
+        given.extend(edits(&run));
     }
     let count = given.len() as u64;
     let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
@@ -133,7 +136,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
             let place = usize::try_from(number).unwrap_or(usize::MAX);
             let made_of = || generate::run(arguments.first + number - count);
             let run = given.get(place).cloned().unwrap_or_else(made_of);
-            let report = examine(&run, &mut reference, false);
+            let report = examine(&run, &mut reference, Detail::Brief);
             if made.fetch_add(1, Relaxed) % 500 == 499 {
                 eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());
             }
@@ -154,7 +157,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
 fn tell(run: &Run, report: &Report, reference: &mut Reference, as_found: bool) {
     eprintln!("seed {}: {}", run.seed, report.violations.join("; "));
     let short = if as_found { run.clone() } else { shrink(run, reference) };
-    let shown = examine(&short, reference, false);
+    let shown = examine(&short, reference, Detail::Explained);
     let skip = shown.trace.len().saturating_sub(LINES);
     let lines = shown.trace[skip..].join("\n");
     println!(

@@ -37,5 +37,6 @@ mod trace;
 pub use self::{
     oracles::Counts,
     run::{Report, Run},
-    schedule::{Act, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    trace::Detail,
 };

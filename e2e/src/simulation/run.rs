@@ -14,6 +14,7 @@ use super::{
     oracles::Counts,
     rest::unrest,
     schedule::{Act, Schedule},
+    trace::{Detail, logged},
 };
 
 /// After so long without a fault all has to be as wanted. The longest wait of the controllers is that after an exhausted
@@ -74,11 +75,11 @@ impl Run {
         !self.elects && self.schedule.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_)))
     }
 
-    /// Runs it. With `keeps_trace` the report has the whole trace.
+    /// Runs it.
     ///
     /// # Panics
     /// When the runtime cannot be built: the computer has run out of something.
-    pub fn run(&self, keeps_trace: bool) -> Report {
+    pub fn run(&self, detail: Detail) -> Report {
         fastrand::seed(self.seed);
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -86,10 +87,10 @@ impl Run {
             .rng_seed(tokio::runtime::RngSeed::from_bytes(&self.seed.to_le_bytes()))
             .build()
             .expect("a runtime of one thread can be built");
-        runtime.block_on(self.play(keeps_trace))
+        logged(detail, || runtime.block_on(self.play(detail)))
     }
 
-    async fn play(&self, keeps_trace: bool) -> Report {
+    async fn play(&self, detail: Detail) -> Report {
         let design = Design {
             seed: self.seed,
             replicas: self.replicas,
@@ -98,7 +99,7 @@ impl Run {
             revisions: self.revisions,
             elects: self.elects,
             heartbeats: self.heartbeats,
-            keeps_trace,
+            detail,
         };
         let begun = Instant::now();
         let mut stage = Stage::new(World::build(&design, &self.schedule), &self.schedule, begun);

@@ -23,6 +23,13 @@ pub enum Trouble {
         /// What becomes of it.
         fate: Fate,
     },
+    /// The user changes something in the moment between the decision for a step and the step itself.
+    Edit {
+        /// Before which step, from 0.
+        step: u64,
+        /// What the user does.
+        edit: Edit,
+    },
     /// Something happens at a time.
     At {
         /// Milliseconds from the start of the run.
@@ -56,6 +63,20 @@ pub enum Fate {
     Hang,
     /// It takes effect and is never answered.
     HangAfter,
+}
+
+/// What a user does with one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Edit {
+    /// So many machines are wanted.
+    Scale(u32),
+    /// Machines of this class are wanted.
+    Roll(String),
+    /// A machine is deleted: the n-th by name, counted around.
+    DeleteMachine(usize),
+    /// The deployment is deleted.
+    DeletePool,
 }
 
 /// What happens at a time.
@@ -161,6 +182,7 @@ impl Schedule {
     pub fn is_controller_side(&self) -> bool {
         self.0.iter().all(|trouble| match trouble {
             Trouble::Step { .. } => true,
+            Trouble::Edit { .. } => false,
             Trouble::At { act, .. } => act.is_controller_side(),
         })
     }
@@ -169,7 +191,15 @@ impl Schedule {
     pub fn fates(&self) -> impl Iterator<Item = (u64, Fate)> {
         self.0.iter().filter_map(|trouble| match trouble {
             Trouble::Step { step, fate } => Some((*step, *fate)),
-            Trouble::At { .. } => None,
+            Trouble::Edit { .. } | Trouble::At { .. } => None,
+        })
+    }
+
+    /// What the user does before single steps.
+    pub fn edits(&self) -> impl Iterator<Item = (u64, &Edit)> {
+        self.0.iter().filter_map(|trouble| match trouble {
+            Trouble::Edit { step, edit } => Some((*step, edit)),
+            Trouble::Step { .. } | Trouble::At { .. } => None,
         })
     }
 
@@ -177,7 +207,7 @@ impl Schedule {
     pub fn acts(&self) -> Vec<(u64, Act)> {
         let timed = self.0.iter().filter_map(|trouble| match trouble {
             Trouble::At { millis, act } => Some((*millis, act.clone())),
-            Trouble::Step { .. } => None,
+            Trouble::Step { .. } | Trouble::Edit { .. } => None,
         });
         let mut acts: Vec<_> = timed.collect();
         acts.sort_by_key(|(millis, _)| *millis);

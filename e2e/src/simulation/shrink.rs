@@ -3,6 +3,7 @@
 use super::{
     campaign::{Reference, examine},
     run::Run,
+    trace::Detail,
 };
 
 /// How many runs it may take.
@@ -32,7 +33,7 @@ pub fn shrink(run: &Run, reference: &mut Reference) -> Run {
 
 /// The first word of what was wrong first.
 fn invariant(run: &Run, reference: &mut Reference) -> Option<String> {
-    let report = examine(run, reference, false);
+    let report = examine(run, reference, Detail::Brief);
     report.violations.first().map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
 }
 

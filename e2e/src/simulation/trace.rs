@@ -1,9 +1,11 @@
 //! What happened in a run, line by line.
 
 use std::{
+    cell::RefCell,
     collections::VecDeque,
     fmt,
     hash::{DefaultHasher, Hasher},
+    io,
     sync::Arc,
 };
 
@@ -13,13 +15,70 @@ use tokio::time::Instant;
 /// How many lines are kept to be shown.
 const KEPT: usize = 400;
 
+/// The log of the managers, as far as it says why they do what they do.
+const LOGGED: &str = "nodewright_runtime=debug,nodewright_controllers=debug";
+
+thread_local! {
+    /// Where the log of the managers of this thread goes.
+    static LOG: RefCell<Option<Trace>> = const { RefCell::new(None) };
+}
+
+/// How much of a run is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The last lines.
+    Brief,
+    /// The last lines, with what the managers log: why each step is taken.
+    Explained,
+    /// All lines, with that.
+    Whole,
+}
+
+/// Lets the managers of this thread log into the trace that is made in `act`, if that is to have the log.
+pub(super) fn logged<T>(detail: Detail, act: impl FnOnce() -> T) -> T {
+    if detail == Detail::Brief {
+        return act();
+    }
+    let format = tracing_subscriber::fmt().with_ansi(false).with_level(false).with_target(false).without_time();
+    let subscriber = format.with_env_filter(LOGGED).with_writer(|| Log).finish();
+    let made = tracing::subscriber::with_default(subscriber, act);
+    LOG.set(None);
+    made
+}
+
+/// Writes lines of the log into this thread's trace. They do not count for its digest.
+struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.with_borrow(|trace| {
+            let Some(Trace(lines)) = trace else { return };
+            let text = String::from_utf8_lossy(bytes);
+            lines.lock().keep(format!("{:>9} {}", "", text.trim_end()));
+        });
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn keep(&mut self, line: String) {
+        if !self.keeps_all && self.last.len() >= KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(line);
+    }
+}
+
 /// The lines of a run. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) struct Trace(Arc<Mutex<Lines>>);
 
 struct Lines {
     begun: Instant,
-    count: u64,
     digest: DefaultHasher,
     /// The last ones, or all of them.
     last: VecDeque<String>,
@@ -27,11 +86,13 @@ struct Lines {
 }
 
 impl Trace {
-    /// An empty one that begins now; one that keeps all lines is for people and for comparisons.
-    pub(super) fn new(keeps_all: bool) -> Self {
+    /// An empty one that begins now.
+    pub(super) fn new(detail: Detail) -> Self {
         // Without keys: the digest is the same in each process.
-        let digest = DefaultHasher::new();
-        Self(Arc::new(Mutex::new(Lines { begun: Instant::now(), count: 0, digest, last: VecDeque::new(), keeps_all })))
+        let (digest, keeps_all) = (DefaultHasher::new(), detail == Detail::Whole);
+        let trace = Self(Arc::new(Mutex::new(Lines { begun: Instant::now(), digest, last: VecDeque::new(), keeps_all })));
+        LOG.set((detail != Detail::Brief).then(|| trace.clone()));
+        trace
     }
 
     /// Adds a line, under the time.
@@ -39,11 +100,7 @@ impl Trace {
         let mut lines = self.0.lock();
         let line = format!("{:>9.3} {what}", lines.begun.elapsed().as_secs_f64());
         lines.digest.write(line.as_bytes());
-        lines.count += 1;
-        if !lines.keeps_all && lines.last.len() >= KEPT {
-            lines.last.pop_front();
-        }
-        lines.last.push_back(line);
+        lines.keep(line);
     }
 
     /// A number that stands for all lines.

@@ -15,6 +15,7 @@ use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_e2e::{
     harness::{Failure, Pool, TestResult, World, ensure, waits},
     simulation::{
+        Detail,
         run::Run,
         scenarios::{self, Scenario},
         schedule::{Act, Trouble},
@@ -68,7 +69,7 @@ fn can_be_played(run: &Run) -> bool {
     };
     let troubles = run.schedule.0.iter().all(|trouble| match trouble {
         Trouble::At { act, .. } => plays(act),
-        Trouble::Step { .. } => false,
+        Trouble::Step { .. } | Trouble::Edit { .. } => false,
     });
     troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats
 }
@@ -222,7 +223,7 @@ impl Stage {
     /// As many VMs were made and deleted as in the simulation.
     async fn made_as_many_as(&self, run: &Run) -> TestResult {
         let run = run.clone();
-        let simulated = tokio::task::spawn_blocking(move || run.run(false)).await?;
+        let simulated = tokio::task::spawn_blocking(move || run.run(Detail::Brief)).await?;
         let expected = simulated.counts.0.get("vms").copied().unwrap_or_default();
         let stats = self.world.cloud().stats().await?;
         ensure((stats.created, stats.deleted) == expected, || {

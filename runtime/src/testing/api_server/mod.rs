@@ -56,6 +56,7 @@ use tower::BoxError;
 pub use self::answer::AnswerBody;
 pub use self::controllers::Controllers;
 pub use self::fault::{Fault, Match};
+use self::delete::DeleteOptions;
 use self::handle::Incoming;
 use self::pace::Watches;
 pub use self::pace::{OpenWatch, Pace};
@@ -192,6 +193,15 @@ impl ApiServer {
         drop(store);
         self.shared.announce();
         Some((*stored).clone())
+    }
+
+    /// Deletes an object by its path, as kubectl does. Returns whether it was there.
+    pub fn delete(&self, path: &str) -> bool {
+        let Some(id) = parse_id(path) else { return false };
+        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false, large: false };
+        let deleted = self.shared.store.lock().delete(&id, &DeleteOptions::default(), &writer).is_ok();
+        self.shared.announce();
+        deleted
     }
 
     /// Removes an object by its path at once, whatever its finalizers say. Returns its last form, if it was there.
