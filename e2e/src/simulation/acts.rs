@@ -11,10 +11,13 @@ use super::{
     cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
     generate::WATCHED,
     oracles::Oracles,
-    process::Slot,
+    process::{SECOND, Slot},
     schedule::{Act, Edit},
 };
 use crate::cloud::{KubeletOrder, VmState};
+
+/// How the second manager calls itself, as far as it is always the same.
+const RIVAL: &str = "nodewright-b";
 
 /// How long something takes that began with an act, beyond the act itself.
 pub(super) fn lasts(act: &Act) -> Duration {
@@ -26,7 +29,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::ApiRefuses { seconds: time, .. }
         | Act::CloudDown(time)
         | Act::SilenceKubelet(_, time) => seconds(*time),
-        Act::LateWatches(..) | Act::LaggingServer(_) => Duration::from_mins(1),
+        Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
         Act::Disturb(times) => Duration::from_millis(u64::from(*times) * 20),
@@ -49,12 +52,16 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         Act::Restore => restore(world),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => world.first.crash(),
-        Act::SecondManager(_) => world.second = Some(Slot::start("b", &world.around)),
+        Act::SecondManager(_) => world.second = Some(Slot::start(SECOND, &world.around)),
         Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
         Act::Sleep(seconds) => world.around.clock.sleep(*seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
+        }
+        Act::LateRival(plural, millis) => {
+            let (rival, lag) = (watches_of(plural).user_agent(RIVAL), Duration::from_millis((*millis).into()));
+            pace_those(&server, rival, Pace::Late(lag), Duration::from_mins(1));
         }
         Act::LaggingServer(millis) => {
             let (lag, time) = (Duration::from_millis((*millis).into()), Duration::from_mins(1));
@@ -136,8 +143,12 @@ fn watches_of(plural: &str) -> Match {
 }
 
 fn pace(server: &ApiServer, plural: &str, pace: Pace, time: Duration) {
-    server.pace_watches(watches_of(plural), pace);
-    let (server, watches) = (server.clone(), watches_of(plural));
+    pace_those(server, watches_of(plural), pace, time);
+}
+
+fn pace_those(server: &ApiServer, watches: Match, pace: Pace, time: Duration) {
+    server.pace_watches(watches.clone(), pace);
+    let server = server.clone();
     after(time, move || server.pace_watches(watches, Pace::Live));
 }
 

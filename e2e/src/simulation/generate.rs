@@ -71,7 +71,8 @@ fn fate(chance: &mut Rng) -> Fate {
 /// Something about the manager, or what it talks to.
 fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
-    match chance.u8(0..12) {
+    match chance.u8(0..13) {
+        12 => Act::LateRival(kind(chance), chance.u32(10..=30_000)),
         11 => Act::LaggingServer(chance.u32(10..=30_000)),
         0 | 1 => Act::Crash,
         10 => Act::Sleep(chance.u32(1..=60)),

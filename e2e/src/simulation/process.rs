@@ -49,6 +49,9 @@ pub(super) struct Surroundings {
     pub(super) elects: bool,
 }
 
+/// The slot of the second manager.
+pub(super) const SECOND: &str = "b";
+
 /// A manager that is started again whenever it ends. When this is dropped, it is killed.
 pub(super) struct Slot {
     name: &'static str,

@@ -46,6 +46,14 @@ fn clouds() -> Vec<Scenario> {
             ),
         },
         Scenario {
+            name: "a VM whose making was never answered, and lists that fail for minutes while its machine goes",
+            run: one(vec![
+                at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
+                at(300, lasting(FaultOperation::List, Effect::Error { code: Code::Unavailable, message: None, applied: false })),
+                at(1_500, Act::DeleteMachine(0)),
+            ]),
+        },
+        Scenario {
             name: "calls that never end, and answers that nobody understands",
             run: run(
                 [Act::Scale(5)],
@@ -126,6 +134,16 @@ fn managers() -> Vec<Scenario> {
                     at(9_000, Act::Scale(1)),
                     at(20_000, Act::Scale(4)),
                 ],
+            ),
+        },
+        Scenario {
+            name: "a second manager that has yet to see what was wanted last",
+            run: run(
+                [Act::Scale(1), Act::Scale(5), Act::Scale(2), Act::Scale(6)],
+                (0..6)
+                    .map(|turn| at(turn * 10_000, Act::LateRival(of("machinesets"), 6_000)))
+                    .chain([at(50, Act::SecondManager(300))])
+                    .collect(),
             ),
         },
         Scenario {
@@ -236,6 +254,12 @@ fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
     let kinds = ["machines", "machinesets", "machinedeployments"];
     let cuts = kinds.map(|kind| Act::CutWatches(kind.to_owned()));
     cuts.into_iter().chain([Act::Compact]).map(move |act| at(millis, act))
+}
+
+/// What the cloud does to all calls for five minutes.
+fn lasting(operation: FaultOperation, effect: Effect) -> Act {
+    let matching = FaultMatch::default();
+    Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(300.0), probability: None, effect })
 }
 
 /// What the cloud does to the next three calls within a minute.

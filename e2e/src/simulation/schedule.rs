@@ -114,6 +114,8 @@ pub enum Act {
     HoldWatches(String, u32),
     /// What the watches of a kind have to tell comes so many milliseconds late, for a minute.
     LateWatches(String, u32),
+    /// What the watches of the second manager alone have to tell of a kind comes so many milliseconds late, for a minute.
+    LateRival(String, u32),
     /// The manager is killed, and the next one talks for a minute to an API server that lies so many milliseconds behind:
     /// who takes any version gets an old one, and all changes come late.
     LaggingServer(u32),
@@ -153,6 +155,7 @@ impl Act {
             | Self::SecondManager(_)
             | Self::HoldWatches(..)
             | Self::LateWatches(..)
+            | Self::LateRival(..)
             | Self::LaggingServer(_)
             | Self::CutWatches(_)
             | Self::Compact

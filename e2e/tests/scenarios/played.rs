@@ -57,6 +57,7 @@ fn can_be_played(run: &Run) -> bool {
         | Act::Sleep(_)
         | Act::HoldWatches(..)
         | Act::LateWatches(..)
+        | Act::LateRival(..)
         | Act::LaggingServer(_)
         | Act::CutWatches(_)
         | Act::Compact
