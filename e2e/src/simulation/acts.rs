@@ -113,10 +113,13 @@ pub(super) fn edit(server: &ApiServer, edit: &Edit) {
         })),
         Edit::DeleteMachine(number) => {
             let machines = server.objects(MACHINES);
-            let chosen = number.checked_rem(machines.len()).and_then(|place| machines.get(place));
-            drop(chosen.map(|machine| server.delete(&path_of(Some(machine)))));
+            if let Some(machine) = number.checked_rem(machines.len()).and_then(|place| machines.get(place)) {
+                server.delete(&path_of(Some(machine)));
+            }
         }
-        Edit::DeletePool => drop(server.delete(POOL)),
+        Edit::DeletePool => {
+            server.delete(POOL);
+        }
     }
 }
 

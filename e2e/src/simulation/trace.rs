@@ -90,7 +90,8 @@ impl Trace {
     pub(super) fn new(detail: Detail) -> Self {
         // Without keys: the digest is the same in each process.
         let (digest, keeps_all) = (DefaultHasher::new(), detail == Detail::Whole);
-        let trace = Self(Arc::new(Mutex::new(Lines { begun: Instant::now(), digest, last: VecDeque::new(), keeps_all })));
+        let trace =
+            Self(Arc::new(Mutex::new(Lines { begun: Instant::now(), digest, last: VecDeque::new(), keeps_all })));
         LOG.set((detail != Detail::Brief).then(|| trace.clone()));
         trace
     }

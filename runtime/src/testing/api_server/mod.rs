@@ -55,8 +55,8 @@ use tower::BoxError;
 
 pub use self::answer::AnswerBody;
 pub use self::controllers::Controllers;
-pub use self::fault::{Fault, Match};
 use self::delete::DeleteOptions;
+pub use self::fault::{Fault, Match};
 use self::handle::Incoming;
 use self::pace::Watches;
 pub use self::pace::{OpenWatch, Pace};
