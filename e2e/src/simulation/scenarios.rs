@@ -49,7 +49,13 @@ fn clouds() -> Vec<Scenario> {
             name: "a VM whose making was never answered, and lists that fail for minutes while its machine goes",
             run: one(vec![
                 at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
-                at(300, lasting(FaultOperation::List, Effect::Error { code: Code::Unavailable, message: None, applied: false })),
+                at(
+                    300,
+                    lasting(
+                        FaultOperation::List,
+                        Effect::Error { code: Code::Unavailable, message: None, applied: false },
+                    ),
+                ),
                 at(1_500, Act::DeleteMachine(0)),
             ]),
         },
