@@ -56,7 +56,7 @@ fn clouds() -> Vec<Scenario> {
                         Effect::Error { code: Code::Unavailable, message: None, applied: false },
                     ),
                 ),
-                at(1_500, Act::DeleteMachine(0)),
+                at(500, Act::DeleteMachine(0)),
             ]),
         },
         Scenario {
