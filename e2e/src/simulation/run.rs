@@ -149,10 +149,9 @@ impl Stage {
 
     /// Lets time go by until all is as wanted and nothing more is going to happen by then; says whether it came to that.
     async fn settle(&mut self, when: &str) -> bool {
-        // A user's wish is a request on its way.
-        sleep(LOOK).await;
         let mut calm = Instant::now();
         loop {
+            // Before the first look as well: what a user wishes is a request on its way.
             self.happen(&mut calm).await;
             let Some(unrest) = self.unrest() else { break };
             if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
