@@ -54,10 +54,9 @@ fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     let plan = cluster.plan();
     assert!(plan.is_idle(), "{:?}", kinds(&plan));
     assert_eq!(plan.waits[0].reason, "OldView");
-    // A deployment that was restored begins at 1 again, and is another one.
-    cluster.deployment.as_mut().unwrap()["metadata"]["uid"] = "uid-restored".into();
+    // Generations are counted from 1 again where a deployment was restored: those of the one before it say nothing.
     for set in cluster.sets.values_mut() {
-        set["metadata"]["ownerReferences"][0]["uid"] = "uid-restored".into();
+        set["metadata"]["annotations"]["nodewright.dev/sized-for"] = "uid-before/7".into();
     }
     cluster.settle();
     assert_eq!(cluster.replicas(), [3]);
