@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
     events::EventKind,
-    object::{Cluster, is_deleting},
+    object::{Cluster, controller_uid, is_deleting},
     plan::{Moment, Plan, Step},
 };
 
@@ -44,15 +44,15 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
             plan.then("nothing is known of the machine's VM", Step::Call(status));
         }
         Some(Answer { outcome: Outcome::Instance(instance), .. }) => link(plan, machine, instance, context),
-        Some(Answer { call, outcome: Outcome::Retired, .. }) if call.request.origin != create.request.origin => {
+        Some(Answer { call, outcome: Outcome::Retired, .. }) if !is_of_owner(call, machine) => {
             plan.then("another set has the machine now", Step::Call(create));
         }
-        Some(Answer { ended, outcome: Outcome::Retired, .. }) => {
+        Some(Answer { call, ended, outcome: Outcome::Retired, .. }) => {
             // The ledger said so once; it may have been read in a moment in which it was not there.
             plan.wait("Retired", "the machine's name has had its life: its set deletes it");
             match ended.checked_add(RETIRED_PAUSE) {
                 Ok(again) if again > at.now => plan.wake_at(again),
-                _ => plan.then("is the name retired?", Step::Call(create)),
+                _ => plan.then("is the name retired?", Step::Call(call.clone())),
             };
         }
         Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {
@@ -60,6 +60,11 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         }
         Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
     }
+}
+
+/// Whether a call asked the ledger of the set that owns the Machine now.
+fn is_of_owner(call: &Call, machine: &Machine) -> bool {
+    call.request.origin.as_ref().is_some_and(|origin| controller_uid(machine) == Some(origin.uid.as_str()))
 }
 
 /// The newest answer to one of several calls.

@@ -136,6 +136,12 @@ pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
     since(machine, kind).filter(|_| own_condition(machine, kind).is_some_and(|condition| condition.status == "True"))
 }
 
+/// Whether a Node of the Machine was ever seen: its conditions are copied then, by machine-controller-manager, too.
+pub(super) fn has_shown_node(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|status| status.conditions.iter().any(|condition| !is_own(condition)))
+        || true_since(machine, conditions::machine::NODE_JOINED).is_some()
+}
+
 fn is_own(condition: &NodeCondition) -> bool {
     conditions::machine::ALL.contains(&condition.type_.as_str())
 }

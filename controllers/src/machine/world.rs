@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, annotation, controller_uid, has_finalizer, label, name, namespace, uid},
+    object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, label, name, namespace, uid},
 };
 
 use crate::{
@@ -81,7 +81,8 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
         let (node, stranger) = node(stores, &machine);
-        let unseen_node = unseen_node(stores, &machine);
+        let dies_alone = node.is_none() && is_deleting(machine.as_ref());
+        let unseen_node = if dies_alone { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, &owner);
@@ -124,12 +125,13 @@ pub(super) fn node_named(node: &str) -> String {
     format!("metadata.name={node}")
 }
 
-/// What a look at the name of a Machine's Node has found. A Node of another VM is none of its.
+/// What a look at the name of a Machine's Node has found. Names are given to other VMs again: only a Node that says that it
+/// is of this VM is the Machine's.
 fn unseen_node(stores: &Stores, machine: &Machine) -> UnseenNode {
     let look = machine.node_name().and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
     let Some(look) = look else { return UnseenNode::Unknown };
     let instance = machine.provider_id().map(instance_id);
-    let is_ours = |node: &Arc<Node>| node.provider_id().is_none_or(|id| Some(instance_id(id)) == instance);
+    let is_ours = |node: &Arc<Node>| node.provider_id().is_some_and(|id| Some(instance_id(id)) == instance);
     look.all().into_iter().find(is_ours).map_or(UnseenNode::None, UnseenNode::Found)
 }
 

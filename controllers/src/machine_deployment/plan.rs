@@ -128,10 +128,9 @@ impl Scene<'_> {
         if let Some(newer) = self.world.newer_generation() {
             // What it says would undo what somebody else has read in a newer one.
             let seen = self.deployment.metadata.generation.unwrap_or_default();
-            plan.wait(
-                "OldView",
-                format!("its machine sets were sized for generation {newer}, and {seen} is seen here"),
-            );
+            let remedy = format!("if annotation {} of a machine set is wrong, remove it", annotations::SIZED_FOR);
+            let text = format!("its machine sets were sized for generation {newer}, and {seen} is seen here; {remedy}");
+            plan.wait("OldView", text);
             return;
         }
         self.adopt(plan);

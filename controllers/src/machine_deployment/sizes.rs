@@ -50,7 +50,9 @@ pub(super) fn targets(world: &World, goal: Goal, manner: Manner) -> Vec<Target<'
     let mut targets = vec![];
     for (place, (&view, replicas)) in field.views.iter().zip(replicas).enumerate() {
         let before = i64::from(view.set.spec.replicas);
-        let noted = before > 0 || before != replicas || field.current == Some(place);
+        // A set that is to have machines and has yet to get its first has no size: the note would say that it has.
+        let waits = replicas == 0 && goal.desired > 0;
+        let noted = before > 0 || before != replicas || field.current == Some(place) && !waits;
         targets.push(Target { view, replicas, noted });
     }
     targets

@@ -6,7 +6,7 @@ use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
-    plan::{Failure, FailureClass, Moment, Plan, Step},
+    plan::{Failure, FailureClass, Moment, Plan, Planned, Step},
 };
 use serde_json::json;
 
@@ -269,6 +269,12 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
+    // What is refused again and again has to be told of: the question alone is no write.
+    let tells =
+        |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
+    let mut untold = world.clone();
+    Arc::make_mut(&mut untold.set).status = None;
+    assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
     // A set is born with no replicas: what it took before it has its size it would delete.
     let mut young = machine_set("set", 0, Some(LEDGER));
     let owned = machine("any").owned_by(&machine_set("owner", 1, None)).build();

@@ -49,10 +49,13 @@ pub(super) async fn finalizers(probe: &mut Probe) -> TestResult {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));
         let held = with(held(probe.object(kind, "a")), "/metadata/finalizers", json!([FINALIZER, "a.b/c"]));
         let born = probe.quietly(&Request::post(&all, &held)).await?;
+        let stays = json!([{"op": "test", "path": "/metadata/deletionTimestamp", "value": null}]);
+        probe.ask("whether it stays", Request::json_patch(&path, &stays)).await?;
         probe
             .ask("a deletion that waits", Request::delete(&path, &json!({"preconditions": {"uid": born.uid()}})))
             .await?;
         probe.ask("the same again", Request::delete(&path, &Value::Null)).await?;
+        probe.ask("whether it stays now", Request::json_patch(&path, &stays)).await?;
         let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "a.b/late"}]);
         probe.ask("one more finalizer", Request::json_patch(&path, &add)).await?;
         let merge = json!({"metadata": {"finalizers": [FINALIZER, "a.b/other"]}});

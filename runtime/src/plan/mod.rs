@@ -144,6 +144,11 @@ impl Edit {
     pub fn patch(&self) -> &Patch {
         &self.patch
     }
+
+    /// Whether it can change anything: one of tests only cannot.
+    pub fn writes(&self) -> bool {
+        self.patch.0.iter().any(|operation| !matches!(operation, PatchOperation::Test(_)))
+    }
 }
 
 impl<E> Step<E> {

@@ -27,7 +27,7 @@ use super::{
     Owner, World,
     calls::{Call, Verb},
     context::{Context, event},
-    status::{StatusDraft, own_condition, true_since},
+    status::{StatusDraft, has_shown_node, own_condition},
     trace,
     world::{UnseenNode, node_named},
 };
@@ -69,10 +69,10 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
 }
 
 /// There is no Node of the VM any more.
-fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
+fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let node = match &world.node {
         Some(node) => node.as_ref(),
-        None => match unseen(plan, world, context) {
+        None => match unseen(plan, at, world, context) {
             UnseenNode::Found(node) => node.as_ref(),
             UnseenNode::Unknown => return false,
             UnseenNode::None => return true,
@@ -93,16 +93,22 @@ fn node_gone(plan: &mut Plan<Call>, _: &Moment<'_, Call>, world: &World, context
 }
 
 /// A VM that is removed just when it joins may have a Node of which the cache has not heard, and nobody would remove that
-/// later: so where no Node was ever seen, the API server is asked.
-fn unseen<'a>(plan: &mut Plan<Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
+/// later: so where no Node was ever seen, the API server is asked. Not where the deletion is forced: that waits for nobody.
+fn unseen<'a>(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &'a World,
+    context: Context<'_>,
+) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
-    let was_seen = true_since(machine, conditions::machine::NODE_JOINED).is_some();
-    let Some(name) = machine.node_name().filter(|_| context.settings.has_target && !was_seen) else {
-        return &UnseenNode::None;
-    };
+    let asks = context.settings.has_target && !machine.is_force_deletion() && !has_shown_node(machine);
+    let Some(name) = machine.node_name().filter(|_| asks) else { return &UnseenNode::None };
     plan.look(Look::at::<Node>(Cluster::TARGET, node_named(name)));
     if matches!(world.unseen_node, UnseenNode::Unknown) {
-        plan.wait("LookingForNode", "the API server is asked whether the machine's node has joined in the last moment");
+        let text = "the API server is asked whether the machine's node has joined in the last moment";
+        plan.wait("LookingForNode", text);
+        let (description, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_JOINED);
+        tell_stage(plan, at, world, description, condition, "LookingForNode", text);
     }
     &world.unseen_node
 }

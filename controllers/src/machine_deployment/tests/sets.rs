@@ -261,6 +261,14 @@ fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
     let classes: std::collections::BTreeSet<_> =
         cluster.sets.values().map(|set| set["spec"]["template"]["spec"]["class"]["name"].as_str().unwrap()).collect();
     assert_eq!(classes, ["v3", "v4"].into());
+    // One of them less: the deletion is of the set as it was seen, and not of one that is in use again.
+    cluster.live_mut()["spec"]["revisionHistoryLimit"] = 0.into();
+    let plan = cluster.plan();
+    let versions = plan.steps().filter_map(|planned| match &planned.step {
+        Step::Delete(target) => Some(target.version().is_some()),
+        _ => None,
+    });
+    assert_eq!(versions.collect::<Vec<_>>(), [true]);
     let mut keeps_all = Cluster::settled(deployment(1, &rolling(1, 0)));
     keeps_all.change("/spec/template/spec/class/name", json!("v2"));
     keeps_all.settle();
