@@ -64,7 +64,7 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
 
 /// Whether a call asked the ledger of the set that owns the Machine now.
 fn is_of_owner(call: &Call, machine: &Machine) -> bool {
-    call.request.origin.as_ref().is_some_and(|origin| controller_uid(machine) == Some(origin.uid.as_str()))
+    call.request.origin.as_ref().is_none_or(|origin| controller_uid(machine) == Some(origin.uid.as_str()))
 }
 
 /// The newest answer to one of several calls.

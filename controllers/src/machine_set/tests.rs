@@ -270,8 +270,7 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
     // What is refused again and again has to be told of: the question alone is no write.
-    let tells =
-        |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
+    let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
     let mut untold = world.clone();
     Arc::make_mut(&mut untold.set).status = None;
     assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");

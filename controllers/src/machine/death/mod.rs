@@ -94,12 +94,7 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
 
 /// A VM that is removed just when it joins may have a Node of which the cache has not heard, and nobody would remove that
 /// later: so where no Node was ever seen, the API server is asked. Not where the deletion is forced: that waits for nobody.
-fn unseen<'a>(
-    plan: &mut Plan<Call>,
-    at: &Moment<'_, Call>,
-    world: &'a World,
-    context: Context<'_>,
-) -> &'a UnseenNode {
+fn unseen<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
     let asks = context.settings.has_target && !machine.is_force_deletion() && !has_shown_node(machine);
     let Some(name) = machine.node_name().filter(|_| asks) else { return &UnseenNode::None };

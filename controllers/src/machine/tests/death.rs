@@ -202,7 +202,7 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     };
     let asking = gone(UnseenNode::Unknown).plan();
     assert_eq!((asking.looks[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
-    assert!(gone(UnseenNode::Unknown).steps().is_empty());
+    assert_eq!(gone(UnseenNode::Unknown).steps(), ["status Terminating"], "a stage that lasts is told");
     assert_eq!(gone(UnseenNode::None).steps(), ["edit Machine default/m"]);
     let node = json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}});
     let late = gone(UnseenNode::Found(Arc::new(serde_json::from_value(node).unwrap())));
