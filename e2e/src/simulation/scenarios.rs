@@ -46,7 +46,7 @@ fn clouds() -> Vec<Scenario> {
             ),
         },
         Scenario {
-            name: "a VM whose making was never answered, and lists that fail for minutes while its machine goes",
+            name: "a VM whose making was never answered, and lists that fail for a minute while its machine goes",
             run: one(vec![
                 at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
                 at(
@@ -262,10 +262,10 @@ fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
     cuts.into_iter().chain([Act::Compact]).map(move |act| at(millis, act))
 }
 
-/// What the cloud does to all calls for five minutes.
+/// What the cloud does to all calls for a minute.
 fn lasting(operation: FaultOperation, effect: Effect) -> Act {
     let matching = FaultMatch::default();
-    Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(300.0), probability: None, effect })
+    Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(60.0), probability: None, effect })
 }
 
 /// What the cloud does to the next three calls within a minute.
