@@ -11,13 +11,10 @@ use super::{
     cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
     generate::WATCHED,
     oracles::Oracles,
-    process::{SECOND, Slot},
+    process::{SECOND, Slot, prefix},
     schedule::{Act, Edit},
 };
 use crate::cloud::{KubeletOrder, VmState};
-
-/// How the second manager calls itself, as far as it is always the same.
-const RIVAL: &str = "nodewright-b";
 
 /// How long something takes that began with an act, beyond the act itself.
 pub(super) fn lasts(act: &Act) -> Duration {
@@ -60,7 +57,7 @@ pub(super) fn begin(world: &mut World, act: &Act) {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
         }
         Act::LateRival(plural, millis) => {
-            let (rival, lag) = (watches_of(plural).user_agent(RIVAL), Duration::from_millis((*millis).into()));
+            let (rival, lag) = (watches_of(plural).user_agent(prefix(SECOND)), Duration::from_millis((*millis).into()));
             pace_those(&server, rival, Pace::Late(lag), Duration::from_mins(1));
         }
         Act::LaggingServer(millis) => {
@@ -190,9 +187,6 @@ async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
         orphan(&server, &format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default())).await;
     }
     strip(&mut pool, &["uid", "resourceVersion", "finalizers", "generation", "creationTimestamp", "managedFields"]);
-    if let Some(fields) = pool.as_object_mut() {
-        fields.remove("status");
-    }
     server.seed(DEPLOYMENTS, pool);
     oracles.lock().keep_wanting(false);
 }
@@ -218,9 +212,6 @@ fn recreate(world: &World, number: usize) {
     world.oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
     world.server().remove(&path);
     strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
-    if let Some(fields) = machine.as_object_mut() {
-        fields.remove("status");
-    }
     world.server().seed(MACHINES, machine);
 }
 
@@ -276,15 +267,16 @@ fn restore(world: &World) {
             server.remove(&format!("{collection}/{name}"));
             let fields = ["uid", "resourceVersion", "ownerReferences", "finalizers", "generation", "creationTimestamp"];
             strip(&mut object, &fields);
-            if let Some(fields) = object.as_object_mut() {
-                fields.remove("status");
-            }
             server.seed(collection, object);
         }
     }
 }
 
+/// Takes its status from an object, and these fields of its metadata.
 fn strip(object: &mut Value, fields: &[&str]) {
+    if let Some(parts) = object.as_object_mut() {
+        parts.remove("status");
+    }
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in fields {
         metadata.remove(*field);

@@ -20,6 +20,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     clock::JumpingClock,
     cluster::Design,
+    process::prefix,
     schedule::{Edit, Fate, Schedule},
     trace::Trace,
 };
@@ -135,7 +136,7 @@ impl Adversary {
 
     /// Kills whichever manager of a slot lives.
     pub(super) fn kill_slot(&self, slot: &str) {
-        let prefix = format!("{MANAGER}{slot}");
+        let prefix = prefix(slot);
         let names: Vec<String> =
             self.state.lock().living.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
         for name in names {

@@ -67,18 +67,20 @@ fn hear_panics() {
 
 /// The runs that kill the manager before or after one single step, for each that the run takes.
 pub fn crashes(run: &Run) -> Vec<Run> {
-    let steps = run.run(Detail::Brief).steps;
-    let fates = [Fate::CrashBefore, Fate::CrashAfter];
-    let at = |step| fates.map(|fate| Schedule(vec![Trouble::Step { step, fate }]));
-    (0..steps).flat_map(at).map(|schedule| Run { schedule, ..run.clone() }).collect()
+    at_each_step(run, |step| [Fate::CrashBefore, Fate::CrashAfter].map(|fate| Trouble::Step { step, fate }))
 }
 
 /// The runs in which a user changes something just before one single step, for each that the run takes.
 pub fn edits(run: &Run) -> Vec<Run> {
-    let steps = run.run(Detail::Brief).steps;
     let edits = [Edit::Scale(5), Edit::Scale(1), Edit::Roll("small".to_owned()), Edit::DeleteMachine(1)];
-    let at = |step| edits.clone().map(|edit| Schedule(vec![Trouble::Edit { step, edit }]));
-    (0..steps).flat_map(at).map(|schedule| Run { schedule, ..run.clone() }).collect()
+    at_each_step(run, |step| edits.clone().map(|edit| Trouble::Edit { step, edit }))
+}
+
+/// The runs in which one of these things goes wrong at one single step, for each that the run takes.
+fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [Trouble; N]) -> Vec<Run> {
+    let steps = run.run(Detail::Brief).steps;
+    let with = |trouble| Run { schedule: Schedule(vec![trouble]), ..run.clone() };
+    (0..steps).flat_map(troubles).map(with).collect()
 }
 
 /// Three machines are made, replaced and removed.

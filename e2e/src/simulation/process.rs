@@ -81,9 +81,14 @@ impl Drop for Slot {
     }
 }
 
+/// What the names of all managers in a slot begin with.
+pub(super) fn prefix(slot: &str) -> String {
+    format!("{MANAGER}{slot}")
+}
+
 /// The name of the n-th manager in a slot, as it stands in `User-Agent` and in leases.
 fn incarnation(slot: &str, number: u32) -> String {
-    format!("{MANAGER}{slot}{number}")
+    format!("{}{number}", prefix(slot))
 }
 
 async fn supervise(slot: &'static str, around: Surroundings, stop: CancellationToken) {

@@ -4,8 +4,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::Shared;
 use super::store::Writer;
 
@@ -55,7 +53,7 @@ pub(super) async fn run(server: Weak<Shared>, controllers: Controllers) {
 
 /// Does what is to be done; whether something is to be looked at again by itself.
 fn act(shared: &Arc<Shared>, controllers: Controllers) -> bool {
-    let writer = writer(shared.clock.wall());
+    let writer = Writer::direct(MANAGER, shared.clock.wall());
     let mut store = shared.store.lock();
     let before = store.version();
     if controllers.namespaces {
@@ -71,10 +69,6 @@ fn act(shared: &Arc<Shared>, controllers: Controllers) -> bool {
         shared.announce();
     }
     waits
-}
-
-fn writer(now: Timestamp) -> Writer<'static> {
-    Writer { manager: MANAGER, now, dry_run: false, large: false }
 }
 
 /// Leaves something that cannot be done for the next look: others were faster.

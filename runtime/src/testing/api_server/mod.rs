@@ -175,7 +175,7 @@ impl ApiServer {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
         let mut store = self.shared.store.lock();
-        let writer = Writer { manager: "seed", now: self.shared.clock.wall(), dry_run: false, large: false };
+        let writer = Writer::direct("seed", self.shared.clock.wall());
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -188,7 +188,7 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let mut object = (*store.get(&id).ok()?).clone();
         edit(&mut object);
-        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false, large: false };
+        let writer = Writer::direct("somebody", self.shared.clock.wall());
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -198,7 +198,7 @@ impl ApiServer {
     /// Deletes an object by its path, as kubectl does. Returns whether it was there.
     pub fn delete(&self, path: &str) -> bool {
         let Some(id) = parse_id(path) else { return false };
-        let writer = Writer { manager: "somebody", now: self.shared.clock.wall(), dry_run: false, large: false };
+        let writer = Writer::direct("somebody", self.shared.clock.wall());
         let deleted = self.shared.store.lock().delete(&id, &DeleteOptions::default(), &writer).is_ok();
         self.shared.announce();
         deleted

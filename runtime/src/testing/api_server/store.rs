@@ -50,6 +50,13 @@ pub(super) struct Writer<'a> {
     pub(super) large: bool,
 }
 
+impl<'a> Writer<'a> {
+    /// One who writes by no request.
+    pub(super) fn direct(manager: &'a str, now: Timestamp) -> Self {
+        Self { manager, now, dry_run: false, large: false }
+    }
+}
+
 /// Namespace and name.
 type Place = (String, String);
 
