@@ -8,6 +8,7 @@ use nodewright_controllers::driver::{
     simulated::{Options, SimulatedDriver},
 };
 use nodewright_e2e::cloud::{self, CloudClient, Effect, FaultOperation, FaultOrder, Server, Settings, VmState};
+use nodewright_runtime::leading::Leading;
 use serde_json::json;
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
@@ -29,7 +30,11 @@ impl World {
         let options = cloud::Options { listen: ([127, 0, 0, 1], 0).into(), state: None, settings, kubelets: None };
         let server = Server::start(options).await?;
         let options = Options { call_timeout: CALL_TIMEOUT, ..Options::new(server.url()) };
-        Ok(Self { cloud: CloudClient::new(server.url()), driver: SimulatedDriver::new(&options)?, server })
+        Ok(Self {
+            cloud: CloudClient::new(server.url()),
+            driver: SimulatedDriver::new(&options, Leading::default().executor())?,
+            server,
+        })
     }
 
     async fn fault(&self, operation: FaultOperation, effect: Effect) -> TestResult {

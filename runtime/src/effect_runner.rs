@@ -1,12 +1,6 @@
 //! Calls outside Kubernetes, beside the reconciles.
 
-use std::{
-    collections::HashMap,
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};
@@ -83,7 +77,7 @@ impl<E: Effect> EffectRunner<E> {
         // A task of its own, so that a panic in a driver ends the call and not the runner.
         let (performer, asked, term) = (self.performer.clone(), effect.clone(), self.term.clone());
         let call = async move { performer.perform(asked).await };
-        let mut call = tokio::spawn(async move { within(&term, call).await }.in_current_span());
+        let mut call = tokio::spawn(async move { term.run(call).await }.in_current_span());
         let ended = tokio::select! {
             biased;
             ended = timeout(limit, &mut call) => ended,
@@ -129,19 +123,6 @@ impl<E: Effect> EffectRunner<E> {
             lanes.remove(lane);
         }
     }
-}
-
-/// Goes on with a call only while the term lasts; `None` when it is over first. Whoever waits for the end of the term may
-/// be woken after the call: its next request would be sent by then.
-async fn within<T>(term: &Term, call: impl Future<Output = T>) -> Option<T> {
-    let mut call = pin!(call);
-    poll_fn(|context| {
-        if term.is_over() {
-            return Poll::Ready(None);
-        }
-        call.as_mut().poll(context).map(Some)
-    })
-    .await
 }
 
 #[cfg(test)]
@@ -261,7 +242,7 @@ mod tests {
             answered.notified().await;
             sent.lock().push("second");
         };
-        let going = tokio::spawn(async move { within(&term, call).await });
+        let going = tokio::spawn(async move { term.run(call).await });
         tokio::task::yield_now().await;
         *clock.0.lock() = Duration::from_secs(11);
         answer.notify_one();

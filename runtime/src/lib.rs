@@ -31,7 +31,7 @@
 //! | [`cache`], [`look`] | stores with indexes, filled by one watch each; and what single objects see for a while |
 //! | [`queue`], [`fair`] | which object is looked at next; whose turn it is where many wait |
 //! | [`request`] | the one way to an API server |
-//! | [`lease`], [`term`] | leader election, and the right to write that it gives |
+//! | [`lease`], [`term`], [`leading`] | leader election, the right to write that it gives, and what is made before it |
 //! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
 //! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
@@ -58,6 +58,7 @@ pub mod events;
 mod execute;
 pub mod fair;
 pub mod finalizers;
+pub mod leading;
 mod lean;
 pub mod lease;
 pub mod look;

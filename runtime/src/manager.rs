@@ -1,11 +1,6 @@
 //! A process with controllers: caches, leases, loops, and an ordered end.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout};
@@ -19,6 +14,7 @@ use crate::{
     events::Recorder,
     execute::{Executor, agent},
     fair::{Gate, Rate},
+    leading::Leading,
     lease::Election,
     look::Looks,
     metrics::Metrics,
@@ -44,7 +40,7 @@ pub struct Options {
     pub product: String,
     /// Prefix of field managers: `nodewright`.
     pub field_manager: String,
-    /// One client for each cluster. They must not retry by themselves.
+    /// One client for each cluster, made by [`crate::request::client`]: one that does not retry by itself.
     pub clients: BTreeMap<Cluster, kube::Client>,
     /// How many requests may be under way at once in each cluster.
     pub requests_at_once: usize,
@@ -52,6 +48,8 @@ pub struct Options {
     pub request_rate: Option<Rate>,
     /// How many calls outside Kubernetes may be under way at once, for each controller and provider.
     pub effects_at_once: usize,
+    /// Whose term it is to be. The clients are to be made with the same one, by [`crate::request::client`].
+    pub leading: Leading,
     /// Wall clock and the clock of terms.
     pub clock: Arc<dyn Clock>,
     /// Decides all jitter, that of elections among it.
@@ -81,6 +79,7 @@ impl Options {
             requests_at_once: 16,
             request_rate: None,
             effects_at_once: 200,
+            leading: Leading::default(),
             clock: Arc::new(BootClock),
             seed: fastrand::u64(..),
             recorder: Recorder::discarding(),
@@ -117,8 +116,6 @@ pub struct Manager {
     stores: Stores,
     sources: Sources,
     connections: BTreeMap<Cluster, Connection>,
-    /// The one in which this process leads, once it has begun.
-    term: Arc<OnceLock<Term>>,
     readiness: Readiness,
     begins: Vec<Begin>,
     queues: Vec<Arc<Queue>>,
@@ -142,8 +139,7 @@ impl Manager {
         let connections = options.clients.iter().map(connect).collect();
         let (stores, sources) = (Stores::default(), Sources::default());
         let readiness = Readiness::new(stores.clone());
-        let term = Arc::default();
-        Self { options, stores, sources, connections, term, readiness, begins: vec![], queues: vec![] }
+        Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
     }
 
     /// The caches, for checks of readiness and for tests.
@@ -162,7 +158,7 @@ impl Manager {
     /// as well goes through [`Connection::within`] a term of its own.
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
         let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
-        Some(connection.within_coming(self.term.clone()))
+        Some(connection.within_coming(self.options.leading.clone()))
     }
 
     /// Adds a controller and whoever makes its calls outside Kubernetes.
@@ -196,7 +192,7 @@ impl Manager {
 
     /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
-        let Self { options, stores, sources, connections, term: leading, readiness, begins, queues: _queues } = self;
+        let Self { options, stores, sources, connections, readiness, begins, queues: _queues } = self;
         let tasks = TaskTracker::new();
         let watching = Watching {
             metrics: options.metrics.clone(),
@@ -220,7 +216,7 @@ impl Manager {
             }
         };
         let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
-        let term = leading.get_or_init(|| term);
+        let term = options.leading.begin(term);
         let lead = async {
             let manager = options.field_manager.as_str().into();
             let shared = Shared {

@@ -1,17 +1,18 @@
 //! The one way to an API server: every request of a controller passes here, reads and writes alike.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
-use kube::{client::Body, core::Status};
+use kube::{
+    client::{Body, ClientBuilder},
+    core::Status,
+};
 
 use crate::{
     fair::{Flow, Gate},
+    leading::Leading,
     metrics::Metrics,
     plan::FailureClass,
     term::Term,
@@ -31,12 +32,17 @@ pub enum ClientError {
     Client(#[from] kube::Error),
 }
 
-/// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it: it repeats nothing.
-/// kube's own default repeats writes as well, and a write whose answer was lost must be read, not repeated.
+/// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it (see [`client`]), for a
+/// process without elections.
 pub async fn default_client() -> Result<kube::Client, ClientError> {
-    let mut config = kube::Config::infer().await?;
+    Ok(client(kube::Config::infer().await?, &Leading::default())?)
+}
+
+/// A client as the runtime needs it. It repeats nothing: kube's own default repeats writes as well, and a write whose answer
+/// was lost must be read, not repeated. And it sends nothing that it has queued once the term of this process has run out.
+pub fn client(mut config: kube::Config, leading: &Leading) -> Result<kube::Client, kube::Error> {
     config.default_retry = false;
-    Ok(kube::Client::try_from(config)?)
+    Ok(ClientBuilder::try_from((config, leading.executor()))?.build())
 }
 
 /// How a controller's requests are sent.
@@ -49,7 +55,7 @@ pub async fn default_client() -> Result<kube::Client, ClientError> {
 /// * Every request names its sender in `User-Agent`.
 ///
 /// # Assumptions
-/// The client repeats nothing by itself, as that of [`default_client`] does.
+/// The client repeats nothing by itself, as that of [`client`] does.
 ///
 /// # Caveats
 /// * A write that was begun while the term lasted may be committed after its end, also one that was given up.
@@ -58,8 +64,7 @@ pub async fn default_client() -> Result<kube::Client, ClientError> {
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
-    /// Empty until it begins.
-    term: Arc<OnceLock<Term>>,
+    leading: Leading,
     gate: Arc<Gate>,
     timeout: Duration,
     metrics: Arc<Metrics>,
@@ -151,7 +156,7 @@ impl RequestError {
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
     pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
-        Self { client, agent, term: Arc::new(term.into()), gate, timeout: Duration::from_secs(35), metrics }
+        Self { client, agent, leading: term.into(), gate, timeout: Duration::from_secs(35), metrics }
     }
 
     /// The same connection for another sender.
@@ -163,12 +168,12 @@ impl Connection {
     /// The same connection for the writes of a term.
     #[must_use]
     pub fn within(&self, term: Term) -> Self {
-        Self { term: Arc::new(term.into()), ..self.clone() }
+        Self { leading: term.into(), ..self.clone() }
     }
 
     /// The same connection for the writes of a term that is yet to begin: until it is given, nothing is written.
-    pub(crate) fn within_coming(&self, term: Arc<OnceLock<Term>>) -> Self {
-        Self { term, ..self.clone() }
+    pub(crate) fn within_coming(&self, leading: Leading) -> Self {
+        Self { leading, ..self.clone() }
     }
 
     /// Sends a request and reads the whole answer.
@@ -189,7 +194,7 @@ impl Connection {
         let mutating = call.method != Method::GET;
         let _pass = self.gate.enter(&call.flow).await;
         // Checked after the wait: the term may have ended meanwhile.
-        let remaining = if mutating { self.term.get().map_or(Duration::ZERO, Term::remaining) } else { Duration::MAX };
+        let remaining = if mutating { self.leading.remaining() } else { Duration::MAX };
         if remaining.is_zero() {
             return Err(RequestError::local(FailureClass::Expired, "this process does not lead"));
         }

@@ -23,7 +23,10 @@
 //!   must not happen twice needs names, UIDs and resource versions as well.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{self, FutureExt};
@@ -105,6 +108,7 @@ enum End {
     Never,
     /// In the clock's `elapsed` time.
     At(Duration),
+    /// Ended by its holder, while it lasted.
     Over,
 }
 
@@ -138,6 +142,19 @@ impl Term {
         self.remaining().is_zero()
     }
 
+    /// Whether the term ran out, or one that it is made of: its holder did not end it in time, so others may lead.
+    pub fn has_lapsed(&self) -> bool {
+        self.parts.iter().any(|part| part.has_lapsed())
+    }
+
+    /// Goes on with `work` only while the term lasts; `None` when it is over first.
+    ///
+    /// Beside [`Term::ended`] this is needed because whoever waits for that may be woken after the work: by then its
+    /// next request would be sent.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        unless(|| self.is_over(), work).await
+    }
+
     /// Lets the term last until its clock reads `until`, if that is later than now foreseen.
     ///
     /// Returns whether the term goes on. One that is over is not brought back: in between, others may have had
@@ -149,7 +166,7 @@ impl Term {
     /// Ends the term now, for all its holders.
     pub fn end(&self) {
         for part in self.parts.iter() {
-            part.end.send_replace(End::Over);
+            part.end();
         }
     }
 
@@ -169,13 +186,26 @@ impl Part {
         end.after(self.clock.elapsed())
     }
 
+    fn has_lapsed(&self) -> bool {
+        matches!(*self.end.borrow(), End::At(end) if end <= self.clock.elapsed())
+    }
+
+    fn end(&self) {
+        self.end.send_modify(|end| {
+            // What ran out before stays so.
+            if !end.after(self.clock.elapsed()).is_zero() {
+                *end = End::Over;
+            }
+        });
+    }
+
     fn extend(&self, until: Duration) -> bool {
         let mut goes_on = true;
         self.end.send_if_modified(|end| {
             // Decided under the lock of the value, so that an end cannot slip in between the look and the write.
             if end.after(self.clock.elapsed()).is_zero() {
                 goes_on = false;
-                *end = End::Over;
+                // Whoever waits for the end looks at once.
                 return true;
             }
             let later = matches!(end, End::At(foreseen) if until > *foreseen);
@@ -213,6 +243,12 @@ impl End {
             Self::Over => Duration::ZERO,
         }
     }
+}
+
+/// Polls `work` unless something `is_over`; `None` when that is so.
+pub(crate) async fn unless<T>(is_over: impl Fn() -> bool, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|context| if is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
 }
 
 impl fmt::Debug for Term {
@@ -275,6 +311,20 @@ mod tests {
         ended.clone().end();
         assert!(ended.is_over());
         assert!(!ended.extend(seconds(1)));
+    }
+
+    #[test]
+    fn to_run_out_is_not_to_be_ended() {
+        let clock = Arc::new(Hand::default());
+        let of_ten = || Term::until(clock.clone(), seconds(10));
+        let (ended, lapsed) = (of_ten(), of_ten());
+        ended.end();
+        assert!(ended.is_over() && !lapsed.has_lapsed());
+        clock.0.store(10, Ordering::SeqCst);
+        lapsed.extend(seconds(20));
+        lapsed.end();
+        assert!(lapsed.has_lapsed() && Term::all([&ended, &lapsed]).has_lapsed());
+        assert!(!ended.has_lapsed() && !Term::unlimited().has_lapsed());
     }
 
     #[test]

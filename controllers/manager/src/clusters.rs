@@ -6,7 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use nodewright_runtime::error::with_causes;
+use nodewright_runtime::{error::with_causes, leading::Leading, request};
 
 use crate::flags::ProcessFlags;
 
@@ -36,8 +36,8 @@ const CONTROL: &str = "--control-kubeconfig";
 const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
-    /// Reads the kubeconfigs as machine-controller-manager does.
-    pub(crate) async fn connect(flags: &ProcessFlags) -> Result<Self, ClusterError> {
+    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing once `leading` has run out.
+    pub(crate) async fn connect(flags: &ProcessFlags, leading: &Leading) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,
             "" => Some(incluster(TARGET)),
@@ -48,11 +48,11 @@ impl Clusters {
             ("", "") | ("inClusterConfig", _) => incluster(CONTROL),
             ("", file) | (file, _) => from_file(CONTROL, file).await,
         };
-        let control = client(CONTROL, control?)?;
+        let control = client(CONTROL, control?, leading)?;
         let target = match target.transpose()? {
             // One cluster, one pool of connections.
             Some(_) if is_one(flags) => Some(control.clone()),
-            Some(config) => Some(client(TARGET, config)?),
+            Some(config) => Some(client(TARGET, config, leading)?),
             None => None,
         };
         Ok(Self { control, target })
@@ -80,12 +80,10 @@ async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterErro
     config.map_err(|error| failed(one_line(&error)))
 }
 
-fn client(flag: &'static str, mut config: Config) -> Result<Client, ClusterError> {
-    // A write whose answer is lost is read, never repeated; and a refused eviction has to be told at once.
-    config.default_retry = false;
+fn client(flag: &'static str, mut config: Config, leading: &Leading) -> Result<Client, ClusterError> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = None;
-    Client::try_from(config).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
+    request::client(config, leading).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
 }
 
 /// An error with its causes, in one line.

@@ -17,6 +17,7 @@ use nodewright_controllers::{
 use nodewright_runtime::{
     events::EventTask,
     fair::Gate,
+    leading::Leading,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
     metrics::Metrics,
@@ -150,21 +151,23 @@ fn listen_for_signals(stop: CancellationToken) -> Outcome<()> {
 /// Runs controllers, and webhooks if asked for.
 pub(crate) async fn manager(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let chosen = choose(&flags.controllers, &role.controllers())?;
-    let driver = driver(&flags.provider)?;
+    let leading = Leading::default();
+    let driver = driver(&flags.provider, &leading)?;
     let base = Base::start(&flags.process, role.port()).await?;
     for flag in flags.ignored.given() {
         tracing::warn!(flag, "accepted for compatibility, and without effect");
     }
-    run_manager(&flags, &chosen, driver, base).await
+    run_manager(&flags, &chosen, driver, leading, base).await
 }
 
 async fn run_manager(
     flags: &ManagerFlags,
     chosen: &[&'static str],
     driver: Arc<dyn Driver>,
+    leading: Leading,
     mut base: Base,
 ) -> Outcome<()> {
-    let clusters = Clusters::connect(&flags.process).await?;
+    let clusters = Clusters::connect(&flags.process, &leading).await?;
     let Some(served) = look(&clusters, &base).await? else {
         base.end().await;
         return Ok(());
@@ -185,6 +188,7 @@ async fn run_manager(
         requests_at_once: flags.provider.request_concurrency.into(),
         request_rate: flags.provider.request_rate(),
         effects_at_once: flags.provider.provider_concurrency,
+        leading,
         clock: base.clock.clone(),
         seed: seed(),
         recorder,
@@ -223,9 +227,11 @@ async fn run_manager(
 
 /// Runs the webhooks alone.
 pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
-    let driver = driver(&flags.provider)?;
+    // Webhooks have no term.
+    let leading = Leading::default();
+    let driver = driver(&flags.provider, &leading)?;
     let mut base = Base::start(&flags.process, Role::All.port()).await?;
-    let clusters = Clusters::connect(&flags.process).await?;
+    let clusters = Clusters::connect(&flags.process, &leading).await?;
     if look(&clusters, &base).await?.is_none() {
         base.end().await;
         return Ok(());
@@ -351,9 +357,10 @@ fn complaint(spec: &serde_json::Value, path: &str, what: String) -> FieldError {
 }
 
 /// The driver that the flags name.
-fn driver(flags: &ProviderFlags) -> Outcome<Arc<dyn Driver>> {
+fn driver(flags: &ProviderFlags, leading: &Leading) -> Outcome<Arc<dyn Driver>> {
     debug_assert_eq!(flags.cloud_provider, PROVIDER);
-    Ok(Arc::new(SimulatedDriver::new(&SimulatedOptions::new(&flags.simulated_cloud_url))?))
+    let options = SimulatedOptions::new(&flags.simulated_cloud_url);
+    Ok(Arc::new(SimulatedDriver::new(&options, leading.executor())?))
 }
 
 /// The controllers that `--controllers` names: `*`, names, and `-name` for all but that one.
