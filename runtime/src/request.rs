@@ -339,10 +339,10 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_written_before_a_term_begins_nor_after_its_end() {
-        let (server, coming, term) = (ApiServer::new(), Arc::new(OnceLock::new()), Term::unlimited());
+        let (server, coming, term) = (ApiServer::new(), Leading::default(), Term::unlimited());
         let connection = connection(&server, Term::unlimited()).within_coming(coming.clone());
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 0));
-        coming.set(term.clone()).unwrap();
+        coming.begin(term.clone());
         assert_eq!(create(&connection, &server).await, (None, 1));
         term.end();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));

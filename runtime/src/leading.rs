@@ -1,0 +1,148 @@
+//! The term that is yet to begin, for what is made before it: clients, and connections for writes.
+//!
+//! An HTTP client hands requests to tasks of its own, which own the connections. Stopped just then (`SIGSTOP`, a frozen
+//! container), a process would send what it had handed over when it wakes, long after its term; whoever asked for it
+//! could not prevent it. [`ConnectionExecutor`] runs those tasks.
+//!
+//! # Guarantees
+//! * Before the term begins [`Leading`] gives no right to write.
+//! * A connection that a [`ConnectionExecutor`] runs is read and written until the term *runs out*
+//!   ([`Term::has_lapsed`]), from then on neither, and closed. Before the term, and after one that its holder ended, it
+//!   works: a process that stands by reads, and one that is told to stop gives its lease back.
+//!
+//! # Caveats
+//! * Between the look at the clock and the system call that writes there is still a moment (of nanoseconds, where there
+//!   was a queue), and what the kernel has taken is sent. Safety rests on names, versions, UIDs and client tokens.
+
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use hyper::rt::Executor;
+
+use crate::term::{Term, unless};
+
+/// The term in which a process leads, once it has begun. All clones are the same. For one [`crate::manager::Manager`].
+#[derive(Clone, Debug, Default)]
+pub struct Leading(Arc<OnceLock<Term>>);
+
+impl From<Term> for Leading {
+    fn from(term: Term) -> Self {
+        Self(Arc::new(term.into()))
+    }
+}
+
+impl Leading {
+    /// The term begins; the first one stands.
+    pub(crate) fn begin(&self, term: Term) -> &Term {
+        self.0.get_or_init(|| term)
+    }
+
+    /// How long the right to write lasts; zero before the term begins.
+    pub fn remaining(&self) -> Duration {
+        self.0.get().map_or(Duration::ZERO, Term::remaining)
+    }
+
+    /// What the connections of an HTTP client are to run on, whether to an API server or to a cloud.
+    pub fn executor(&self) -> ConnectionExecutor {
+        ConnectionExecutor(self.clone())
+    }
+
+    fn has_lapsed(&self) -> bool {
+        self.0.get().is_some_and(Term::has_lapsed)
+    }
+}
+
+/// Runs the connections of an HTTP client, until the term of this process runs out. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct ConnectionExecutor(Leading);
+
+impl<F> Executor<F> for ConnectionExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, connection: F) {
+        let leading = self.0.clone();
+        tokio::spawn(async move { unless(|| leading.has_lapsed(), connection).await });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use bytes::Bytes;
+    use futures::poll;
+    use http::{Request, Response};
+    use http_body_util::Empty;
+    use hyper::{server::conn::http1, service::service_fn};
+    use hyper_util::{client::legacy::Client, rt::TokioIo};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::term::Clock;
+
+    /// A clock that only tests move: as if the process slept through the rest.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn elapsed(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    /// A server that counts requests; its address and the count.
+    async fn counting() -> (String, Arc<AtomicU64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = count.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let counted = counted.clone();
+                let answer = service_fn(move |_| {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        (url, count)
+    }
+
+    /// How many requests arrive when the second is handed to its connection, and `then` happens before that sends it.
+    async fn arriving(leading: Leading, then: impl FnOnce()) -> (bool, u64) {
+        let (url, count) = counting().await;
+        let client = Client::builder(leading.executor()).build_http::<Empty<Bytes>>();
+        let request = || Request::get(&url).body(Empty::new()).unwrap();
+        client.request(request()).await.expect("a connection is made, and kept");
+        // Nothing but this task runs meanwhile.
+        let mut second = Box::pin(client.request(request()));
+        assert!(poll!(&mut second).is_pending());
+        then();
+        (second.await.is_ok(), count.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn what_a_sleeping_process_has_queued_is_not_sent_when_it_wakes() {
+        let clock = Arc::new(Hand::default());
+        let term = Term::until(clock.clone(), Duration::from_secs(10));
+        let wake = || clock.0.store(60, Ordering::SeqCst);
+        assert_eq!(arriving(term.into(), wake).await, (false, 1));
+    }
+
+    #[tokio::test]
+    async fn who_stands_by_or_has_ended_its_term_is_connected() {
+        assert_eq!(arriving(Leading::default(), || ()).await, (true, 2));
+        let term = Term::unlimited();
+        assert_eq!(arriving(term.clone().into(), || term.end()).await, (true, 2));
+        assert!(Leading::from(term).remaining().is_zero() && Leading::default().remaining().is_zero());
+    }
+}
