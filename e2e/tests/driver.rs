@@ -32,7 +32,7 @@ impl World {
         let options = Options { call_timeout: CALL_TIMEOUT, ..Options::new(server.url()) };
         Ok(Self {
             cloud: CloudClient::new(server.url()),
-            driver: SimulatedDriver::new(&options, Leading::default().executor())?,
+            driver: SimulatedDriver::new(&options, &Leading::default())?,
             server,
         })
     }

@@ -1,28 +1,34 @@
 //! The term that is yet to begin, for what is made before it: clients, and connections for writes.
 //!
-//! An HTTP client hands requests to tasks of its own, which own the connections. Stopped just then (`SIGSTOP`, a frozen
-//! container), a process would send what it had handed over when it wakes, long after its term; whoever asked for it
-//! could not prevent it. [`ConnectionExecutor`] runs those tasks.
+//! An HTTP client hands requests to tasks of its own, which own the connections. Stopped meanwhile (`SIGSTOP`, a frozen
+//! container), a process would send what it had handed over when it wakes, long after its term, and whoever asked for it
+//! could not prevent it. So there is a look at the clock where the bytes leave: in the [`TermStream`] below the client and
+//! its encryption.
 //!
 //! # Guarantees
 //! * Before the term begins [`Leading`] gives no right to write.
-//! * A connection that a [`ConnectionExecutor`] runs is read and written until the term *runs out*
-//!   ([`Term::has_lapsed`]), from then on neither, and closed. Before the term, and after one that its holder ended, it
-//!   works: a process that stands by reads, and one that is told to stop gives its lease back.
+//! * Nothing is sent through a [`TermStream`] once the term has *run out* ([`Term::has_lapsed`]). Before the term begins,
+//!   and after one that its holder ended, it works: a process that stands by reads, and one that is told to stop gives
+//!   its lease back.
 //!
 //! # Caveats
-//! * Between the look at the clock and the system call that writes there is still a moment (of nanoseconds, where there
-//!   was a queue), and what the kernel has taken is sent. Safety rests on names, versions, UIDs and client tokens.
+//! * What the kernel has taken is sent, and between the look and the system call there is still a moment. Safety rests
+//!   on names, versions, UIDs and client tokens.
 
 use std::{
-    future::Future,
+    io,
+    pin::Pin,
     sync::{Arc, OnceLock},
+    task::{Context, Poll},
     time::Duration,
 };
 
-use hyper::rt::Executor;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tower::{Service, ServiceExt, util::MapResponse};
 
-use crate::term::{Term, unless};
+use crate::term::Term;
 
 /// The term in which a process leads, once it has begun. All clones are the same. For one [`crate::manager::Manager`].
 #[derive(Clone, Debug, Default)]
@@ -45,9 +51,14 @@ impl Leading {
         self.0.get().map_or(Duration::ZERO, Term::remaining)
     }
 
-    /// What the connections of an HTTP client are to run on, whether to an API server or to a cloud.
-    pub fn executor(&self) -> ConnectionExecutor {
-        ConnectionExecutor(self.clone())
+    /// Makes connections, whether to an API server or to a cloud, for a client of `hyper-util`: over the streams of `inner`,
+    /// which are to be plain ones, so that encryption is above.
+    pub fn connector<C: Service<Uri>>(
+        &self,
+        inner: C,
+    ) -> MapResponse<C, impl FnOnce(C::Response) -> TermStream<C::Response> + Clone + Send + Sync + 'static> {
+        let leading = self.clone();
+        inner.map_response(move |stream| TermStream { stream, leading })
     }
 
     fn has_lapsed(&self) -> bool {
@@ -55,17 +66,61 @@ impl Leading {
     }
 }
 
-/// Runs the connections of an HTTP client, until the term of this process runs out. See the [module](self).
-#[derive(Clone, Debug)]
-pub struct ConnectionExecutor(Leading);
+/// A connection that sends nothing once the term has run out. See the [module](self).
+#[derive(Debug)]
+pub struct TermStream<S> {
+    stream: S,
+    leading: Leading,
+}
 
-impl<F> Executor<F> for ConnectionExecutor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, connection: F) {
-        let leading = self.0.clone();
-        tokio::spawn(async move { unless(|| leading.has_lapsed(), connection).await });
+impl<S> TermStream<S> {
+    /// The stream to send through.
+    fn sending(&mut self) -> io::Result<Pin<&mut S>>
+    where
+        S: Unpin,
+    {
+        if self.leading.has_lapsed() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the term of this process has run out"));
+        }
+        Ok(Pin::new(&mut self.stream))
+    }
+}
+
+impl<S: Write + Unpin> Write for TermStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.sending()?.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.sending()?.poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.sending()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: Read + Unpin> Read for TermStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: Connection> Connection for TermStream<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
     }
 }
 
@@ -81,7 +136,10 @@ mod tests {
     use http::{Request, Response};
     use http_body_util::Empty;
     use hyper::{server::conn::http1, service::service_fn};
-    use hyper_util::{client::legacy::Client, rt::TokioIo};
+    use hyper_util::{
+        client::legacy::{Client, connect::HttpConnector},
+        rt::{TokioExecutor, TokioIo},
+    };
     use tokio::net::TcpListener;
 
     use super::*;
@@ -120,8 +178,8 @@ mod tests {
     /// How many requests arrive when the second is handed to its connection, and `then` happens before that sends it.
     async fn arriving(leading: Leading, then: impl FnOnce()) -> (bool, u64) {
         let (url, count) = counting().await;
-        let client = Client::builder(leading.executor()).build_http::<Empty<Bytes>>();
-        let request = || Request::get(&url).body(Empty::new()).unwrap();
+        let client = Client::builder(TokioExecutor::new()).build(leading.connector(HttpConnector::new()));
+        let request = || Request::get(&url).body(Empty::<Bytes>::new()).unwrap();
         client.request(request()).await.expect("a connection is made, and kept");
         // Nothing but this task runs meanwhile.
         let mut second = Box::pin(client.request(request()));

@@ -5,10 +5,16 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
-    client::{Body, ClientBuilder},
+    client::{Body, ClientBuilder, ConfigExt},
     core::Status,
 };
+use tower::{BoxError, ServiceBuilder};
 
 use crate::{
     fair::{Flow, Gate},
@@ -40,9 +46,26 @@ pub async fn default_client() -> Result<kube::Client, ClientError> {
 
 /// A client as the runtime needs it. It repeats nothing: kube's own default repeats writes as well, and a write whose answer
 /// was lost must be read, not repeated. And it sends nothing that it has queued once the term of this process has run out.
-pub fn client(mut config: kube::Config, leading: &Leading) -> Result<kube::Client, kube::Error> {
-    config.default_retry = false;
-    Ok(ClientBuilder::try_from((config, leading.executor()))?.build())
+///
+/// It is kube's own without tracing, retries and proxies, over connections of [`Leading::connector`].
+pub fn client(config: kube::Config, leading: &Leading) -> Result<kube::Client, kube::Error> {
+    if let Some(proxy_url) = &config.proxy_url {
+        return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let encrypted = config.rustls_https_connector_with_connector(leading.connector(tcp))?;
+    let mut connector = TimeoutConnector::new(encrypted);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
 /// How a controller's requests are sent.

@@ -152,7 +152,8 @@ impl Term {
     /// Beside [`Term::ended`] this is needed because whoever waits for that may be woken after the work: by then its
     /// next request would be sent.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        unless(|| self.is_over(), work).await
+        let mut work = pin!(work);
+        poll_fn(|context| if self.is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
     }
 
     /// Lets the term last until its clock reads `until`, if that is later than now foreseen.
@@ -243,12 +244,6 @@ impl End {
             Self::Over => Duration::ZERO,
         }
     }
-}
-
-/// Polls `work` unless something `is_over`; `None` when that is so.
-pub(crate) async fn unless<T>(is_over: impl Fn() -> bool, work: impl Future<Output = T>) -> Option<T> {
-    let mut work = pin!(work);
-    poll_fn(|context| if is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
 }
 
 impl fmt::Debug for Term {

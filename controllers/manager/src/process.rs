@@ -360,7 +360,7 @@ fn complaint(spec: &serde_json::Value, path: &str, what: String) -> FieldError {
 fn driver(flags: &ProviderFlags, leading: &Leading) -> Outcome<Arc<dyn Driver>> {
     debug_assert_eq!(flags.cloud_provider, PROVIDER);
     let options = SimulatedOptions::new(&flags.simulated_cloud_url);
-    Ok(Arc::new(SimulatedDriver::new(&options, leading.executor())?))
+    Ok(Arc::new(SimulatedDriver::new(&options, leading)?))
 }
 
 /// The controllers that `--controllers` names: `*`, names, and `-name` for all but that one.

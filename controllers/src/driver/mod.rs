@@ -8,14 +8,14 @@
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all of them, or an error; never a part.
 //! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
-//! * The tasks of its HTTP client, where that can be chosen, run on the [`ConnectionExecutor`] of this process: what was
-//!   queued when the process was stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
+//! * Its connections are those of [`Leading::connector`], where that can be chosen: what was queued when the process was
+//!   stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
 //!
 //! # What it may rely on
 //! * Calls for one Machine never overlap.
 //! * `user_data` has its placeholders replaced.
 //!
-//! [`ConnectionExecutor`]: nodewright_runtime::leading::ConnectionExecutor
+//! [`Leading::connector`]: nodewright_runtime::leading::Leading::connector
 
 pub mod simulated;
 

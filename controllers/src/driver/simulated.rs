@@ -27,7 +27,7 @@ use http_body_util::Full;
 use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson};
-use nodewright_runtime::leading::ConnectionExecutor;
+use nodewright_runtime::leading::Leading;
 use tower::{BoxError, Service};
 
 use self::{
@@ -85,9 +85,9 @@ pub struct SimulatedDriver {
 }
 
 impl SimulatedDriver {
-    /// A driver for one cloud, whose connections run on `executor`. Nothing is sent yet.
-    pub fn new(options: &Options, executor: ConnectionExecutor) -> std::result::Result<Self, UrlError> {
-        Ok(Self::with_client(Client::new(&options.url, options.call_timeout, executor)?, options))
+    /// A driver for one cloud, for a process with the term `leading`. Nothing is sent yet.
+    pub fn new(options: &Options, leading: &Leading) -> std::result::Result<Self, UrlError> {
+        Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leading)?, options))
     }
 
     /// A driver that reaches its cloud by another way than TCP: one in the same process, for example. The URL is put

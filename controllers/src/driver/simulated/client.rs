@@ -20,10 +20,10 @@ use http_body_util::{BodyExt, Full, Limited, combinators::UnsyncBoxBody};
 use hyper::body::Body;
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
-    rt::TokioTimer,
+    rt::{TokioExecutor, TokioTimer},
 };
 use nodewright_api::Code;
-use nodewright_runtime::{error::with_causes, leading::ConnectionExecutor};
+use nodewright_runtime::{error::with_causes, leading::Leading};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -132,18 +132,14 @@ pub(super) struct Client {
 
 impl Client {
     /// A client for the cloud at this URL, whose calls may take so long each. Over TCP.
-    pub(super) fn new(
-        url: &str,
-        timeout: Duration,
-        executor: ConnectionExecutor,
-    ) -> std::result::Result<Self, UrlError> {
+    pub(super) fn new(url: &str, timeout: Duration, leading: &Leading) -> std::result::Result<Self, UrlError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        let http = legacy::Client::builder(executor)
+        let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .build(connector);
+            .build(leading.connector(connector));
         Self::with_service(http, url, timeout)
     }
 

@@ -15,14 +15,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use nodewright_runtime::leading::{ConnectionExecutor, Leading};
+use nodewright_runtime::leading::Leading;
 
 use super::{Options, SimulatedDriver};
 use crate::driver::{Class, Driver, MachineRequest, Scope, SecretData, SecretText};
-
-fn executor() -> ConnectionExecutor {
-    Leading::default().executor()
-}
 
 /// What the server does with one request.
 enum Answer {
@@ -80,7 +76,7 @@ impl Canned {
     fn driver(&self) -> SimulatedDriver {
         let url = format!("http://{}/", self.address);
         let options = Options { call_timeout: Duration::from_millis(500), ..Options::new(url) };
-        SimulatedDriver::new(&options, executor()).unwrap()
+        SimulatedDriver::new(&options, &Leading::default()).unwrap()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -197,7 +193,7 @@ async fn every_kind_of_failure_has_its_code() {
         assert_eq!((error.code, error.exhausted), (code, exhausted), "{error}");
         assert!(!error.message.contains("secret words"), "{error}");
     }
-    let nobody = SimulatedDriver::new(&Options::new("http://127.0.0.1:1"), executor()).unwrap();
+    let nobody = SimulatedDriver::new(&Options::new("http://127.0.0.1:1"), &Leading::default()).unwrap();
     let error = nobody.create(request(None)).await.unwrap_err();
     assert!(error.code == Code::Unavailable && error.message.contains("127.0.0.1:1"), "{error}");
 }
@@ -307,7 +303,7 @@ async fn over_another_transport_the_same_is_asked_and_understood() {
 #[test]
 fn a_url_that_leads_nowhere_is_refused() {
     for url in ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://a?b=c", "http://a b"] {
-        assert!(SimulatedDriver::new(&Options::new(url), executor()).is_err(), "{url:?}");
+        assert!(SimulatedDriver::new(&Options::new(url), &Leading::default()).is_err(), "{url:?}");
     }
 }
 
