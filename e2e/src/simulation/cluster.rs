@@ -34,8 +34,9 @@ pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/
 pub(super) const NODES: &str = "/api/v1/nodes";
 /// The deployment.
 pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
-/// Stands in the Secret of the classes, and must stand nowhere else.
+/// Stands in the Secret of the classes, and must stand nowhere else: as it is stored, and as it is meant.
 const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
+const SECRET_TEXT: &str = "hunter2-never-seen";
 /// For so long a manager may write after it has renewed a lease.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// When runs begin.
@@ -82,6 +83,7 @@ impl World {
         let clock = Arc::new(JumpingClock::starting_at(begin));
         let adversary = Adversary::new(schedule, design, clock.clone(), trace.clone());
         adversary.keep_secret(SECRET);
+        adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });

@@ -224,6 +224,17 @@ fn users() -> Vec<Scenario> {
             run: run([Act::OrphanMachines, Act::Scale(1), Act::OrphanMachines], vec![]),
         },
         Scenario {
+            name: "machines that change their set while they wait for their VMs",
+            run: run(
+                [],
+                vec![
+                    at(0, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
+                    at(500, Act::LateWatches(of("machines"), 4_000)),
+                    at(1_000, Act::OrphanMachines),
+                ],
+            ),
+        },
+        Scenario {
             name: "machines that outlive their deployment and its set, while caches are late",
             run: run(
                 [Act::OrphanMachines, Act::OrphanMachines],
