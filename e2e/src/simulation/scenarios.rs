@@ -130,6 +130,18 @@ fn managers() -> Vec<Scenario> {
         },
         Scenario { name: "a leader that sleeps", run: Run { elects: true, ..run([Act::Scale(6)], naps.collect()) } },
         Scenario {
+            name: "a leader that sleeps while it looks for the VM that it deletes",
+            run: Run {
+                elects: true,
+                // The answer comes before the next look at the term, which is at whole seconds.
+                ..one(vec![
+                    at(19_000, lasting(FaultOperation::List, Effect::Latency { seconds: 2.95 })),
+                    at(20_000, Act::DeleteMachine(0)),
+                    at(22_900, Act::Sleep(20)),
+                ])
+            },
+        },
+        Scenario {
             name: "two managers with old caches, and a user who cannot decide",
             run: run(
                 [],
@@ -228,10 +240,18 @@ fn users() -> Vec<Scenario> {
             run: run(
                 [],
                 vec![
-                    at(0, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
+                    at(0, lasting(FaultOperation::List, Effect::Latency { seconds: 6.0 })),
                     at(500, Act::LateWatches(of("machines"), 4_000)),
+                    at(500, Act::LateWatches(of("machinesets"), 4_000)),
                     at(1_000, Act::OrphanMachines),
                 ],
+            ),
+        },
+        Scenario {
+            name: "a deployment that hears late that it goes, when its set is left behind",
+            run: run(
+                [Act::OrphanMachines, Act::Scale(5)],
+                vec![at(0, Act::LateWatches(of("machinedeployments"), 500))],
             ),
         },
         Scenario {
