@@ -165,6 +165,16 @@ fn managers() -> Vec<Scenario> {
             ),
         },
         Scenario {
+            name: "a second manager that sees the deployment as it was",
+            run: run(
+                [Act::Scale(6), Act::Scale(1), Act::Scale(8), Act::Scale(3)],
+                (0..12)
+                    .map(|turn| at(turn * 10_000, Act::LateRival(of("machinedeployments"), 12_000)))
+                    .chain([at(50, Act::SecondManager(300))])
+                    .collect(),
+            ),
+        },
+        Scenario {
             name: "clocks that are ten minutes fast, and then slow",
             run: run(
                 [roll("large"), Act::Scale(0)],
