@@ -39,10 +39,12 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     let mut report = made.unwrap_or_default();
     report.violations.extend(panics.into_iter().map(|panic| format!("P: {panic}")));
     if report.violations.is_empty() && run.schedule.is_controller_side() && !run.has_rivals() {
-        // A creation that comes very late makes a machine whose name has had its life: it gets no VM, and goes.
+        // A creation that comes very late makes a machine whose name has had its life: it gets no VM, and goes. Or it makes a
+        // set of a deployment that has gone, and is collected.
         let ghosts = run.schedule.fates().any(|(_, fate)| matches!(fate, Fate::CommitLate(_) | Fate::ArriveLate(_)));
         let differs = |expected: &Counts| {
-            let kinds = expected.0.keys().filter(|kind| !ghosts || *kind != "machines");
+            let kinds =
+                expected.0.keys().filter(|kind| !ghosts || !["machines", "machinesets"].contains(&kind.as_str()));
             kinds.into_iter().any(|kind| expected.0.get(kind) != report.counts.0.get(kind))
         };
         if let Some(expected) = reference.of(run).filter(|expected| differs(expected)) {

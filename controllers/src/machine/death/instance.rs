@@ -75,8 +75,17 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
             return false;
         }
         let asked = at.outcomes.asked(&calls.status).filter(|asked| asked.request.deleting);
-        if asked.is_none() {
+        let known = asked.and_then(|asked| at.outcomes.get(asked));
+        let Some((known, (ended, outcome))) = known.and_then(|known| known.last.as_ref().map(|last| (known, last)))
+        else {
             plan.then("has the machine a VM?", Step::Call(calls.status));
+            return false;
+        };
+        // Whoever deleted the VM without an answer would never hear of its Node.
+        if let Some(error) = outcome.error().filter(|error| !matches!(error.code, Code::NotFound | Code::Unimplemented))
+        {
+            let failed = Failed { error, ended: *ended, times: known.failures, again: calls.status };
+            retry(plan, at, world, &failed, context);
             return false;
         }
     }

@@ -92,18 +92,22 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
     }
 }
 
-/// A VM that is removed just when it joins may have a Node of which the cache has not heard, and nobody would remove that
-/// later: so where no Node was ever seen, the API server is asked. Not where the deletion is forced: that waits for nobody.
+/// A VM may have a Node of which this process's cache has not heard, because it joined in the last moment, or because the
+/// watch is silent and another manager saw it; nobody would remove that later. So the API server is asked. Not where the
+/// deletion is forced: that waits for nobody.
 fn unseen<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
-    let asks = context.settings.has_target && !machine.is_force_deletion() && !has_shown_node(machine);
+    let asks = context.settings.has_target && !machine.is_force_deletion();
     let Some(name) = machine.node_name().filter(|_| asks) else { return &UnseenNode::None };
     plan.look(Look::at::<Node>(Cluster::TARGET, node_named(name)));
     if matches!(world.unseen_node, UnseenNode::Unknown) {
-        let text = "the API server is asked whether the machine's node has joined in the last moment";
+        let text = "the API server is asked whether there is a node of the machine";
         plan.wait("LookingForNode", text);
-        let (description, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_JOINED);
-        tell_stage(plan, at, world, description, condition, "LookingForNode", text);
+        // Of a Node that was there it has been told that it goes.
+        if !has_shown_node(machine) {
+            let (description, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_JOINED);
+            tell_stage(plan, at, world, description, condition, "LookingForNode", text);
+        }
     }
     &world.unseen_node
 }

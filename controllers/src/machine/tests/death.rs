@@ -185,7 +185,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
     let shown = gone(made("2026-06-01T11:59:45Z"));
-    assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
+    assert_eq!(shown.steps(), ["edit Machine default/m"], "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
 }
 
@@ -208,10 +208,21 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     let late = gone(UnseenNode::Found(Arc::new(serde_json::from_value(node).unwrap())));
     assert_eq!(late.steps(), ["delete Node n"]);
     assert_eq!(late.plan().looks.len(), 1, "it is looked at until it is gone");
-    // Of a machine whose node was seen nothing is asked: it was removed, and that was waited for.
-    let seen =
+    // A node that was seen may have been seen by another manager, whose watch was not silent.
+    let mut seen =
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
-    assert!(seen.plan().looks.is_empty());
+    seen.world.unseen_node = UnseenNode::Unknown;
+    assert_eq!((seen.plan().looks.len(), seen.steps()), (1, vec![]), "that it goes has been told");
+}
+
+#[test]
+fn a_vm_is_not_deleted_before_the_provider_has_said_which_one_it_is() {
+    let unlinked = || scene(dying().with("/spec/providerID", Value::Null));
+    assert_eq!(unlinked().steps(), ["call Status"]);
+    let away = unlinked().answered(Verb::Status, 1, failed(Code::Unavailable));
+    assert!(!away.steps().contains(&"call Delete".to_owned()), "{:?}", away.steps());
+    let none = unlinked().answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(none.steps(), ["call Delete"], "it may be one that is on its way");
 }
 
 #[test]

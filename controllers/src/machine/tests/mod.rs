@@ -47,7 +47,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         class: Ok(class()),
         class_held: true,
         node: None,
-        unseen_node: UnseenNode::default(),
+        unseen_node: UnseenNode::None,
         stranger: None,
         owner: Owner::None,
         peers: vec![],

@@ -221,7 +221,7 @@ impl Product {
             class: Ok(class()),
             class_held: true,
             node: None,
-            unseen_node: machine::UnseenNode::default(),
+            unseen_node: machine::UnseenNode::None,
             stranger: None,
             owner,
             peers: vec![],
