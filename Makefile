@@ -92,7 +92,7 @@ simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong
 	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-e2e simulate $(SIMULATED)
 
 .PHONY: mutants
-mutants: ## Change the product in some places for the worse, and see that the simulation notices (40 minutes)
+mutants: ## Change the product in some places for the worse, and see that the simulation notices (50 minutes)
 	@hack/mutants
 
 ##@ Change it

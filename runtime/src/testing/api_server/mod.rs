@@ -1,11 +1,13 @@
-//! An API server in process, for tests: no schemas, no controllers, no network.
+//! An API server in process, for tests: no schemas, no network, and controllers only when asked for
+//! ([`ApiServer::run_controllers`]).
 //!
 //! It stands under kube's client as a [`tower::Service`]. What it does, it does as a real one: versions, UIDs,
 //! generations, finalizers, the status endpoint, preconditions, server-side apply with field ownership, JSON and
 //! merge patches, lists in pages, watches with bookmarks and with an end of history. Errors are worded alike. It
 //! serves any group, version and kind that somebody writes.
 //!
-//! What it does not: validate, default, convert, collect garbage, honour disruption budgets, check permissions.
+//! What it does not: validate, default, convert, check permissions. Its controllers collect garbage, empty namespaces that
+//! end, and keep the status of disruption budgets.
 //! Faults come by command ([`ApiServer::fail_next`]), and every request is kept ([`ApiServer::requests`]).
 //!
 //! # Guarantees
