@@ -136,7 +136,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::term::Clock;
+    use crate::testing::HandClock;
 
     /// A call: its name, its lane, its provider, and how many seconds it lasts.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -222,18 +222,9 @@ mod tests {
         assert_eq!((begun, started.elapsed().as_secs()), (vec![("a", 0)], 10));
     }
 
-    /// The clock of a process that sleeps for so long as somebody wants; its timers do not notice.
-    struct Slept(Mutex<Duration>);
-
-    impl Clock for Slept {
-        fn elapsed(&self) -> Duration {
-            *self.0.lock()
-        }
-    }
-
     #[tokio::test]
     async fn a_call_that_has_slept_does_not_go_on() {
-        let (clock, answer) = (Arc::new(Slept(Mutex::default())), Arc::new(Notify::new()));
+        let (clock, answer) = (Arc::new(HandClock::default()), Arc::new(Notify::new()));
         let term = Term::until(clock.clone(), Duration::from_secs(10));
         let requests = Arc::new(Mutex::new(vec![]));
         let (sent, answered) = (requests.clone(), answer.clone());
@@ -244,7 +235,7 @@ mod tests {
         };
         let going = tokio::spawn(async move { term.run(call).await });
         tokio::task::yield_now().await;
-        *clock.0.lock() = Duration::from_secs(11);
+        clock.set(11);
         answer.notify_one();
         assert_eq!((going.await.unwrap(), requests.lock().clone()), (None, vec!["first"]));
     }

@@ -143,17 +143,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::term::Clock;
-
-    /// A clock that only tests move: as if the process slept through the rest.
-    #[derive(Default)]
-    struct Hand(AtomicU64);
-
-    impl Clock for Hand {
-        fn elapsed(&self) -> Duration {
-            Duration::from_secs(self.0.load(Ordering::SeqCst))
-        }
-    }
+    use crate::testing::HandClock;
 
     /// A server that counts requests; its address and the count.
     async fn counting() -> (String, Arc<AtomicU64>) {
@@ -190,9 +180,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_sleeping_process_has_queued_is_not_sent_when_it_wakes() {
-        let clock = Arc::new(Hand::default());
+        let clock = Arc::new(HandClock::default());
         let term = Term::until(clock.clone(), Duration::from_secs(10));
-        let wake = || clock.0.store(60, Ordering::SeqCst);
+        let wake = || clock.set(60);
         assert_eq!(arriving(term.into(), wake).await, (false, 1));
     }
 

@@ -254,19 +254,8 @@ impl fmt::Debug for Term {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
-
-    /// A clock that only tests move: as if the process slept through the rest.
-    #[derive(Default)]
-    struct Hand(AtomicU64);
-
-    impl Clock for Hand {
-        fn elapsed(&self) -> Duration {
-            Duration::from_secs(self.0.load(Ordering::SeqCst))
-        }
-    }
+    use crate::testing::HandClock;
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
@@ -281,10 +270,10 @@ mod tests {
 
     #[test]
     fn counts_down_and_is_extended() {
-        let clock = Arc::new(Hand::default());
+        let clock = Arc::new(HandClock::default());
         let term = Term::until(clock.clone(), seconds(10));
         assert_eq!(term.remaining(), seconds(10));
-        clock.0.store(4, Ordering::SeqCst);
+        clock.set(4);
         assert_eq!(term.remaining(), seconds(6));
         assert!(term.extend(seconds(14)));
         assert_eq!(term.remaining(), seconds(10));
@@ -294,9 +283,9 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over() {
-        let clock = Arc::new(Hand::default());
+        let clock = Arc::new(HandClock::default());
         let term = Term::until(clock.clone(), seconds(10));
-        clock.0.store(10, Ordering::SeqCst);
+        clock.set(10);
         assert!(term.is_over());
         assert!(!term.extend(seconds(30)), "the answer to a renewal that came after a long stop");
         assert!(term.is_over());
@@ -310,12 +299,12 @@ mod tests {
 
     #[test]
     fn to_run_out_is_not_to_be_ended() {
-        let clock = Arc::new(Hand::default());
+        let clock = Arc::new(HandClock::default());
         let of_ten = || Term::until(clock.clone(), seconds(10));
         let (ended, lapsed) = (of_ten(), of_ten());
         ended.end();
         assert!(ended.is_over() && !lapsed.has_lapsed());
-        clock.0.store(10, Ordering::SeqCst);
+        clock.set(10);
         lapsed.extend(seconds(20));
         lapsed.end();
         assert!(lapsed.has_lapsed() && Term::all([&ended, &lapsed]).has_lapsed());
@@ -324,7 +313,7 @@ mod tests {
 
     #[test]
     fn several_last_while_all_do() {
-        let clock: Arc<dyn Clock> = Arc::new(Hand::default());
+        let clock: Arc<dyn Clock> = Arc::new(HandClock::default());
         let (short, long) = (Term::until(clock.clone(), seconds(5)), Term::until(clock, seconds(9)));
         let both = Term::all([&short, &long]);
         assert_eq!(both.remaining(), seconds(5));
@@ -351,14 +340,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ended_notices_time_that_timers_did_not_see() {
-        let clock = Arc::new(Hand::default());
+        let clock = Arc::new(HandClock::default());
         let term = Term::until(clock.clone(), seconds(10));
         let waiter = tokio::spawn({
             let term = term.clone();
             async move { term.ended().await }
         });
         tokio::task::yield_now().await;
-        clock.0.store(3_600, Ordering::SeqCst);
+        clock.set(3_600);
         tokio::time::timeout(seconds(2), waiter).await.unwrap().unwrap();
     }
 

@@ -55,7 +55,7 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
                 _ => plan.then("is the name retired?", Step::Call(call.clone())),
             };
         }
-        Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {
+        Some(answer) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
             plan.then("the machine has no VM", Step::Call(create));
         }
         Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
@@ -73,13 +73,6 @@ pub(super) struct Answer<'a> {
     pub(super) ended: Timestamp,
     pub(super) outcome: &'a Outcome,
     pub(super) failures: u32,
-}
-
-impl Answer<'_> {
-    /// Whether the provider says that there is no VM, or that it does not answer such questions.
-    pub(super) fn says_none(&self) -> bool {
-        self.outcome.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
-    }
 }
 
 pub(super) fn newest<'a, const N: usize>(at: &'a Moment<'_, Call>, calls: [&Call; N]) -> Option<Answer<'a>> {
@@ -155,7 +148,7 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
     if let Some(answer) = newest(at, [&initialize]) {
         match answer.outcome {
             Outcome::Instance(instance) => provisioned(plan, at, machine, Some(instance), context),
-            _ if answer.says_none() => provisioned(plan, at, machine, None, context),
+            _ if answer.outcome.says_none() => provisioned(plan, at, machine, None, context),
             _ => retry(plan, at, world, context, &answer, initialize.clone()),
         }
         return;
@@ -173,7 +166,7 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
             plan.then("the VM is not set up yet", Step::Call(initialize));
         }
         // A provider without status, or a VM that is gone already: the creation timeout decides.
-        Some(answer) if answer.call.verb == Verb::Status && answer.says_none() => {
+        Some(answer) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
             provisioned(plan, at, machine, None, context);
         }
         Some(answer) => retry(plan, at, world, context, &answer, status.clone()),

@@ -126,6 +126,11 @@ impl Outcome {
             _ => None,
         }
     }
+
+    /// Whether the provider says that there is no VM, or that it does not answer such questions.
+    pub fn says_none(&self) -> bool {
+        self.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
+    }
 }
 
 impl Effect for Call {

@@ -7,6 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, RawJson};
+use nodewright_runtime::leading::Leading;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -14,8 +15,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-
-use nodewright_runtime::leading::Leading;
 
 use super::{Options, SimulatedDriver};
 use crate::driver::{Class, Driver, MachineRequest, Scope, SecretData, SecretText};

@@ -67,48 +67,69 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         tell(plan, at, world, "CallingProvider", "the VM is being removed");
         return false;
     }
-    let machine = world.machine.as_ref();
-    if machine.provider_id().is_none() {
-        // A VM of which only the provider knew is linked first: then its Node is found, and a restart knows of both.
-        if let Some(instance) = found(at, &calls) {
-            link(plan, machine, instance, context);
-            return false;
-        }
-        let asked = at.outcomes.asked(&calls.status).filter(|asked| asked.request.deleting);
-        let known = asked.and_then(|asked| at.outcomes.get(asked));
-        let Some((known, (ended, outcome))) = known.and_then(|known| known.last.as_ref().map(|last| (known, last)))
-        else {
-            plan.then("has the machine a VM?", Step::Call(calls.status));
-            return false;
-        };
-        // Whoever deleted the VM without an answer would never hear of its Node.
-        if let Some(error) = outcome.error().filter(|error| !matches!(error.code, Code::NotFound | Code::Unimplemented))
-        {
-            let failed = Failed { error, ended: *ended, times: known.failures, again: calls.status };
-            retry(plan, at, world, &failed, context);
-            return false;
-        }
+    if world.machine.provider_id().is_none() && !identified(plan, at, world, &calls, context) {
+        return false;
     }
     // A deletion without the VM's id was one of a VM that was not known yet.
-    let asked = at.outcomes.asked(&calls.delete);
-    let asked = asked.filter(|asked| asked.request.machine.provider_id.as_deref() == machine.provider_id());
-    let known = asked.and_then(|asked| at.outcomes.get(asked));
-    let Some((known, (ended, outcome))) = known.and_then(|known| known.last.as_ref().map(|last| (known, last))) else {
+    let of_this_vm = |asked: &Call| asked.request.machine.provider_id.as_deref() == world.machine.provider_id();
+    let Some(deleted) = answer(at, &calls.delete, of_this_vm) else {
         plan.then("the VM has to go", Step::Call(calls.delete));
         return false;
     };
-    match outcome.error().filter(|error| error.code != Code::NotFound) {
+    match deleted.outcome.error().filter(|error| error.code != Code::NotFound) {
         Some(error) => {
-            retry(
-                plan,
-                at,
-                world,
-                &Failed { error, ended: *ended, times: known.failures, again: calls.delete },
-                context,
-            );
+            retry(plan, at, world, &deleted.failed(error, calls.delete), context);
             false
         }
-        None => confirmed(plan, at, world, context, calls, known),
+        None => confirmed(plan, at, world, context, calls, deleted.known),
+    }
+}
+
+/// The provider has said, since the deletion, that it knows no VM of a machine that is not linked to one. A VM of which
+/// only the provider knew is linked: then its Node is found, and a restart knows of both. Whoever deleted it without an
+/// answer would never hear of its Node.
+fn identified(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    calls: &Calls,
+    context: Context<'_>,
+) -> bool {
+    if let Some(instance) = found(at, calls) {
+        link(plan, world.machine.as_ref(), instance, context);
+        return false;
+    }
+    let Some(status) = answer(at, &calls.status, |asked| asked.request.deleting) else {
+        plan.then("has the machine a VM?", Step::Call(calls.status.clone()));
+        return false;
+    };
+    match status.outcome.error().filter(|_| !status.outcome.says_none()) {
+        Some(error) => {
+            retry(plan, at, world, &status.failed(error, calls.status.clone()), context);
+            false
+        }
+        None => true,
+    }
+}
+
+/// How a call ended.
+struct Answer<'a> {
+    known: &'a Known<Outcome>,
+    ended: Timestamp,
+    outcome: &'a Outcome,
+}
+
+/// How a call ended last, if it was asked for as it has to be.
+fn answer<'a>(at: &'a Moment<'_, Call>, call: &Call, counts: impl FnOnce(&Call) -> bool) -> Option<Answer<'a>> {
+    let asked = at.outcomes.asked(call).filter(|asked| counts(asked))?;
+    let known = at.outcomes.get(asked)?;
+    let (ended, outcome) = known.last.as_ref()?;
+    Some(Answer { known, ended: *ended, outcome })
+}
+
+impl<'a> Answer<'a> {
+    fn failed(&self, error: &'a DriverError, again: Call) -> Failed<'a> {
+        Failed { error, ended: self.ended, times: self.known.failures, again }
     }
 }
 
@@ -140,7 +161,7 @@ fn confirmed(
         return false;
     };
     match outcome {
-        Outcome::Failed(error) if matches!(error.code, Code::NotFound | Code::Unimplemented) => {
+        outcome if outcome.says_none() => {
             match uncertain_until(at, world, &calls.create, context).filter(|until| until > when) {
                 None => return true,
                 // A VM that is still on its way would be nobody's once the machine is gone.

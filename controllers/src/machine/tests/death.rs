@@ -184,8 +184,9 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     let young = gone(made("2026-06-01T11:59:55Z"));
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
-    let shown = gone(made("2026-06-01T11:59:45Z"));
-    assert_eq!(shown.steps(), ["edit Machine default/m"], "it has had time to show");
+    let mut shown = gone(made("2026-06-01T11:59:45Z"));
+    shown.world.unseen_node = UnseenNode::Unknown;
+    assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
 }
 

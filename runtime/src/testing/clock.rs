@@ -1,0 +1,29 @@
+//! A clock that goes on when a test says so.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::Duration,
+};
+
+use crate::term::Clock;
+
+/// A clock that only a test moves: as if the process slept through the rest. The time of day is the computer's.
+#[derive(Debug, Default)]
+pub struct HandClock(AtomicU64);
+
+impl HandClock {
+    /// So many seconds have gone by since the beginning.
+    ///
+    /// # Panics
+    /// When it would go back: no [`Clock`] does.
+    pub fn set(&self, seconds: u64) {
+        let before = self.0.swap(seconds, SeqCst);
+        assert!(before <= seconds, "from {before} s back to {seconds} s");
+    }
+}
+
+impl Clock for HandClock {
+    fn elapsed(&self) -> Duration {
+        Duration::from_secs(self.0.load(SeqCst))
+    }
+}
