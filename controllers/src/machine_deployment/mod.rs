@@ -45,6 +45,8 @@ mod template;
 mod tests;
 mod world;
 
+use std::sync::Arc;
+
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::{Change, Stores},
@@ -55,7 +57,10 @@ use nodewright_runtime::{
 };
 
 pub use self::world::{SetView, World};
-use crate::indexes::{DEPLOYMENT_BY_UID, ORPHAN_SETS, SET_BY_UID};
+use crate::{
+    indexes::{DEPLOYMENT_BY_UID, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
+    machine_set::will_take,
+};
 
 /// Keeps each MachineDeployment.
 #[derive(Clone, Debug)]
@@ -79,11 +84,9 @@ impl Controller for MachineDeploymentController {
                 change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
             },
         );
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(ORPHAN_MACHINES).wakes(|change, stores, wake| {
             if matters(change) {
-                let sets = stores.of::<MachineSet>(Cluster::CONTROL);
-                let owner = |machine| controller_uid(machine).map(|uid| sets.by(SET_BY_UID, uid));
-                let sets = change.sides().filter_map(|machine| owner(machine.as_ref())).flatten();
+                let sets = change.sides().flat_map(|machine| sets_of(stores, machine));
                 sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
             }
         });
@@ -107,11 +110,20 @@ fn key(deployment: &MachineDeployment) -> Key {
 }
 
 /// The deployment that controls a set; for one without an owner those that would adopt it.
-fn owners(stores: &Stores, set: &MachineSet) -> Vec<std::sync::Arc<MachineDeployment>> {
+fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
     let deployments = stores.of::<MachineDeployment>(Cluster::CONTROL);
     match controller_uid(set) {
         Some(uid) => deployments.by(DEPLOYMENT_BY_UID, uid),
         None => deployments.all().into_iter().filter(|it| world::may_adopt(it, set)).collect(),
+    }
+}
+
+/// The set that controls a machine; for one without an owner those that will take it.
+fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
+    let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+    match controller_uid(machine) {
+        Some(uid) => sets.by(SET_BY_UID, uid),
+        None => sets.all().into_iter().filter(|set| will_take(set, machine)).collect(),
     }
 }
 

@@ -9,8 +9,11 @@ use nodewright_runtime::{
 };
 
 use super::template;
-use crate::indexes::ORPHAN_SETS;
-use crate::rollout::Size;
+use crate::{
+    indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
+    machine_set::will_take,
+    rollout::Size,
+};
 
 /// A MachineDeployment, its sets, and whom it could adopt.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub struct SetView {
     pub set: Arc<MachineSet>,
     /// The machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
+    /// Machines without an owner that it selects, and has yet to take: after a restore they are its machines.
+    pub orphans: Vec<Arc<Machine>>,
 }
 
 impl World {
@@ -41,9 +46,10 @@ impl World {
         let machines = stores.of::<Machine>(Cluster::CONTROL);
         let mut sets = store.owned_by(uid(deployment.as_ref()));
         sets.sort_by_cached_key(|set| age(set));
+        let nobodys = machines.by(ORPHAN_MACHINES, &key.namespace);
         let sets = sets.into_iter().map(|set| {
-            let machines = machines.owned_by(uid(set.as_ref()));
-            SetView { set, machines }
+            let orphans = nobodys.iter().filter(|machine| will_take(&set, machine)).cloned().collect();
+            SetView { machines: machines.owned_by(uid(set.as_ref())), orphans, set }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
@@ -106,12 +112,14 @@ impl SetView {
     /// What the arithmetic of rollouts has to know.
     pub(super) fn size(&self) -> Size {
         let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
+        // They exist, and whether they are available is known once they are taken.
+        let orphans = count(self.orphans.iter());
         let generation = self.set.metadata.generation.unwrap_or_default();
         let observed = self.set.status.as_ref().map_or(0, |status| status.observed_generation);
         Size {
             // A set in deletion creates nothing any more.
             replicas: if self.set.is_deleting() { 0 } else { i64::from(self.set.spec.replicas.max(0)) },
-            live: count(self.machines.iter()) - deleting,
+            live: count(self.machines.iter()) - deleting + orphans,
             deleting,
             available: if self.set.is_deleting() {
                 0

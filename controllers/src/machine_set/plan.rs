@@ -9,7 +9,7 @@ use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
     finalizers as finalizer,
-    object::{Cluster, annotation, controller, has_finalizer, is_deleting, label, name, uid},
+    object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
     plan::{FailureClass, Moment, Plan, Planned, Step, reference},
 };
 
@@ -17,6 +17,7 @@ use super::{
     World,
     owned::{LedgerPart, MachinePart},
     status::status,
+    world::is_sized,
 };
 use crate::{
     deletion_order::{self, ByAge, marked},
@@ -164,12 +165,6 @@ fn fault(set: &MachineSet) -> Option<String> {
     }
     let replicas = set.spec.replicas;
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
-}
-
-/// Whether the number of replicas is what somebody wants: a set is born by its deployment with none, and has to wait until
-/// it is given its size.
-fn is_sized(set: &MachineSet) -> bool {
-    controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
 }
 
 /// Takes Machines that nobody owns, before any is created: after a restore they are the fleet. Those that are too many are

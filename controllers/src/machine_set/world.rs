@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineSet, selector};
+use nodewright_api::{Machine, MachineSet, annotations, selector};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, controller_uid, is_deleting, name, uid},
+    object::{Cluster, Key, annotation, controller, controller_uid, is_deleting, name, uid},
 };
 
 use crate::{
@@ -32,6 +32,23 @@ pub(super) fn selects(set: &MachineSet, machine: &Machine) -> bool {
     !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
 }
 
+/// Whether a set is going to take a Machine that nobody owns, whatever its size: one that is being deleted takes nobody,
+/// and one that has yet to be given its size only as many as it lacks.
+pub(crate) fn will_take(set: &MachineSet, machine: &Machine) -> bool {
+    !is_deleting(set) && is_sized(set) && may_take(set, machine)
+}
+
+/// Whether a set may take a Machine that nobody owns.
+pub(super) fn may_take(set: &MachineSet, machine: &Machine) -> bool {
+    selects(set, machine) && !is_deleting(machine)
+}
+
+/// Whether the number of replicas is what somebody wants: a set is born by its deployment with none, and has to wait until
+/// it is given its size.
+pub(super) fn is_sized(set: &MachineSet) -> bool {
+    controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
+}
+
 impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
         let set = stores.of::<MachineSet>(Cluster::CONTROL).get(key)?;
@@ -41,7 +58,7 @@ impl World {
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
-        orphans.retain(|machine| selects(&set, machine) && !is_deleting(machine.as_ref()));
+        orphans.retain(|machine| may_take(&set, machine));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         Some(Self { set, machines, orphans, namesakes })
     }

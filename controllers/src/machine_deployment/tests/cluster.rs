@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
+    object::controller_uid,
     owned::Part,
     plan::{Failure, Moment, Plan, Step},
 };
@@ -16,7 +17,10 @@ use super::super::{
     template,
     world::{SetView, World, may_adopt},
 };
-use crate::testing::{NOW, machine};
+use crate::{
+    machine_set::will_take,
+    testing::{NOW, machine},
+};
 
 /// A cluster that holds one deployment.
 pub(super) struct Cluster {
@@ -89,7 +93,9 @@ impl Cluster {
         let deployment: MachineDeployment = serde_json::from_value(self.live().clone()).unwrap();
         let all = self.sets.values().map(|set| Arc::new(serde_json::from_value::<MachineSet>(set.clone()).unwrap()));
         let all: Vec<_> = all.collect();
-        let uid = |set: &MachineSet| set.metadata.uid.clone();
+        let machines: Vec<Arc<Machine>> =
+            self.machines.values().map(|it| Arc::new(serde_json::from_value(it.clone()).unwrap())).collect();
+        let is_orphan = |machine: &Machine| controller_uid(machine).is_none();
         let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned);
         let mut sets: Vec<_> = self
             .sets
@@ -98,12 +104,12 @@ impl Cluster {
             .filter(|(raw, _)| owner(raw).as_deref() == Some("uid-pool"))
             .map(|(_, set)| SetView {
                 set: set.clone(),
-                machines: self
-                    .machines
-                    .values()
-                    .filter(|machine| owner(machine) == uid(set))
-                    .map(|machine| Arc::new(serde_json::from_value(machine.clone()).unwrap()))
+                machines: machines
+                    .iter()
+                    .filter(|it| controller_uid(it.as_ref()) == set.metadata.uid.as_deref())
+                    .cloned()
                     .collect(),
+                orphans: machines.iter().filter(|it| is_orphan(it) && will_take(set, it)).cloned().collect(),
             })
             .collect();
         sets.sort_by_key(|view| view.set.metadata.creation_timestamp.clone().map(|time| time.0));
@@ -204,6 +210,7 @@ impl Cluster {
         let names: Vec<_> = self.sets.keys().cloned().collect();
         for name in names {
             let set: MachineSet = serde_json::from_value(self.sets[&name].clone()).unwrap();
+            let labels = self.sets[&name]["spec"]["template"]["metadata"]["labels"].clone();
             let deleting = set.metadata.deletion_timestamp.is_some();
             let wanted = if deleting { 0 } else { usize::try_from(set.spec.replicas).unwrap() };
             let mut live = self.machines_of(&name, |machine| !machine["metadata"]["deletionTimestamp"].is_string());
@@ -214,7 +221,7 @@ impl Cluster {
             for _ in live.len()..wanted {
                 self.made += 1;
                 let name = format!("{name}-{}", self.made);
-                let born = machine(&name).owned_by(&set).build();
+                let born = machine(&name).owned_by(&set).with("/metadata/labels", labels.clone()).build();
                 self.machines.insert(name, serde_json::to_value(born).unwrap());
             }
             if deleting && self.machines_of(&name, |_| true).is_empty() {

@@ -43,6 +43,25 @@ fn a_second_plan_before_the_set_has_acted_takes_nothing_more() {
 }
 
 #[test]
+fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    while cluster.replicas() != [3, 1] {
+        assert!(cluster.act());
+    }
+    cluster.sets_act();
+    while cluster.one_gets_ready() {}
+    while cluster.act() {}
+    assert_eq!((cluster.replicas(), cluster.machines.len()), (vec![2, 1], 4));
+    // A backup keeps no owners: the machines are restored, and nobody's.
+    for machine in cluster.machines.values_mut() {
+        machine["metadata"]["ownerReferences"] = json!([]);
+    }
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [2, 1], "four are all that there may be");
+}
+
+#[test]
 fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
     let old = cluster.live().clone();
