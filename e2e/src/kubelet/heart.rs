@@ -1,13 +1,17 @@
 //! When a kubelet does what: a pure machine that is told the time.
 //!
 //! It has three beats, as the real one: it registers its Node once, renews its Lease at a short interval, and posts
-//! its Node's status at a long one, and at once when the status changes or somebody else changed what it says.
+//! its Node's status at a long one, and when the status changes or somebody else changed what it says: at once, but no
+//! more than once a second.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::{KubeletSpec, Settings};
+
+/// Between two posts of news. Two kubelets of one Node contradict each other, and each has news at once.
+const BETWEEN_POSTS: Duration = Duration::from_secs(1);
 
 /// The status that a Node's Ready condition has or should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub(super) struct Heart {
     node: Option<NodeSeen>,
     /// When to register; never, if the Node was deleted and the kubelet is not to register again.
     register_at: Option<Timestamp>,
+    /// When the status was posted last.
+    posted_at: Option<Timestamp>,
     status_at: Timestamp,
     lease_at: Timestamp,
     /// Before this time nothing is tried again after a failure.
@@ -67,6 +73,7 @@ impl Heart {
             settings,
             node: None,
             register_at: Some(now),
+            posted_at: None,
             status_at: now,
             lease_at: now,
             retry_at: None,
@@ -92,7 +99,8 @@ impl Heart {
     /// The next beat of a registered kubelet. Without heartbeats it only posts what is news.
     fn next_of(&self, node: &NodeSeen, spec: &KubeletSpec, now: Timestamp) -> Option<(Timestamp, Beat)> {
         let is_known = node.ready.is_some_and(|(ready, _)| ready == self.wanted(spec, now));
-        let news = if is_known { self.next_flip(spec, now) } else { Some(now) };
+        let soonest = self.posted_at.map_or(now, |posted| now.max(posted + BETWEEN_POSTS));
+        let news = if is_known { self.next_flip(spec, now) } else { Some(soonest) };
         if !self.settings.heartbeats {
             return news.map(|at| (at, Beat::Status));
         }
@@ -145,6 +153,7 @@ impl Heart {
     /// The status was posted; the answer shows the Node as it is now.
     pub(super) fn posted(&mut self, node: NodeSeen, now: Timestamp) {
         self.node = Some(node);
+        self.posted_at = Some(now);
         self.status_at = now + self.stray(self.settings.status_period);
         self.succeeded();
     }
@@ -268,6 +277,18 @@ mod tests {
         heart.seen(&node(7, Ready::Unknown, 11));
         assert_eq!(heart.next(&spec, at(12)), Some((at(12), Beat::Status)));
         assert_eq!(heart.transition(Ready::True, at(12)), at(12));
+    }
+
+    #[test]
+    fn two_that_contradict_each_other_do_so_once_a_second() {
+        let (mut heart, spec) = (Heart::new(Settings { heartbeats: false, ..settings() }, at(0), 1), spec());
+        heart.registered(node(5, Ready::True, 1), at(10));
+        heart.posted(node(6, Ready::True, 1), at(10));
+        heart.seen(&node(7, Ready::False, 10));
+        assert_eq!(heart.next(&spec, at(10)), Some((at(11), Beat::Status)));
+        heart.posted(node(8, Ready::True, 11), at(11));
+        heart.seen(&node(9, Ready::False, 11));
+        assert_eq!(heart.next(&spec, at(11)), Some((at(12), Beat::Status)));
     }
 
     #[test]

@@ -209,7 +209,7 @@ async fn orphan(server: &ApiServer, path: &str) {
 fn recreate(world: &World, number: usize) {
     let Some(mut machine) = world.machine(number) else { return };
     let path = path_of(Some(&machine));
-    world.oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
+    world.oracles.lock().excuse_force(machine["metadata"]["name"].as_str().unwrap_or_default());
     world.server().remove(&path);
     strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
     world.server().seed(MACHINES, machine);

@@ -1,14 +1,4 @@
-//! What must hold at every instant of every run.
-//!
-//! | | invariant | looked at |
-//! |---|---|---|
-//! | I1 | a machine has at most one VM at a time, by cluster and name | with each VM that is made |
-//! | I2 | VMs of machines that are not being deleted are never more than the largest number wanted since all was at rest | with each VM that is made |
-//! | I3 | a VM is told to go only when its machine is being deleted or is gone | with each deletion |
-//! | I4 | while only the manager and what it talks to err, so many machines are ready as were wanted all the time, less those that may be unavailable | with each change |
-//! | I5 | a machine keeps its finalizer until its VM is gone | with each machine that is gone |
-//! | I7 | a node is cordoned only when its machine is being deleted | with each change of a node |
-//! | N | a name has one life: no second machine of a name gets a VM | with each VM that is made |
+//! What must hold at every instant of every run: I1 to I5, I7 and N of `docs/reference/simulation.md`.
 //!
 //! I6, I9 and I11 are judged in the end ([`super::run`]), I8 and I10 with each request ([`super::adversary`]).
 
@@ -32,6 +22,8 @@ pub(super) struct Oracles {
     /// Names that had a VM, and those that a user gives a second life.
     lived: BTreeSet<String>,
     excused: BTreeSet<String>,
+    /// Of those the ones whose machine was removed by force, whatever was under way for it.
+    forced: BTreeSet<String>,
     wanted: Wanted,
     /// The last event of the cloud that was looked at.
     seen: u64,
@@ -90,6 +82,18 @@ impl Oracles {
     /// Users do with these names what they like.
     pub(super) fn excuse(&mut self, name: &str) {
         self.excused.insert(name.to_owned());
+    }
+
+    /// A user removes a machine of this name with its finalizer, and makes it again. A VM that was being made for it may
+    /// come when nobody asks any more: both are the second machine's, and go with it, but for a Node of the former one.
+    pub(super) fn excuse_force(&mut self, name: &str) {
+        self.excuse(name);
+        self.forced.insert(name.to_owned());
+    }
+
+    /// Whether a user has removed a machine of this name with its finalizer.
+    pub(super) fn was_forced(&self, name: &str) -> bool {
+        self.forced.contains(name)
     }
 
     /// Looks at a change of an object.
@@ -155,7 +159,8 @@ impl Oracles {
     fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
         let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
         if !cordoned(old) && cordoned(new) {
-            let is_kept = |machine: &Machine| machine.node == name && !machine.is_deleting;
+            // One that was made anew may be given a cordon that was meant for the one before it.
+            let is_kept = |it: &Machine| it.node == name && !it.is_deleting && !self.was_forced(&it.name);
             if self.machines.values().any(is_kept) {
                 self.blame(format!("I7: node {name} was cordoned, and its machine is not being deleted"));
             }
@@ -200,13 +205,16 @@ impl Oracles {
         self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
         let name = event.name.as_deref().unwrap_or_default();
         let others = cloud.vms.values().filter(|vm| vm.order.name == name && Some(&vm.id) != event.vm.as_ref());
-        if let Some(other) = others.into_iter().find(|vm| vm.state != VmState::Deleting) {
+        let other = others.into_iter().find(|vm| vm.state != VmState::Deleting);
+        if let Some(other) = other.filter(|_| !self.was_forced(name)) {
             self.blame(format!("I1: machine {name} has a second VM {:?} beside {}", event.vm, other.id));
         }
         if !self.lived.insert(name.to_owned()) && !self.excused.contains(name) {
             self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
         }
-        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && self.is_wanted(vm)).count();
+        // By name: a machine that was made anew by force may have two.
+        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && self.is_wanted(vm));
+        let kept = kept.map(|vm| vm.order.name.as_str()).collect::<BTreeSet<_>>().len();
         if kept as u64 > self.wanted.most {
             self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
         }

@@ -14,8 +14,16 @@ pub(super) fn unrest(world: &World) -> Option<String> {
         return unrest_of(world, &pool);
     }
     let left = |collection: &str| server.objects(collection).len();
-    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), left(NODES), world.cloud().vms().len()];
+    let nodes = nodes(world, &BTreeSet::new()).len();
+    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), nodes, world.cloud().vms().len()];
     (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
+}
+
+/// The Nodes, but for those of machines that were removed by force and are not among `kept`: nobody knows of them.
+fn nodes(world: &World, kept: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut nodes: BTreeSet<String> = world.server().objects(NODES).iter().map(|node| name(node)).collect();
+    nodes.retain(|node| kept.contains(node) || !world.oracles.lock().was_forced(node));
+    nodes
 }
 
 fn unrest_of(world: &World, pool: &Value) -> Option<String> {
@@ -45,14 +53,20 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     if revisions.is_some_and(|revisions| sets > revisions + 1) {
         return Some(format!("{sets} machine sets are left"));
     }
-    let name = |object: &Arc<Value>| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let names: BTreeSet<String> = machines.iter().map(name).collect();
+    let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
     let vms = world.cloud().vms();
     let running: BTreeSet<String> =
         vms.iter().filter(|vm| vm.state == VmState::Running).map(|vm| vm.name.clone()).collect();
-    let nodes: BTreeSet<String> = world.server().objects(NODES).iter().map(name).collect();
-    if names.len() as u64 != wanted || running != names || vms.len() != names.len() || nodes != names {
+    let mut made: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
+    made.sort();
+    made.dedup_by(|one, other| one == other && world.oracles.lock().was_forced(one));
+    let nodes = nodes(world, &names);
+    if names.len() as u64 != wanted || running != names || made.len() != names.len() || nodes != names {
         return Some(format!("machines {names:?}, VMs {running:?} of {}, nodes {nodes:?}", vms.len()));
     }
     None
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
