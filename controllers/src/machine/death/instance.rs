@@ -85,9 +85,9 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
     }
 }
 
-/// The provider has said, since the deletion, that it knows no VM of a machine that is not linked to one. A VM of which
-/// only the provider knew is linked: then its Node is found, and a restart knows of both. Whoever deleted it without an
-/// answer would never hear of its Node.
+/// The provider has said, since the deletion, that it knows no VM of a machine that is not linked to one, and none is on
+/// its way; or that it knows several. One of which only the provider knew is linked: then its Node is found, and a restart
+/// knows of both. Whoever deleted it without an answer would never hear of its Node.
 fn identified(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
@@ -103,13 +103,39 @@ fn identified(
         plan.then("has the machine a VM?", Step::Call(calls.status.clone()));
         return false;
     };
-    match status.outcome.error().filter(|_| !status.outcome.says_none()) {
-        Some(error) => {
+    match status.outcome.error() {
+        Some(error) if error.code == Code::NotFound => none_on_its_way(plan, at, world, calls, status.ended, context),
+        Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
             retry(plan, at, world, &status.failed(error, calls.status.clone()), context);
             false
         }
-        None => true,
+        _ => true,
     }
+}
+
+/// No VM may still come of which the provider did not know when it said, at `told`, that there is none. Such a one would be
+/// nobody's once the machine is gone.
+fn none_on_its_way(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    calls: &Calls,
+    told: Timestamp,
+    context: Context<'_>,
+) -> bool {
+    match uncertain_until(at, world, &calls.create, context).filter(|until| *until > told) {
+        None => return true,
+        Some(until) if until > at.now => {
+            let message = format!("a VM that was asked for may still appear until {until}");
+            plan.wait("Confirming", message.clone());
+            plan.wake_at(until);
+            tell(plan, at, world, "Confirming", &message);
+        }
+        Some(_) => {
+            plan.then("is there a late VM?", Step::Call(calls.status.clone()));
+        }
+    }
+    false
 }
 
 /// How a call ended.
@@ -161,22 +187,8 @@ fn confirmed(
         return false;
     };
     match outcome {
-        outcome if outcome.says_none() => {
-            match uncertain_until(at, world, &calls.create, context).filter(|until| until > when) {
-                None => return true,
-                // A VM that is still on its way would be nobody's once the machine is gone.
-                Some(until) if until > at.now => {
-                    let message = format!("a VM that was asked for may still appear until {until}");
-                    plan.wait("Confirming", message.clone());
-                    plan.wake_at(until);
-                    tell(plan, at, world, "Confirming", &message);
-                }
-                Some(_) => {
-                    plan.then("is there a late VM?", Step::Call(calls.status));
-                }
-            }
-        }
-        Outcome::Failed(error) => {
+        outcome if outcome.says_none() => return none_on_its_way(plan, at, world, &calls, *when, context),
+        Outcome::Failed(error) if error.code != Code::OutOfRange => {
             retry(plan, at, world, &Failed { error, ended: *when, times: 1, again: calls.status }, context);
         }
         _ => {
@@ -187,7 +199,10 @@ fn confirmed(
                 (true, true) => drop(plan.then("the VM is still there", Step::Call(calls.delete))),
                 (true, false) => drop(plan.then("is the VM gone?", Step::Call(calls.status))),
             }
-            let message = format!("VM {} is being removed", world.machine.spec.provider_id);
+            let message = match world.machine.provider_id() {
+                Some(id) => format!("VM {id} is being removed"),
+                None => "all VMs of the machine's name are being removed".to_owned(),
+            };
             plan.wait("RemovingVM", message.clone());
             tell(plan, at, world, "Removing", &message);
         }

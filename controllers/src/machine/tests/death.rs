@@ -224,6 +224,21 @@ fn a_vm_is_not_deleted_before_the_provider_has_said_which_one_it_is() {
     assert!(!away.steps().contains(&"call Delete".to_owned()), "{:?}", away.steps());
     let none = unlinked().answered(Verb::Status, 1, failed(Code::NotFound));
     assert_eq!(none.steps(), ["call Delete"], "it may be one that is on its way");
+    // One that an earlier process asked for may come and have a Node before it is deleted.
+    let mut fresh = unlinked().answered(Verb::Status, 1, failed(Code::NotFound));
+    fresh.since = fresh.now - SignedDuration::from_secs(20);
+    assert_eq!((fresh.plan().waits[0].reason, fresh.steps()), ("Confirming", vec![]));
+    fresh.now += SignedDuration::from_secs(21);
+    assert_eq!(fresh.steps(), ["call Status"]);
+    let fresh = fresh.answered(Verb::Status, 0, failed(Code::NotFound));
+    assert_eq!(fresh.steps(), ["call Delete"]);
+    // As of a machine that was removed by force and made again: machine-controller-manager asks for ever.
+    let several = unlinked().answered(Verb::Status, 1, failed(Code::OutOfRange));
+    assert_eq!(several.steps(), ["call Delete"], "all go");
+    let mut left = several.answered(Verb::Delete, 90, Outcome::Done);
+    left.now += SignedDuration::from_secs(90);
+    let left = left.answered(Verb::Status, 5, failed(Code::OutOfRange));
+    assert_eq!(left.steps(), ["call Delete", "status Terminating"], "they are still there");
 }
 
 #[test]
