@@ -3,7 +3,7 @@
 use std::{
     cmp::{Ordering, Reverse},
     collections::{BinaryHeap, HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -50,25 +50,29 @@ impl Verdict {
     pub const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
-/// An object of a controller that is looked at again once something has come about.
+/// An object of a controller that is looked at again once something has come about. It does not keep the queue: what
+/// caches wait for would keep a manager's parts in memory after its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Sleeper {
-    queue: Arc<Queue>,
+    queue: Weak<Queue>,
+    /// There is one controller of a name in a manager.
+    controller: &'static str,
     key: Key,
 }
 
 impl Sleeper {
     pub(crate) fn new(queue: &Arc<Queue>, key: &Key) -> Self {
-        Self { queue: queue.clone(), key: key.clone() }
+        Self { queue: Arc::downgrade(queue), controller: queue.name, key: key.clone() }
     }
 
     pub(crate) fn wake(&self) {
-        self.queue.add(self.key.clone(), Class::Live);
+        if let Some(queue) = self.queue.upgrade() {
+            queue.add(self.key.clone(), Class::Live);
+        }
     }
 
-    /// There is one controller of a name in a manager.
     fn identity(&self) -> (&'static str, &Key) {
-        (self.queue.name, &self.key)
+        (self.controller, &self.key)
     }
 }
 
