@@ -80,14 +80,15 @@ bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines,
 
 ##@ Break it
 
-# Which run to look at alone, and for how many minutes to go on.
+# Which run to look at alone, by its seed or from a file, and for how many minutes to go on.
 SEED ?=
-SIMULATED = $(if $(SEED),--seed=$(SEED),$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES),))
+REPLAY ?=
+SIMULATED = $(if $(REPLAY),--replay=$(REPLAY),)$(if $(SEED),--seed=$(SEED),$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES),))
 
 .PHONY: simulate
 simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong; SEED=7 shows one run (5 minutes)
-#  Fails when an invariant breaks, and says how to see it again. MINUTES=60 goes on for so long. At first compiles for
-#  5 minutes more.
+#  Fails when an invariant breaks, and prints a run that breaks it: put into a file, REPLAY=FILE shows it again. MINUTES=60
+#  goes on for so long. At first compiles for 5 minutes more.
 	@cargo build --quiet --profile simulate --package nodewright-e2e
 	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-e2e simulate $(SIMULATED)
 

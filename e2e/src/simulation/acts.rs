@@ -24,12 +24,13 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::HoldWatches(_, time)
         | Act::ApiDown(time)
         | Act::ApiRefuses { seconds: time, .. }
+        | Act::ApiSwallows { seconds: time, .. }
         | Act::CloudDown(time)
         | Act::SilenceKubelet(_, time) => seconds(*time),
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
-        Act::Disturb(times) => Duration::from_millis(u64::from(*times) * 20),
+        Act::Disturb(times) | Act::WipeStatus(times) => Duration::from_millis(u64::from(*times) * 20),
         _ => Duration::ZERO,
     }
 }
@@ -39,17 +40,14 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     world.trace.line(format_args!("{act:?}"));
     let server = world.server().clone();
     match act {
-        Act::Scale(replicas) => edit(&server, &Edit::Scale(*replicas)),
-        Act::Roll(class) => edit(&server, &Edit::Roll(class.clone())),
-        Act::DeleteMachine(number) => edit(&server, &Edit::DeleteMachine(*number)),
-        Act::DeletePool => edit(&server, &Edit::DeletePool),
-        Act::RecreateMachine(number) => recreate(world, *number),
+        Act::Edit(wanted) => edit(&server, &world.oracles, wanted),
         Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
-        Act::Disturb(times) => drop(tokio::spawn(disturb(server, *times))),
+        Act::Disturb(times) => drop(tokio::spawn(change_all(server, *times, touch))),
+        Act::WipeStatus(times) => drop(tokio::spawn(change_all(server, *times, wipe_status))),
         Act::Restore => restore(world),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => world.first.crash(),
-        Act::SecondManager(_) => world.second = Some(Slot::start(SECOND, &world.around)),
+        Act::SecondManager(_) => world.second = Some(Slot::start(SECOND, &world.around_second)),
         Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
         Act::Sleep(seconds) => world.around.clock.sleep(*seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
@@ -78,8 +76,9 @@ pub(super) fn begin(world: &mut World, act: &Act) {
             world.around.adversary.slow_api(Duration::from_millis((*millis).into()), Duration::from_secs(30));
         }
         Act::ApiRefuses { code, percent, seconds } => {
-            world.around.adversary.refuse(*code, *percent, lasts_of(*seconds));
+            world.around.adversary.refuse(Some(*code), *percent, lasts_of(*seconds));
         }
+        Act::ApiSwallows { percent, seconds } => world.around.adversary.refuse(None, *percent, lasts_of(*seconds)),
         Act::CloudDown(seconds) => {
             let (cloud, time) = (world.cloud().clone(), lasts_of(*seconds));
             cloud.set_down(true);
@@ -102,16 +101,24 @@ pub(super) fn begin(world: &mut World, act: &Act) {
 }
 
 /// Does what a user does with one request, at once.
-pub(super) fn edit(server: &ApiServer, edit: &Edit) {
+pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
     match edit {
         Edit::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
         Edit::Roll(class) => drop(server.change(POOL, |pool| {
             pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
         })),
         Edit::DeleteMachine(number) => {
-            let machines = server.objects(MACHINES);
-            if let Some(machine) = number.checked_rem(machines.len()).and_then(|place| machines.get(place)) {
-                server.delete(&path_of(Some(machine)));
+            if let Some(machine) = machine(server, *number) {
+                // One that was restored without its finalizer is gone at once.
+                if machine["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+                    excuse_force(oracles, &machine);
+                }
+                server.delete(&path_of(&machine));
+            }
+        }
+        Edit::RecreateMachine(number) => {
+            if let Some(machine) = machine(server, *number) {
+                recreate(server, oracles, machine);
             }
         }
         Edit::DeletePool => {
@@ -160,9 +167,14 @@ fn vm(world: &World, number: usize) -> Option<String> {
     (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()).id)
 }
 
-fn path_of(object: Option<&Value>) -> String {
-    let name = object.and_then(|object| object["metadata"]["name"].as_str()).unwrap_or_default();
-    format!("{MACHINES}/{name}")
+/// The n-th machine by name, counted around.
+fn machine(server: &ApiServer, number: usize) -> Option<Value> {
+    let mut machines = server.objects(MACHINES);
+    (!machines.is_empty()).then(|| Arc::unwrap_or_clone(machines.swap_remove(number % machines.len())))
+}
+
+fn path_of(machine: &Value) -> String {
+    format!("{MACHINES}/{}", machine["metadata"]["name"].as_str().unwrap_or_default())
 }
 
 /// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former
@@ -206,13 +218,15 @@ async fn orphan(server: &ApiServer, path: &str) {
     }
 }
 
-fn recreate(world: &World, number: usize) {
-    let Some(mut machine) = world.machine(number) else { return };
-    let path = path_of(Some(&machine));
-    world.oracles.lock().excuse_force(machine["metadata"]["name"].as_str().unwrap_or_default());
-    world.server().remove(&path);
+fn excuse_force(oracles: &Mutex<Oracles>, machine: &Value) {
+    oracles.lock().excuse_force(machine["metadata"]["name"].as_str().unwrap_or_default());
+}
+
+fn recreate(server: &ApiServer, oracles: &Mutex<Oracles>, mut machine: Value) {
+    excuse_force(oracles, &machine);
+    server.remove(&path_of(&machine));
     strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
-    world.server().seed(MACHINES, machine);
+    server.seed(MACHINES, machine);
 }
 
 /// As whoever wants to be rid of them does it.
@@ -232,17 +246,26 @@ async fn drop_managed_fields(server: ApiServer) {
     }
 }
 
-async fn disturb(server: ApiServer, times: u32) {
+/// Somebody changes machines, sets and the deployment, so many times.
+async fn change_all(server: ApiServer, times: u32, change: impl Fn(&mut Value, u32)) {
     for time in 0..times {
         for collection in [MACHINES, SETS, DEPLOYMENTS] {
             for object in server.objects(collection) {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                server.change(&format!("{collection}/{name}"), |object| {
-                    object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
-                });
+                server.change(&format!("{collection}/{name}"), |object| change(object, time));
             }
         }
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn touch(object: &mut Value, time: u32) {
+    object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
+}
+
+fn wipe_status(object: &mut Value, _: u32) {
+    if let Some(parts) = object.as_object_mut() {
+        parts.remove("status");
     }
 }
 
@@ -262,7 +285,10 @@ fn restore(world: &World) {
         for mut object in server.objects(collection).into_iter().map(Arc::unwrap_or_clone) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if collection == MACHINES {
-                world.oracles.lock().excuse(&name);
+                let mut oracles = world.oracles.lock();
+                // A VM that was being made for it may come when nobody asks any more.
+                let is_linked = object["spec"]["providerID"].as_str().is_some_and(|id| !id.is_empty());
+                if is_linked { oracles.excuse(&name) } else { oracles.excuse_force(&name) }
             }
             server.remove(&format!("{collection}/{name}"));
             let fields = ["uid", "resourceVersion", "ownerReferences", "finalizers", "generation", "creationTimestamp"];
@@ -274,9 +300,7 @@ fn restore(world: &World) {
 
 /// Takes its status from an object, and these fields of its metadata.
 fn strip(object: &mut Value, fields: &[&str]) {
-    if let Some(parts) = object.as_object_mut() {
-        parts.remove("status");
-    }
+    wipe_status(object, 0);
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in fields {
         metadata.remove(*field);

@@ -21,7 +21,7 @@ use super::{
     clock::JumpingClock,
     cluster::Design,
     process::prefix,
-    schedule::{Edit, Fate, Schedule},
+    schedule::{Edit, Fate, Schedule, Trouble},
     trace::Trace,
 };
 
@@ -46,6 +46,10 @@ type User = Box<dyn Fn(&Edit) + Send>;
 
 struct State {
     fates: BTreeMap<u64, Fate>,
+    /// What becomes of the n-th write of a verb to a kind.
+    aimed: BTreeMap<(String, String, u64), Fate>,
+    /// How many writes of a verb to a kind there were.
+    written: BTreeMap<(String, String), u64>,
     edits: BTreeMap<u64, Edit>,
     /// How many steps there were.
     steps: u64,
@@ -65,22 +69,57 @@ struct State {
     wrongs: Vec<String>,
     /// Until when those that hold a lease may write, by their clock.
     terms: BTreeMap<String, Duration>,
-    clock: Arc<JumpingClock>,
+    /// By the slots of managers.
+    clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
     elects: bool,
     secrets: Vec<String>,
 }
 
 struct Refusals {
     until: Instant,
-    code: u16,
+    /// Without one there is no answer.
+    code: Option<u16>,
     percent: u8,
 }
 
+/// What is done at single steps and requests.
+#[derive(Default)]
+struct Aims {
+    fates: BTreeMap<u64, Fate>,
+    aimed: BTreeMap<(String, String, u64), Fate>,
+    edits: BTreeMap<u64, Edit>,
+}
+
+impl Aims {
+    fn of(schedule: &Schedule) -> Self {
+        let mut aims = Self::default();
+        for trouble in schedule.0.iter().cloned() {
+            match trouble {
+                Trouble::Step { step, fate } => drop(aims.fates.insert(step, fate)),
+                Trouble::Request { verb, plural, number, fate } => {
+                    aims.aimed.insert((verb, plural, number), fate);
+                }
+                Trouble::Edit { step, edit } => drop(aims.edits.insert(step, edit)),
+                Trouble::At { .. } => {}
+            }
+        }
+        aims
+    }
+}
+
 impl Adversary {
-    pub(super) fn new(schedule: &Schedule, design: &Design, clock: Arc<JumpingClock>, trace: Trace) -> Self {
+    pub(super) fn new(
+        schedule: &Schedule,
+        design: &Design,
+        clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
+        trace: Trace,
+    ) -> Self {
+        let Aims { fates, aimed, edits } = Aims::of(schedule);
         let state = State {
-            fates: schedule.fates().collect(),
-            edits: schedule.edits().map(|(step, edit)| (step, edit.clone())).collect(),
+            fates,
+            aimed,
+            written: BTreeMap::new(),
+            edits,
             steps: 0,
             writes: 0,
             living: BTreeMap::new(),
@@ -92,7 +131,7 @@ impl Adversary {
             random: fastrand::Rng::with_seed(design.seed),
             wrongs: vec![],
             terms: BTreeMap::new(),
-            clock,
+            clocks,
             elects: design.elects,
             secrets: vec![],
         };
@@ -172,20 +211,21 @@ impl Adversary {
         state.versions.push_back((now, version));
     }
 
-    /// The API server refuses a share of the requests of managers for a while.
-    pub(super) fn refuse(&self, code: u16, percent: u8, time: Duration) {
+    /// The API server refuses a share of the requests of managers for a while; without a status it never answers them.
+    pub(super) fn refuse(&self, code: Option<u16>, percent: u8, time: Duration) {
         self.state.lock().refusals = Some(Refusals { until: Instant::now() + time, code, percent });
     }
 
-    /// A text that stands in no request but where it must.
+    /// A text that stands in no request but where it must, and in no log.
     pub(super) fn keep_secret(&self, text: &str) {
+        self.trace.keep_secret(text);
         self.state.lock().secrets.push(text.to_owned());
     }
 
     /// A manager has a lease just now, and may write for so long.
     pub(super) fn may_write(&self, identity: &str, time: Duration) {
         let mut state = self.state.lock();
-        let until = state.clock.elapsed() + time;
+        let Some(until) = state.time_of(identity).map(|now| now + time) else { return };
         state.terms.insert(identity.to_owned(), until);
     }
 
@@ -212,7 +252,7 @@ impl Adversary {
                 state.check_term(name, request.verb, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
-                let fate = state.fates.remove(&step);
+                let fate = state.aimed_at(request.verb, &request.path).or(state.fates.remove(&step));
                 edit = state.edits.remove(&step);
                 self.tell(step, name, request.verb, &request.path, fate);
                 if matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter)) {
@@ -278,10 +318,10 @@ impl State {
         if !is_manager {
             return None;
         }
-        if let Some(Refusals { code, .. }) = self.refusals.as_ref().filter(|refusals| now < refusals.until)
-            && self.random.u8(0..100) < self.refusals.as_ref().map_or(0, |refusals| refusals.percent)
+        if let Some(Refusals { code, percent, .. }) = self.refusals.as_ref().filter(|refusals| now < refusals.until)
+            && self.random.u8(0..100) < *percent
         {
-            return Some(Fault::Status(*code));
+            return Some(code.map_or(Fault::Hang, Fault::Status));
         }
         let slow = self.slow.filter(|(until, _)| now < *until && verb != "watch");
         slow.map(|(_, by)| Fault::AnswerLate(by)).or_else(|| self.lagging(now))
@@ -293,9 +333,25 @@ impl State {
         seen.map(|(_, version)| Fault::AsOf(*version))
     }
 
+    /// What becomes of the next write of a verb to the kind under a path.
+    fn aimed_at(&mut self, verb: &str, path: &str) -> Option<Fate> {
+        let plural = plural(path)?;
+        let kind = (verb.to_owned(), plural.to_owned());
+        let number = self.written.entry(kind.clone()).or_default();
+        *number += 1;
+        self.aimed.remove(&(kind.0, kind.1, *number - 1))
+    }
+
+    /// The time that has gone by on the clock of a manager.
+    fn time_of(&self, name: &str) -> Option<Duration> {
+        let clock = self.clocks.iter().find(|(slot, _)| name.starts_with(&prefix(slot)));
+        clock.map(|(_, clock)| clock.elapsed())
+    }
+
     fn check_term(&mut self, name: &str, verb: &str, path: &str) {
+        let now = self.time_of(name);
         let wrong = match self.terms.get(name) {
-            Some(until) if *until < self.clock.elapsed() => "after its term",
+            Some(until) if now.is_some_and(|now| *until < now) => "after its term",
             None if self.elects => "without a lease",
             _ => return,
         };
@@ -316,6 +372,19 @@ fn manager(user_agent: &str) -> Option<&str> {
     user_agent.split('/').next().filter(|name| name.starts_with(MANAGER))
 }
 
+/// The plural of the kind under a path: `machinesets` of `/apis/GROUP/VERSION/namespaces/NAMESPACE/machinesets/NAME`.
+fn plural(path: &str) -> Option<&str> {
+    let mut parts = path.trim_start_matches('/').split('/').skip_while(|part| !is_version(part)).skip(1);
+    match parts.next()? {
+        "namespaces" => parts.nth(1).or(Some("namespaces")),
+        plural => Some(plural),
+    }
+}
+
+fn is_version(part: &str) -> bool {
+    part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
 /// Leases and events come and go with time, not with what there is to do.
 fn is_step(path: &str) -> bool {
     !path.contains("/leases") && !path.contains("/events")
@@ -332,5 +401,21 @@ fn fault(fate: Fate) -> Fault {
         Fate::ArriveLate(after) => Fault::Delay(seconds(after)),
         Fate::Refuse(code) => Fault::Status(code),
         Fate::RefuseAfter(code) => Fault::StatusAfter(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural;
+
+    #[test]
+    fn the_kind_under_a_path() {
+        let path = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
+        assert_eq!(plural(path), Some("machinesets"));
+        assert_eq!(plural(&format!("{path}/pool-x/status")), Some("machinesets"));
+        assert_eq!(
+            (plural("/api/v1/nodes/a"), plural("/api/v1/namespaces/default")),
+            (Some("nodes"), Some("namespaces"))
+        );
     }
 }

@@ -10,7 +10,8 @@ use std::{
 use super::{
     oracles::Counts,
     run::{Report, Run},
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    scenarios::Scenario,
+    schedule::{Edit, Fate, Schedule, Trouble},
     trace::Detail,
 };
 
@@ -41,7 +42,7 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     if report.violations.is_empty() && run.schedule.is_controller_side() && !run.has_rivals() {
         // A creation that comes very late makes a machine whose name has had its life: it gets no VM, and goes. Or it makes a
         // set of a deployment that has gone, and is collected.
-        let ghosts = run.schedule.fates().any(|(_, fate)| matches!(fate, Fate::CommitLate(_) | Fate::ArriveLate(_)));
+        let ghosts = run.schedule.fates().any(|fate| matches!(fate, Fate::CommitLate(_) | Fate::ArriveLate(_)));
         let differs = |expected: &Counts| {
             let kinds =
                 expected.0.keys().filter(|kind| !ghosts || !["machines", "machinesets"].contains(&kind.as_str()));
@@ -68,21 +69,34 @@ fn hear_panics() {
 }
 
 /// The runs that kill the manager before or after one single step, for each that the run takes.
-pub fn crashes(run: &Run) -> Vec<Run> {
-    at_each_step(run, |step| [Fate::CrashBefore, Fate::CrashAfter].map(|fate| Trouble::Step { step, fate }))
+pub fn crashes(run: &Run) -> Vec<Scenario> {
+    let (before, after) = (("killed before", Fate::CrashBefore), ("killed after", Fate::CrashAfter));
+    at_each_step(run, |step| [before, after].map(|(name, fate)| (name.to_owned(), Trouble::Step { step, fate })))
 }
 
 /// The runs in which a user changes something just before one single step, for each that the run takes.
-pub fn edits(run: &Run) -> Vec<Run> {
-    let edits = [Edit::Scale(5), Edit::Scale(1), Edit::Roll("small".to_owned()), Edit::DeleteMachine(1)];
-    at_each_step(run, |step| edits.clone().map(|edit| Trouble::Edit { step, edit }))
+pub fn edits(run: &Run) -> Vec<Scenario> {
+    let edits = [
+        Edit::Scale(5),
+        Edit::Scale(1),
+        Edit::Roll("small".to_owned()),
+        Edit::DeleteMachine(1),
+        Edit::RecreateMachine(1),
+        Edit::DeletePool,
+    ];
+    at_each_step(run, |step| edits.clone().map(|edit| (format!("{edit:?} before"), Trouble::Edit { step, edit })))
 }
 
-/// The runs in which one of these things goes wrong at one single step, for each that the run takes.
-fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [Trouble; N]) -> Vec<Run> {
+/// The runs in which one of these things happens at one single step, for each that the run takes.
+fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [(String, Trouble); N]) -> Vec<Scenario> {
     let steps = run.run(Detail::Brief).steps;
-    let with = |trouble| Run { schedule: Schedule(vec![trouble]), ..run.clone() };
-    (0..steps).flat_map(troubles).map(with).collect()
+    let with = |step: u64, (name, trouble): (String, Trouble)| {
+        let run = Run { schedule: Schedule(vec![trouble]), ..run.clone() };
+        Scenario { name: format!("{name} step {step}"), run }
+    };
+    let with = &with;
+    let troubles = &troubles;
+    (0..steps).flat_map(move |step| troubles(step).map(|trouble| with(step, trouble))).collect()
 }
 
 /// Three machines are made, replaced and removed.
@@ -95,7 +109,7 @@ pub fn up_roll_down(seed: u64) -> Run {
         revisions: None,
         elects: false,
         heartbeats: false,
-        phases: vec![Act::Roll("large".to_owned()), Act::Scale(0)],
+        phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
         schedule: Schedule::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! The world of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     acts,
@@ -8,7 +8,7 @@ use super::{
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
     oracles::Oracles,
-    process::{LEASES, Slot, Surroundings},
+    process::{FIRST, LEASES, SECOND, Slot, Surroundings},
     schedule::Schedule,
     trace::{Detail, Trace},
 };
@@ -61,6 +61,8 @@ pub(super) struct Design {
 /// The world of a run.
 pub(super) struct World {
     pub(super) around: Surroundings,
+    /// The same for the second manager, whose clock is another one.
+    pub(super) around_second: Surroundings,
     pub(super) oracles: Arc<Mutex<Oracles>>,
     pub(super) trace: Trace,
     pub(super) first: Slot,
@@ -80,8 +82,9 @@ impl World {
         let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
         let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
-        let clock = Arc::new(JumpingClock::starting_at(begin));
-        let adversary = Adversary::new(schedule, design, clock.clone(), trace.clone());
+        let [clock, second] = [(); 2].map(|()| Arc::new(JumpingClock::starting_at(begin)));
+        let clocks = BTreeMap::from([(FIRST, clock.clone()), (SECOND, second.clone())]);
+        let adversary = Adversary::new(schedule, design, clocks, trace.clone());
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
@@ -92,8 +95,9 @@ impl World {
             ControlPlane::start(client, control_plane::Settings::default(), time)
         });
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
-        let first = Slot::start("a", &around);
-        Self { around, oracles, trace, first, second: None, _plane: plane }
+        let around_second = Surroundings { clock: second, ..around.clone() };
+        let first = Slot::start(FIRST, &around);
+        Self { around, around_second, oracles, trace, first, second: None, _plane: plane }
     }
 
     pub(super) fn server(&self) -> &ApiServer {
@@ -102,12 +106,6 @@ impl World {
 
     pub(super) fn cloud(&self) -> &LocalCloud {
         &self.around.cloud
-    }
-
-    /// The n-th machine by name, counted around.
-    pub(super) fn machine(&self, number: usize) -> Option<Value> {
-        let mut machines = self.server().objects(MACHINES);
-        (!machines.is_empty()).then(|| Arc::unwrap_or_clone(machines.swap_remove(number % machines.len())))
     }
 
     /// Ends it: no server holds on to who looks at it.
@@ -126,8 +124,8 @@ fn watch_over(
     oracles: &Arc<Mutex<Oracles>>,
     trace: &Trace,
 ) {
-    let (decides, edited) = (adversary.clone(), server.clone());
-    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, edit))));
+    let (decides, edited, excusing) = (adversary.clone(), server.clone(), oracles.clone());
+    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, edit))));
     server.decide(move |request| decides.request(request));
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
     server.observe(move |change| {

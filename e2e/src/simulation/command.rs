@@ -1,22 +1,21 @@
 //! `nodewright-e2e simulate`.
 
 use std::{
-    path::PathBuf,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    io,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use super::{
     campaign::{Reference, crashes, edits, examine, up_roll_down},
     generate,
     run::{Report, Run},
-    scenarios,
+    scenarios::{self, Scenario},
     shrink::shrink,
     trace::Detail,
 };
@@ -30,18 +29,18 @@ const LINES: usize = 120;
 pub struct Arguments {
     /// How many runs are made of seeds, after those that have names and those that take a rise, a roll and a fall apart step
     /// by step: more than a thousand.
-    #[arg(long, default_value_t = 4_000)]
+    #[arg(long, default_value_t = 4_000, value_parser = value_parser!(u64).range(..=1_000_000_000))]
     runs: u64,
     /// The seed of the first run; the others follow.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(..=1 << 53))]
     first: u64,
-    /// Goes on for so many minutes, however many runs that are.
-    #[arg(long)]
+    /// Goes on for so many minutes, at most a week, however many runs that are.
+    #[arg(long, value_parser = value_parser!(u64).range(1..=7 * 24 * 60))]
     minutes: Option<u64>,
     /// Runs this seed alone, and shows all that happens.
     #[arg(long, conflicts_with_all = ["runs", "first", "minutes"])]
     seed: Option<u64>,
-    /// Runs what stands in this file, as a failure prints it, and shows all that happens.
+    /// Runs what stands in this file, as a failure prints it (a line that begins with a brace), and shows all that happens.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "first", "minutes", "seed"])]
     replay: Option<PathBuf>,
     /// Does without the runs in which the manager is killed, or a user changes something, at each single step of a rise, a
@@ -59,7 +58,7 @@ pub struct Arguments {
     no_shrink: bool,
     /// How many runs are made at once; as many as there are processors when absent.
     #[arg(long)]
-    jobs: Option<usize>,
+    jobs: Option<NonZeroUsize>,
 }
 
 /// Why it ended badly.
@@ -67,23 +66,29 @@ pub struct Arguments {
 pub enum SimulateError {
     /// An invariant was broken.
     #[error("{0} runs broke an invariant")]
-    Broken(usize),
+    Broken(u64),
     /// The file cannot be read.
     #[error("failed to read {path}: {error}")]
-    Replay {
+    Read {
         /// Which file.
         path: String,
         /// Why not.
-        error: String,
+        error: io::Error,
+    },
+    /// The file holds no run.
+    #[error("{path} does not hold a run, as JSON on one line, as a failure prints it: {error}")]
+    NoRun {
+        /// Which file.
+        path: String,
+        /// What is wrong with it.
+        error: serde_json::Error,
     },
 }
 
 /// Runs the command; the last line says how many runs there were, how many broke an invariant, and how long it took.
 pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
     if let Some(path) = &arguments.replay {
-        let broken = |error: String| SimulateError::Replay { path: path.display().to_string(), error };
-        let text = std::fs::read_to_string(path).map_err(|error| broken(error.to_string()))?;
-        return replay(&serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?);
+        return replay(&read(path)?);
     }
     match arguments.seed {
         Some(seed) => replay(&generate::run(seed)),
@@ -92,6 +97,14 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
         }
         None => many(arguments),
     }
+}
+
+/// Reads a run: what stands on the first line that begins with a brace.
+fn read(path: &Path) -> Result<Run, SimulateError> {
+    let file = || path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| SimulateError::Read { path: file(), error })?;
+    let line = text.lines().find(|line| line.starts_with('{')).unwrap_or(&text);
+    serde_json::from_str(line).map_err(|error| SimulateError::NoRun { path: file(), error })
 }
 
 fn replay(run: &Run) -> Result<(), SimulateError> {
@@ -108,64 +121,88 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
     if report.violations.is_empty() { Ok(()) } else { Err(SimulateError::Broken(1)) }
 }
 
+/// Where runs come from: those that are given, then those of seeds, as long as there is to be one more.
+struct Source<'a> {
+    arguments: &'a Arguments,
+    given: Vec<Scenario>,
+    until: Option<Instant>,
+    next: AtomicU64,
+    /// How many runs were made, and how many of them broke an invariant.
+    made: AtomicU64,
+    broken: AtomicU64,
+}
+
+impl<'a> Source<'a> {
+    fn new(arguments: &'a Arguments, begun: Instant) -> Self {
+        let mut given = scenarios::all();
+        if !arguments.no_crashes {
+            let run = up_roll_down(arguments.first);
+            given.extend(crashes(&run));
+            given.extend(edits(&run));
+        }
+        let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
+        let [next, made, broken] = [(); 3].map(|()| AtomicU64::new(0));
+        Self { arguments, given, until, next, made, broken }
+    }
+
+    /// The next run, and how much of it is to be told: scenarios that somebody has thought of are made with all that
+    /// managers log, in which no secret may stand.
+    fn next(&self) -> Option<(Scenario, Detail)> {
+        let (number, count) = (self.next.fetch_add(1, Relaxed), self.given.len() as u64);
+        let is_over = match self.until {
+            Some(until) => Instant::now() >= until,
+            None => number >= count + self.arguments.runs,
+        };
+        if is_over || (self.arguments.fail_fast && self.broken.load(Relaxed) > 0) {
+            return None;
+        }
+        let given = usize::try_from(number).ok().and_then(|place| self.given.get(place));
+        Some(given.map_or_else(
+            || {
+                let seed = self.arguments.first + number - count;
+                (Scenario { name: format!("seed {seed}"), run: generate::run(seed) }, Detail::Brief)
+            },
+            |given| (given.clone(), Detail::Explained),
+        ))
+    }
+}
+
 fn many(arguments: &Arguments) -> Result<(), SimulateError> {
     let begun = Instant::now();
-    let mut given: Vec<Run> = scenarios::all().into_iter().map(|scenario| scenario.run).collect();
-    if !arguments.no_crashes {
-        let run = up_roll_down(arguments.first);
-        given.extend(crashes(&run));
-        given.extend(edits(&run));
-    }
-    let count = given.len() as u64;
-    let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
-    let (next, made, failures) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(vec![]));
-    let is_over = |number: u64| {
-        let failed = !failures.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        (arguments.fail_fast && failed)
-            || match until {
-                Some(until) => Instant::now() >= until,
-                None => number >= count + arguments.runs,
-            }
-    };
+    let source = Source::new(arguments, begun);
     let work = || {
         let mut reference = Reference::default();
-        loop {
-            let number = next.fetch_add(1, Relaxed);
-            if is_over(number) {
-                return;
-            }
-            let place = usize::try_from(number).unwrap_or(usize::MAX);
-            let made_of = || generate::run(arguments.first + number - count);
-            let run = given.get(place).cloned().unwrap_or_else(made_of);
-            let report = examine(&run, &mut reference, Detail::Brief);
-            if made.fetch_add(1, Relaxed) % 500 == 499 {
-                eprintln!("{} runs in {:.0} s", number + 1, begun.elapsed().as_secs_f64());
+        while let Some((scenario, detail)) = source.next() {
+            let report = examine(&scenario.run, &mut reference, detail);
+            let made = source.made.fetch_add(1, Relaxed) + 1;
+            if made.is_multiple_of(500) {
+                eprintln!("{made} runs in {:.0} s", begun.elapsed().as_secs_f64());
             }
             if !report.violations.is_empty() {
-                tell(&run, &report, &mut reference, arguments.no_shrink);
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push(run.seed);
+                source.broken.fetch_add(1, Relaxed);
+                tell(&scenario, &report, &mut reference, arguments.no_shrink);
             }
         }
     };
-    let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));
+    let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, Into::into);
     thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
-    let (made, broken) = (made.into_inner(), failures.into_inner().unwrap_or_else(PoisonError::into_inner).len());
+    let (made, broken) = (source.made.into_inner(), source.broken.into_inner());
     println!("{made} runs, {broken} violations, {:.0} s", begun.elapsed().as_secs_f64());
     if broken == 0 { Ok(()) } else { Err(SimulateError::Broken(broken)) }
 }
 
 /// Tells of a run that broke an invariant, and of the shortest one like it.
-fn tell(run: &Run, report: &Report, reference: &mut Reference, as_found: bool) {
-    eprintln!("seed {}: {}", run.seed, report.violations.join("; "));
-    let short = if as_found { run.clone() } else { shrink(run, reference) };
+fn tell(Scenario { name, run }: &Scenario, report: &Report, reference: &mut Reference, as_found: bool) {
+    let violations = report.violations.join("; ");
+    eprintln!("{name}: {violations}");
+    let (short, what) =
+        if as_found { (run.clone(), "the run") } else { (shrink(run, reference), "the shortest like it") };
     let shown = examine(&short, reference, Detail::Explained);
     let skip = shown.trace.len().saturating_sub(LINES);
-    let lines = shown.trace[skip..].join("\n");
     println!(
-        "seed {}: {}\nshortest: {}\n{lines}\nviolation: {}\n",
-        run.seed,
-        report.violations.join("; "),
+        "{name}: {violations}\n{what}, for --replay:\n{}\n{}\nviolation: {}\n",
         serde_json::to_string(&short).unwrap_or_default(),
+        shown.trace[skip..].join("\n"),
         shown.violations.join("; "),
     );
 }

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::{
     run::Run,
-    schedule::{Act, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
 };
 use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -34,6 +34,9 @@ pub fn run(seed: u64) -> Run {
 }
 
 fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
+    if !is_calm && chance.u8(0..10) == 0 {
+        return Trouble::Edit { step: chance.u64(0..steps), edit: edit(chance) };
+    }
     if chance.u8(0..10) < 6 {
         return Trouble::Step { step: chance.u64(0..steps), fate: fate(chance) };
     }
@@ -43,14 +46,28 @@ fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
 }
 
 fn phases(chance: &mut Rng, replicas: u32) -> Vec<Act> {
+    let scale = |replicas| Edit::Scale(replicas);
+    let roll = |class: &str| Edit::Roll(class.to_owned());
     let other = |chance: &mut Rng| chance.u32(0..=replicas + 3);
-    match chance.u8(0..6) {
+    let edits = match chance.u8(0..6) {
         0 => vec![],
-        1 => vec![Act::Roll("large".to_owned()), Act::DeletePool],
-        2 => vec![Act::Scale(other(chance)), Act::Roll("large".to_owned())],
-        3 => vec![Act::Roll("large".to_owned()), Act::Roll("small".to_owned()), Act::Scale(other(chance))],
-        4 => vec![Act::Scale(0), Act::Scale(other(chance)), Act::DeletePool],
-        _ => vec![Act::Scale(other(chance)), Act::Scale(other(chance))],
+        1 => vec![roll("large"), Edit::DeletePool],
+        2 => vec![scale(other(chance)), roll("large")],
+        3 => vec![roll("large"), roll("small"), scale(other(chance))],
+        4 => vec![scale(0), scale(other(chance)), Edit::DeletePool],
+        _ => vec![scale(other(chance)), scale(other(chance))],
+    };
+    edits.into_iter().map(Act::from).collect()
+}
+
+/// What a user does with one request.
+fn edit(chance: &mut Rng) -> Edit {
+    match chance.u8(0..10) {
+        0..=3 => Edit::Scale(chance.u32(0..=6)),
+        4 | 5 => Edit::Roll(["small", "large"][chance.usize(0..2)].to_owned()),
+        6 | 7 => Edit::DeleteMachine(chance.usize(0..20)),
+        8 => Edit::RecreateMachine(chance.usize(0..20)),
+        _ => Edit::DeletePool,
     }
 }
 
@@ -71,7 +88,8 @@ fn fate(chance: &mut Rng) -> Fate {
 /// Something about the manager, or what it talks to.
 fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
-    match chance.u8(0..13) {
+    match chance.u8(0..14) {
+        13 => Act::ApiSwallows { percent: chance.u8(10..=100), seconds: chance.u32(1..=60) },
         12 => Act::LateRival(kind(chance), chance.u32(10..=30_000)),
         11 => Act::LaggingServer(chance.u32(10..=30_000)),
         0 | 1 => Act::Crash,
@@ -92,18 +110,15 @@ fn calm(chance: &mut Rng) -> Act {
 /// Something about machines, users or clouds.
 fn wild(chance: &mut Rng) -> Act {
     match chance.u8(0..15) {
-        14 => Act::OrphanMachines,
-        0 | 1 => Act::Scale(chance.u32(0..=6)),
-        2 => Act::Roll(["small", "large"][chance.usize(0..2)].to_owned()),
-        3 => Act::DeleteMachine(chance.usize(0..20)),
-        4 => Act::RecreateMachine(chance.usize(0..20)),
-        5 => Act::Disturb(chance.u32(1..=100)),
+        0..=4 => edit(chance).into(),
+        5 => [Act::Disturb, Act::WipeStatus][chance.usize(0..2)](chance.u32(1..=100)),
         6 => Act::Restore,
         7 => Act::JumpClock(chance.i64(-600..=600)),
         8 => Act::ApiDown(chance.u32(1..=120)),
         9 => Act::CloudDown(chance.u32(1..=300)),
         10 => Act::KillVm(chance.usize(0..20)),
         11 => Act::SilenceKubelet(chance.usize(0..20), chance.u32(1..=900)),
+        12 => Act::OrphanMachines,
         _ => Act::Cloud(cloud(chance)),
     }
 }

@@ -84,8 +84,8 @@ impl Oracles {
         self.excused.insert(name.to_owned());
     }
 
-    /// A user removes a machine of this name with its finalizer, and makes it again. A VM that was being made for it may
-    /// come when nobody asks any more: both are the second machine's, and go with it, but for a Node of the former one.
+    /// A user removes a machine of this name that has no finalizer, or with it. What it has is left behind; a VM that was
+    /// being made for it may come when nobody asks any more.
     pub(super) fn excuse_force(&mut self, name: &str) {
         self.excuse(name);
         self.forced.insert(name.to_owned());
@@ -232,7 +232,8 @@ impl Oracles {
         // One that was made anew under the same name has taken the VM over.
         let heirs = self.machines.values().filter(|machine| machine.name == name);
         let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);
-        if is_kept {
+        // A call that was under way for the machine before it by force meets what the heir has taken over.
+        if is_kept && !self.was_forced(name) {
             self.blame(format!("I3: VM {:?} was told to go, and its machine {name} was not", event.vm));
         }
     }

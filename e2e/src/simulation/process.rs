@@ -49,6 +49,8 @@ pub(super) struct Surroundings {
     pub(super) elects: bool,
 }
 
+/// The slot of the first manager.
+pub(super) const FIRST: &str = "a";
 /// The slot of the second manager.
 pub(super) const SECOND: &str = "b";
 

@@ -14,16 +14,28 @@ pub(super) fn unrest(world: &World) -> Option<String> {
         return unrest_of(world, &pool);
     }
     let left = |collection: &str| server.objects(collection).len();
-    let nodes = nodes(world, &BTreeSet::new()).len();
-    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), nodes, world.cloud().vms().len()];
+    let (vms, nodes) = (vms(world, |_| true), nodes(world));
+    let known = |names: Vec<String>| known(world, &BTreeSet::new(), names).len();
+    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), known(nodes), known(vms)];
     (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
 }
 
-/// The Nodes, but for those of machines that were removed by force and are not among `kept`: nobody knows of them.
-fn nodes(world: &World, kept: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut nodes: BTreeSet<String> = world.server().objects(NODES).iter().map(|node| name(node)).collect();
-    nodes.retain(|node| kept.contains(node) || !world.oracles.lock().was_forced(node));
-    nodes
+/// These names of VMs or Nodes, but for those that machines which were removed by force have left behind: nobody knows
+/// of them. A machine that was made again after that may have two VMs.
+fn known(world: &World, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
+    let oracles = world.oracles.lock();
+    names.sort();
+    names.dedup_by(|one, other| one == other && oracles.was_forced(one));
+    names.retain(|name| machines.contains(name) || !oracles.was_forced(name));
+    names
+}
+
+fn nodes(world: &World) -> Vec<String> {
+    world.server().objects(NODES).iter().map(|node| name(node)).collect()
+}
+
+fn vms(world: &World, counts: impl Fn(VmState) -> bool) -> Vec<String> {
+    world.cloud().vms().into_iter().filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
 }
 
 fn unrest_of(world: &World, pool: &Value) -> Option<String> {
@@ -54,15 +66,12 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
         return Some(format!("{sets} machine sets are left"));
     }
     let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
-    let vms = world.cloud().vms();
-    let running: BTreeSet<String> =
-        vms.iter().filter(|vm| vm.state == VmState::Running).map(|vm| vm.name.clone()).collect();
-    let mut made: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
-    made.sort();
-    made.dedup_by(|one, other| one == other && world.oracles.lock().was_forced(one));
-    let nodes = nodes(world, &names);
-    if names.len() as u64 != wanted || running != names || made.len() != names.len() || nodes != names {
-        return Some(format!("machines {names:?}, VMs {running:?} of {}, nodes {nodes:?}", vms.len()));
+    let known = |found: Vec<String>| known(world, &names, found);
+    let running = known(vms(world, |state| state == VmState::Running));
+    let (made, nodes) = (known(vms(world, |_| true)).len(), known(nodes(world)));
+    let is_same = |found: &[String]| found.iter().eq(&names);
+    if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
+        return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
     }
     None
 }

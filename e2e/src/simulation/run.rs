@@ -240,6 +240,10 @@ impl Stage {
         if writes > budget {
             violations.push(format!("I9: {writes} writes, and {budget} would do"));
         }
+        let leaks = self.world.trace.leaks();
+        if leaks > 0 {
+            violations.push(format!("I8: a secret stands in {leaks} lines of the managers' logs"));
+        }
         let report = Report {
             violations,
             counts: oracles.counts.clone(),

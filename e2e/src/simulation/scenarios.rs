@@ -5,7 +5,7 @@
 use super::{
     campaign::up_roll_down,
     run::Run,
-    schedule::{Act, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
 };
 use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -13,7 +13,7 @@ use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// What happens.
-    pub name: &'static str,
+    pub name: String,
     /// The run.
     pub run: Run,
 }
@@ -26,17 +26,17 @@ pub fn all() -> Vec<Scenario> {
 fn clouds() -> Vec<Scenario> {
     let late = Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded };
     vec![
-        Scenario {
-            name: "a VM that appears after its machine was deleted",
-            run: one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, Act::DeleteMachine(0))]),
-        },
-        Scenario {
-            name: "answers of the cloud that are lost",
-            run: run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
-        },
-        Scenario {
-            name: "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
-            run: run(
+        named(
+            "a VM that appears after its machine was deleted",
+            one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, delete(0))]),
+        ),
+        named(
+            "answers of the cloud that are lost",
+            run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
+        ),
+        named(
+            "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
+            run(
                 [],
                 vec![
                     at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
@@ -44,10 +44,10 @@ fn clouds() -> Vec<Scenario> {
                     at(2_900, Act::Crash),
                 ],
             ),
-        },
-        Scenario {
-            name: "a VM whose making was never answered, and lists that fail for a minute while its machine goes",
-            run: one(vec![
+        ),
+        named(
+            "a VM whose making was never answered, and lists that fail for a minute while its machine goes",
+            one(vec![
                 at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
                 at(
                     300,
@@ -56,198 +56,227 @@ fn clouds() -> Vec<Scenario> {
                         Effect::Error { code: Code::Unavailable, message: None, applied: false },
                     ),
                 ),
-                at(500, Act::DeleteMachine(0)),
+                at(500, delete(0)),
             ]),
-        },
-        Scenario {
-            name: "calls that never end, and answers that nobody understands",
-            run: run(
-                [Act::Scale(5)],
+        ),
+        named(
+            "calls that never end, and answers that nobody understands",
+            run(
+                [scale(5)],
                 vec![
                     at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
                     at(1, cloud(FaultOperation::List, Effect::Garbage)),
                 ],
             ),
-        },
+        ),
     ]
 }
 
 fn caches() -> Vec<Scenario> {
     vec![
-        Scenario {
-            name: "a set that grows while its cache is old",
-            run: run([], vec![at(0, Act::LateWatches(of("machines"), 8_000)), at(3_000, Act::Scale(6))]),
-        },
-        Scenario {
-            name: "many machines at once, and a cache of them that lags by half a minute",
-            run: run([Act::Scale(20), Act::Scale(3)], vec![at(3_000, Act::LateWatches(of("machines"), 30_000))]),
-        },
-        Scenario {
-            name: "lost answers while caches stand still",
-            run: run(
-                [Act::Scale(5)],
+        named(
+            "a set that grows while its cache is old",
+            run([], vec![at(0, Act::LateWatches(of("machines"), 8_000)), at(3_000, scale(6))]),
+        ),
+        named(
+            "many machines at once, and a cache of them that lags by half a minute",
+            run([scale(20), scale(3)], vec![at(3_000, Act::LateWatches(of("machines"), 30_000))]),
+        ),
+        named(
+            "lost answers while caches stand still",
+            run(
+                [scale(5)],
                 (8..24)
                     .map(|step| Trouble::Step { step, fate: Fate::RefuseAfter(504) })
                     .chain([at(100, Act::HoldWatches(of("machines"), 40))])
                     .collect(),
             ),
-        },
-        Scenario {
-            name: "watches that break three times, and have to list again each time",
-            run: run([Act::Scale(6), Act::Scale(0)], (0..3).flat_map(|turn| forgotten(200 + turn * 2_000)).collect()),
-        },
-        Scenario {
-            name: "watches that are silent for ten minutes",
-            run: run(
-                [Act::Scale(6), roll("large")],
+        ),
+        named(
+            "watches that break three times, and have to list again each time",
+            run([scale(6), scale(0)], (0..3).flat_map(|turn| forgotten(200 + turn * 2_000)).collect()),
+        ),
+        named(
+            "watches that are silent for ten minutes",
+            run(
+                [scale(6), roll("large")],
                 vec![
                     at(100, Act::HoldWatches(of("machines"), 600)),
                     at(150, Act::HoldWatches(of("machinesets"), 600)),
                     at(4_000, Act::HoldWatches(of("nodes"), 600)),
                 ],
             ),
-        },
-        Scenario {
-            name: "a manager that starts at an API server that lags",
-            run: run(
-                [Act::Scale(5), Act::Scale(2)],
+        ),
+        named(
+            "a manager that starts at an API server that lags",
+            run(
+                [scale(5), scale(2)],
                 vec![
                     at(4_500, Act::LaggingServer(3_000)),
-                    at(70_000, Act::Scale(4)),
+                    at(70_000, scale(4)),
                     at(71_000, Act::LaggingServer(20_000)),
                 ],
             ),
-        },
+        ),
     ]
 }
 
 fn managers() -> Vec<Scenario> {
     let naps = (0..8).map(|turn| at(2_050 + turn * 3_100, Act::Sleep(20)));
     vec![
-        Scenario {
-            name: "a manager that is killed again and again",
-            run: run([roll("large"), Act::DeletePool], (1..9).map(|turn| at(turn * 1_700, Act::Crash)).collect()),
-        },
-        Scenario { name: "a leader that sleeps", run: Run { elects: true, ..run([Act::Scale(6)], naps.collect()) } },
-        Scenario {
-            name: "a leader that sleeps while it looks for the VM that it deletes",
-            run: Run {
+        named(
+            "a manager that is killed again and again",
+            run([roll("large"), Edit::DeletePool.into()], (1..9).map(|turn| at(turn * 1_700, Act::Crash)).collect()),
+        ),
+        named("a leader that sleeps", Run { elects: true, ..run([scale(6)], naps.collect()) }),
+        named(
+            "a leader that sleeps while it looks for the VM that it deletes",
+            Run {
                 elects: true,
                 // The answer comes before the next look at the term, which is at whole seconds.
                 ..one(vec![
                     at(19_000, lasting(FaultOperation::List, Effect::Latency { seconds: 2.95 })),
-                    at(20_000, Act::DeleteMachine(0)),
+                    at(20_000, delete(0)),
                     at(22_900, Act::Sleep(20)),
                 ])
             },
-        },
-        Scenario {
-            name: "two managers with old caches, and a user who cannot decide",
-            run: run(
+        ),
+        named(
+            "two managers with old caches, and a user who cannot decide",
+            run(
                 [],
                 vec![
                     at(0, Act::LateWatches(of("machines"), 6_000)),
                     at(500, Act::SecondManager(90)),
-                    at(2_000, Act::Scale(5)),
-                    at(9_000, Act::Scale(1)),
-                    at(20_000, Act::Scale(4)),
+                    at(2_000, scale(5)),
+                    at(9_000, scale(1)),
+                    at(20_000, scale(4)),
                 ],
             ),
-        },
-        Scenario {
-            name: "a second manager that has yet to see what was wanted last",
-            run: run(
-                [Act::Scale(1), Act::Scale(5), Act::Scale(2), Act::Scale(6)],
-                (0..6)
-                    .map(|turn| at(turn * 10_000, Act::LateRival(of("machinesets"), 6_000)))
-                    .chain([at(50, Act::SecondManager(300))])
-                    .collect(),
+        ),
+        named(
+            "a second manager that has yet to see what was wanted last",
+            run([scale(1), scale(5), scale(2), scale(6)], late_rival("machinesets", 6_000, 6)),
+        ),
+        named(
+            "a second manager that sees the deployment as it was",
+            run([scale(6), scale(1), scale(8), scale(3)], late_rival("machinedeployments", 12_000, 12)),
+        ),
+        named(
+            "a second manager with an old view of a set meets a machine whose name has had its life",
+            run(
+                [scale(0)],
+                vec![
+                    // The creation of the second machine.
+                    request("patch", "machines", 1, Fate::CommitLate(18)),
+                    at(2_500, Act::SecondManager(60)),
+                    at(3_500, Act::LateRival(of("machinesets"), 30_000)),
+                ],
             ),
-        },
-        Scenario {
-            name: "a second manager that sees the deployment as it was",
-            run: run(
-                [Act::Scale(6), Act::Scale(1), Act::Scale(8), Act::Scale(3)],
-                (0..12)
-                    .map(|turn| at(turn * 10_000, Act::LateRival(of("machinedeployments"), 12_000)))
-                    .chain([at(50, Act::SecondManager(300))])
-                    .collect(),
+        ),
+        named(
+            "a second manager with an old view of a set meets a machine whose name has had its life",
+            run(
+                [scale(0)],
+                vec![
+                    // The creation of the second machine.
+                    request("patch", "machines", 1, Fate::CommitLate(18)),
+                    at(2_500, Act::SecondManager(60)),
+                    at(3_500, Act::LateRival(of("machinesets"), 30_000)),
+                ],
             ),
-        },
-        Scenario {
-            name: "clocks that are ten minutes fast, and then slow",
-            run: run(
-                [roll("large"), Act::Scale(0)],
+        ),
+        named(
+            "clocks that are ten minutes fast, and then slow",
+            run(
+                [roll("large"), scale(0)],
                 vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(600))],
             ),
-        },
+        ),
     ]
 }
 
 fn servers() -> Vec<Scenario> {
     vec![
-        Scenario {
-            name: "ten minutes without the API server",
-            run: run([Act::Scale(5)], vec![at(300, Act::ApiDown(60)), at(70_000, Act::ApiDown(600))]),
-        },
-        Scenario {
-            name: "five minutes of too many requests, with leases",
-            run: Run {
+        named(
+            "ten minutes without the API server",
+            run([scale(5)], vec![at(300, Act::ApiDown(60)), at(70_000, Act::ApiDown(600))]),
+        ),
+        named(
+            "five minutes of too many requests, with leases",
+            Run {
                 elects: true,
-                ..run([Act::Scale(5)], vec![at(2_000, Act::ApiRefuses { code: 429, percent: 70, seconds: 300 })])
+                ..run([scale(5)], vec![at(2_000, Act::ApiRefuses { code: 429, percent: 70, seconds: 300 })])
             },
-        },
-        Scenario {
-            name: "a machine is deleted while nothing can be written to its set",
-            run: one(vec![
-                at(20_000, Act::ApiRefuses { code: 409, percent: 60, seconds: 30 }),
-                at(20_100, Act::DeleteMachine(0)),
-            ]),
-        },
-        Scenario {
-            name: "a deletion that comes late, when another set has the name",
-            run: Run {
+        ),
+        named(
+            "a machine is deleted while nothing can be written to its set",
+            one(vec![at(20_000, Act::ApiRefuses { code: 409, percent: 60, seconds: 30 }), at(20_100, delete(0))]),
+        ),
+        named(
+            "a deletion that comes late, when another set has the name",
+            Run {
                 revisions: Some(0),
                 // That of the set of the first template, once the second one's machines are there.
-                ..run([roll("large"), roll("small")], vec![Trouble::Step { step: 141, fate: Fate::CommitLate(25) }])
+                ..run([roll("large"), roll("small")], vec![request("delete", "machinesets", 0, Fate::CommitLate(25))])
             },
-        },
-        Scenario {
-            name: "a creation that takes effect when its name has had its life",
-            run: run(
-                [Act::Scale(0)],
+        ),
+        named(
+            "a creation that takes effect when its name has had its life",
+            run(
+                [scale(0)],
                 vec![
-                    Trouble::Step { step: 13, fate: Fate::CommitLate(18) },
+                    // That of the second machine.
+                    request("patch", "machines", 1, Fate::CommitLate(18)),
                     at(12_000, Act::HoldWatches(of("machinesets"), 60)),
                 ],
             ),
-        },
+        ),
     ]
 }
 
 fn users() -> Vec<Scenario> {
     vec![
-        Scenario {
-            name: "a user who changes his mind",
-            run: run(
-                [Act::Scale(1)],
-                vec![at(6_000, Act::Scale(5)), at(6_050, Act::Scale(3)), at(6_100, roll("large"))],
-            ),
-        },
-        Scenario {
-            name: "somebody who writes into everything",
-            run: run(
-                [Act::Scale(5), Act::DeletePool],
+        named(
+            "a user who changes his mind",
+            run([scale(1)], vec![at(6_000, scale(5)), at(6_050, scale(3)), at(6_100, roll("large"))]),
+        ),
+        named(
+            "somebody who writes into everything",
+            run(
+                [scale(5), Edit::DeletePool.into()],
                 vec![at(100, Act::Disturb(80)), at(5_000, Act::DropManagedFields), at(9_000, Act::Disturb(80))],
             ),
-        },
-        Scenario {
-            name: "machines that outlive their deployment",
-            run: run([Act::OrphanMachines, Act::Scale(1), Act::OrphanMachines], vec![]),
-        },
-        Scenario {
-            name: "machines that change their set while they wait for their VMs",
-            run: run(
+        ),
+        named(
+            "a machine that is removed by force while its VM is being made, and made again",
+            Run {
+                phases: vec![scale(0)],
+                ..one(vec![
+                    at(0, cloud(FaultOperation::Create, Effect::ApplyLate { seconds: 5.0, code: Code::Unknown })),
+                    at(300, Edit::RecreateMachine(0).into()),
+                ])
+            },
+        ),
+        named(
+            "a machine that is removed by force while it goes, and made again",
+            one(vec![
+                at(20_000, delete(0)),
+                request("patch", "nodes", 1, Fate::ArriveLate(3)),
+                at(21_000, Edit::RecreateMachine(0).into()),
+            ]),
+        ),
+        named(
+            "a machine that is deleted by a manager that hears late of its node",
+            one(vec![at(200, Act::LateWatches(of("nodes"), 20_000)), at(18_300, delete(0))]),
+        ),
+        named(
+            "machines that outlive their deployment",
+            run([Act::OrphanMachines, scale(1), Act::OrphanMachines], vec![]),
+        ),
+        named(
+            "machines that change their set while they wait for their VMs",
+            run(
                 [],
                 vec![
                     at(0, lasting(FaultOperation::List, Effect::Latency { seconds: 6.0 })),
@@ -256,22 +285,23 @@ fn users() -> Vec<Scenario> {
                     at(1_000, Act::OrphanMachines),
                 ],
             ),
-        },
-        Scenario {
-            name: "a deployment that hears late that it goes, when its set is left behind",
-            run: run(
-                [Act::OrphanMachines, Act::Scale(5)],
-                vec![at(0, Act::LateWatches(of("machinedeployments"), 500))],
-            ),
-        },
-        Scenario {
-            name: "machines that outlive their deployment and its set, while caches are late",
-            run: run(
+        ),
+        named(
+            "a deployment that hears late that it goes, when its set is left behind",
+            run([Act::OrphanMachines, scale(5)], vec![at(0, Act::LateWatches(of("machinedeployments"), 500))]),
+        ),
+        named(
+            "machines that outlive their deployment and its set, while caches are late",
+            run(
                 [Act::OrphanMachines, Act::OrphanMachines],
                 vec![at(0, Act::LateWatches(of("machinesets"), 300)), at(4_000, Act::LateWatches(of("machines"), 700))],
             ),
-        },
+        ),
     ]
+}
+
+fn named(name: &str, run: Run) -> Scenario {
+    Scenario { name: name.to_owned(), run }
 }
 
 /// Three machines, what a user does, and what goes wrong.
@@ -284,6 +314,11 @@ fn one(troubles: Vec<Trouble>) -> Run {
     Run { replicas: 1, ..run([], troubles) }
 }
 
+/// What becomes of the n-th write of a verb to a kind.
+fn request(verb: &str, plural: &str, number: u64, fate: Fate) -> Trouble {
+    Trouble::Request { verb: verb.to_owned(), plural: plural.to_owned(), number, fate }
+}
+
 fn at(millis: u64, act: Act) -> Trouble {
     Trouble::At { millis, act }
 }
@@ -292,8 +327,22 @@ fn of(kind: &str) -> String {
     kind.to_owned()
 }
 
+fn scale(replicas: u32) -> Act {
+    Edit::Scale(replicas).into()
+}
+
 fn roll(class: &str) -> Act {
-    Act::Roll(class.to_owned())
+    Edit::Roll(class.to_owned()).into()
+}
+
+fn delete(machine: usize) -> Act {
+    Edit::DeleteMachine(machine).into()
+}
+
+/// A second manager, and what its watches of a kind have to tell comes so late, from so many times ten seconds on.
+fn late_rival(plural: &str, millis: u32, times: u64) -> Vec<Trouble> {
+    let late = (0..times).map(|turn| at(turn * 10_000, Act::LateRival(of(plural), millis)));
+    late.chain([at(50, Act::SecondManager(300))]).collect()
 }
 
 /// The watches of all that changes break, and the history is gone from which they would go on.

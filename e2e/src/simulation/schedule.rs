@@ -23,6 +23,18 @@ pub enum Trouble {
         /// What becomes of it.
         fate: Fate,
     },
+    /// Something becomes of a request of a manager to the API server that is told by what it asks for, not by its place
+    /// among all steps.
+    Request {
+        /// Its verb: `create`, `patch`, `delete`.
+        verb: String,
+        /// The kind, by its plural.
+        plural: String,
+        /// Which of those, from 0.
+        number: u64,
+        /// What becomes of it.
+        fate: Fate,
+    },
     /// The user changes something in the moment between the decision for a step and the step itself.
     Edit {
         /// Before which step, from 0.
@@ -75,6 +87,8 @@ pub enum Edit {
     Roll(String),
     /// A machine is deleted: the n-th by name, counted around.
     DeleteMachine(usize),
+    /// A machine is removed with its finalizers, and made again under the same name: the n-th by name, counted around.
+    RecreateMachine(usize),
     /// The deployment is deleted.
     DeletePool,
 }
@@ -83,21 +97,13 @@ pub enum Edit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
-    /// The user wants so many machines.
-    Scale(u32),
-    /// The user wants machines of this class.
-    Roll(String),
-    /// The user deletes a machine: the n-th by name, counted around.
-    DeleteMachine(usize),
-    /// The user removes a machine with its finalizers, and makes it again under the same name.
-    RecreateMachine(usize),
-    /// The user deletes the deployment.
-    DeletePool,
     /// The user deletes the deployment and its sets without their machines (`--cascade=orphan`), and makes the deployment
     /// again.
     OrphanMachines,
     /// Somebody else writes into machines, sets and the deployment, so many times, every 20 ms.
     Disturb(u32),
+    /// Somebody else takes their status off machines, sets and the deployment, so many times, every 20 ms.
+    WipeStatus(u32),
     /// All objects of the namespace are removed and put back from a backup, with other UIDs.
     Restore,
     /// The API server forgets who owns the fields of all objects.
@@ -136,6 +142,13 @@ pub enum Act {
         /// For so long.
         seconds: u32,
     },
+    /// For so many seconds a share (in percent) of a manager's requests, reads and watches too, is never answered.
+    ApiSwallows {
+        /// Of a hundred requests.
+        percent: u8,
+        /// For so long.
+        seconds: u32,
+    },
     /// For so many seconds nobody reaches the cloud.
     CloudDown(u32),
     /// The cloud errs.
@@ -144,6 +157,15 @@ pub enum Act {
     KillVm(usize),
     /// The kubelet of a VM is silent for so many seconds.
     SilenceKubelet(usize, u32),
+    /// What a user does with one request.
+    #[serde(untagged)]
+    Edit(Edit),
+}
+
+impl From<Edit> for Act {
+    fn from(edit: Edit) -> Self {
+        Self::Edit(edit)
+    }
 }
 
 impl Act {
@@ -161,15 +183,13 @@ impl Act {
             | Self::Compact
             | Self::ApiSlow(_)
             | Self::ApiRefuses { .. }
+            | Self::ApiSwallows { .. }
             | Self::DropManagedFields
             | Self::CloudDown(_) => true,
-            Self::Scale(_)
-            | Self::Roll(_)
-            | Self::DeleteMachine(_)
-            | Self::RecreateMachine(_)
-            | Self::DeletePool
+            Self::Edit(_)
             | Self::OrphanMachines
             | Self::Disturb(_)
+            | Self::WipeStatus(_)
             | Self::Restore
             | Self::JumpClock(_)
             | Self::ApiDown(_)
@@ -184,25 +204,17 @@ impl Schedule {
     /// Whether only the manager and what it talks to err.
     pub fn is_controller_side(&self) -> bool {
         self.0.iter().all(|trouble| match trouble {
-            Trouble::Step { .. } => true,
+            Trouble::Step { .. } | Trouble::Request { .. } => true,
             Trouble::Edit { .. } => false,
             Trouble::At { act, .. } => act.is_controller_side(),
         })
     }
 
-    /// What becomes of single steps.
-    pub fn fates(&self) -> impl Iterator<Item = (u64, Fate)> {
+    /// What becomes of single steps and requests, whichever these are.
+    pub fn fates(&self) -> impl Iterator<Item = Fate> {
         self.0.iter().filter_map(|trouble| match trouble {
-            Trouble::Step { step, fate } => Some((*step, *fate)),
+            Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => Some(*fate),
             Trouble::Edit { .. } | Trouble::At { .. } => None,
-        })
-    }
-
-    /// What the user does before single steps.
-    pub fn edits(&self) -> impl Iterator<Item = (u64, &Edit)> {
-        self.0.iter().filter_map(|trouble| match trouble {
-            Trouble::Edit { step, edit } => Some((*step, edit)),
-            Trouble::Step { .. } | Trouble::At { .. } => None,
         })
     }
 
@@ -210,7 +222,7 @@ impl Schedule {
     pub fn acts(&self) -> Vec<(u64, Act)> {
         let timed = self.0.iter().filter_map(|trouble| match trouble {
             Trouble::At { millis, act } => Some((*millis, act.clone())),
-            Trouble::Step { .. } | Trouble::Edit { .. } => None,
+            Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => None,
         });
         let mut acts: Vec<_> = timed.collect();
         acts.sort_by_key(|(millis, _)| *millis);
@@ -221,5 +233,34 @@ impl Schedule {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_is_written_and_read() {
+        let request = |number| Trouble::Request {
+            verb: "delete".to_owned(),
+            plural: "machinesets".to_owned(),
+            number,
+            fate: Fate::CommitLate(25),
+        };
+        let schedule = Schedule(vec![
+            Trouble::Step { step: 4, fate: Fate::CrashBefore },
+            request(2),
+            Trouble::Edit { step: 3, edit: Edit::DeletePool },
+            Trouble::At { millis: 5, act: Edit::Scale(4).into() },
+            Trouble::At { millis: 6, act: Edit::DeletePool.into() },
+            Trouble::At { millis: 7, act: Act::Crash },
+        ]);
+        let text = schedule.to_string();
+        assert!(
+            text.contains(r#"{"at":{"millis":5,"act":{"scale":4}}},{"at":{"millis":6,"act":"delete-pool"}}"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule);
     }
 }

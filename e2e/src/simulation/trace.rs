@@ -54,7 +54,11 @@ impl io::Write for Log {
         LOG.with_borrow(|trace| {
             let Some(Trace(lines)) = trace else { return };
             let text = String::from_utf8_lossy(bytes);
-            lines.lock().keep(format!("{:>9} {}", "", text.trim_end()));
+            let mut lines = lines.lock();
+            if lines.secrets.iter().any(|secret| text.contains(secret.as_str())) {
+                lines.leaks += 1;
+            }
+            lines.keep(format!("{:>9} {}", "", text.trim_end()));
         });
         Ok(bytes.len())
     }
@@ -83,6 +87,9 @@ struct Lines {
     /// The last ones, or all of them.
     last: VecDeque<String>,
     keeps_all: bool,
+    /// What must stand in no line of the log, and in how many it stands.
+    secrets: Vec<String>,
+    leaks: u64,
 }
 
 impl Trace {
@@ -90,8 +97,8 @@ impl Trace {
     pub(super) fn new(detail: Detail) -> Self {
         // Without keys: the digest is the same in each process.
         let (digest, keeps_all) = (DefaultHasher::new(), detail == Detail::Whole);
-        let trace =
-            Self(Arc::new(Mutex::new(Lines { begun: Instant::now(), digest, last: VecDeque::new(), keeps_all })));
+        let (begun, last, secrets) = (Instant::now(), VecDeque::new(), vec![]);
+        let trace = Self(Arc::new(Mutex::new(Lines { begun, digest, last, keeps_all, secrets, leaks: 0 })));
         LOG.set((detail != Detail::Brief).then(|| trace.clone()));
         trace
     }
@@ -102,6 +109,16 @@ impl Trace {
         let line = format!("{:>9.3} {what}", lines.begun.elapsed().as_secs_f64());
         lines.digest.write(line.as_bytes());
         lines.keep(line);
+    }
+
+    /// A text that must stand in no line of the log.
+    pub(super) fn keep_secret(&self, text: &str) {
+        self.0.lock().secrets.push(text.to_owned());
+    }
+
+    /// In how many lines of the log a secret stands.
+    pub(super) fn leaks(&self) -> u64 {
+        self.0.lock().leaks
     }
 
     /// A number that stands for all lines.

@@ -18,7 +18,7 @@ use nodewright_e2e::{
         Detail,
         run::Run,
         scenarios::{self, Scenario},
-        schedule::{Act, Trouble},
+        schedule::{Act, Edit, Trouble},
     },
 };
 use serde::de::DeserializeOwned;
@@ -41,16 +41,11 @@ async fn what_has_a_name_in_the_simulation_holds_on_a_real_plane() -> TestResult
 
 fn can_be_played(run: &Run) -> bool {
     let plays = |act: &Act| match act {
-        Act::Scale(_)
-        | Act::Roll(_)
-        | Act::DeleteMachine(_)
-        | Act::DeletePool
-        | Act::OrphanMachines
-        | Act::Disturb(_)
-        | Act::DropManagedFields
-        | Act::Crash
-        | Act::Cloud(_) => true,
-        Act::RecreateMachine(_)
+        Act::Edit(Edit::RecreateMachine(_)) => false,
+        Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
+            true
+        }
+        Act::WipeStatus(_)
         | Act::Restore
         | Act::SecondManager(_)
         | Act::JumpClock(_)
@@ -64,13 +59,14 @@ fn can_be_played(run: &Run) -> bool {
         | Act::ApiDown(_)
         | Act::ApiSlow(_)
         | Act::ApiRefuses { .. }
+        | Act::ApiSwallows { .. }
         | Act::CloudDown(_)
         | Act::KillVm(_)
         | Act::SilenceKubelet(..) => false,
     };
     let troubles = run.schedule.0.iter().all(|trouble| match trouble {
         Trouble::At { act, .. } => plays(act),
-        Trouble::Step { .. } | Trouble::Edit { .. } => false,
+        Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
     troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats
 }
@@ -128,13 +124,15 @@ impl Stage {
 
     async fn perform(&self, act: &Act) -> TestResult {
         match act {
-            Act::Scale(replicas) => self.change(json!({"spec": {"replicas": replicas}})).await,
-            Act::Roll(class) => {
+            Act::Edit(Edit::Scale(replicas)) => self.change(json!({"spec": {"replicas": replicas}})).await,
+            Act::Edit(Edit::Roll(class)) => {
                 let class = json!({"kind": "MachineClass", "name": class});
                 self.change(json!({"spec": {"template": {"spec": {"class": class}}}})).await
             }
-            Act::DeleteMachine(number) => self.delete_machine(*number).await,
-            Act::DeletePool => self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop),
+            Act::Edit(Edit::DeleteMachine(number)) => self.delete_machine(*number).await,
+            Act::Edit(Edit::DeletePool) => {
+                self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop)
+            }
             Act::OrphanMachines => self.orphan_machines().await,
             Act::Disturb(times) => self.disturb(*times).await,
             Act::DropManagedFields => self.change_all(&json!({"metadata": {"managedFields": [{}]}})).await,
