@@ -104,6 +104,8 @@ pub(super) fn begin(world: &mut World, act: &Act) {
 pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
     match edit {
         Edit::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
+        // Machines that were left behind would be of a former template then, and nobody's for ever.
+        Edit::Roll(_) if are_left_behind(server) => {}
         Edit::Roll(class) => drop(server.change(POOL, |pool| {
             pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
         })),
@@ -125,6 +127,17 @@ pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
             server.delete(POOL);
         }
     }
+}
+
+/// Whether there are machines without an owner that no set selects.
+fn are_left_behind(server: &ApiServer) -> bool {
+    let sets = server.objects(SETS);
+    let selects = |set: &Value, machine: &Value| {
+        let wanted = set["spec"]["selector"]["matchLabels"].as_object();
+        wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value))
+    };
+    let is_owned = |machine: &Value| machine["metadata"]["ownerReferences"].as_array().is_some_and(|it| !it.is_empty());
+    server.objects(MACHINES).iter().any(|machine| !is_owned(machine) && !sets.iter().any(|set| selects(set, machine)))
 }
 
 /// Ends what lasts no longer.

@@ -41,11 +41,8 @@ async fn what_has_a_name_in_the_simulation_holds_on_a_real_plane() -> TestResult
 
 fn can_be_played(run: &Run) -> bool {
     let plays = |act: &Act| match act {
-        Act::Edit(Edit::RecreateMachine(_)) => false,
-        Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
-            true
-        }
-        Act::WipeStatus(_)
+        Act::Edit(Edit::RecreateMachine(_))
+        | Act::WipeStatus(_)
         | Act::Restore
         | Act::SecondManager(_)
         | Act::JumpClock(_)
@@ -63,6 +60,9 @@ fn can_be_played(run: &Run) -> bool {
         | Act::CloudDown(_)
         | Act::KillVm(_)
         | Act::SilenceKubelet(..) => false,
+        Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
+            true
+        }
     };
     let troubles = run.schedule.0.iter().all(|trouble| match trouble {
         Trouble::At { act, .. } => plays(act),
