@@ -123,8 +123,11 @@ pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
                 recreate(server, oracles, machine);
             }
         }
+        // What nobody owns yet, after a restore, would not go with it.
         Edit::DeletePool => {
-            server.delete(POOL);
+            if [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it))) {
+                server.delete(POOL);
+            }
         }
     }
 }
@@ -136,8 +139,12 @@ fn are_left_behind(server: &ApiServer) -> bool {
         let wanted = set["spec"]["selector"]["matchLabels"].as_object();
         wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value))
     };
-    let is_owned = |machine: &Value| machine["metadata"]["ownerReferences"].as_array().is_some_and(|it| !it.is_empty());
-    server.objects(MACHINES).iter().any(|machine| !is_owned(machine) && !sets.iter().any(|set| selects(set, machine)))
+    let is_selected = |machine: &Value| sets.iter().any(|set| selects(set, machine));
+    server.objects(MACHINES).iter().any(|machine| !is_owned(machine) && !is_selected(machine))
+}
+
+fn is_owned(object: &Value) -> bool {
+    object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
 }
 
 /// Ends what lasts no longer.

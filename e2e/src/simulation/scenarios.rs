@@ -167,10 +167,12 @@ fn managers() -> Vec<Scenario> {
             run(
                 [scale(0)],
                 vec![
-                    // The creation of the second machine.
+                    // The creation of the second machine, and the deletion of what it makes when it takes effect.
                     request("patch", "machines", 1, Fate::CommitLate(18)),
+                    request("delete", "machines", 3, Fate::ArriveLate(5)),
                     at(2_500, Act::SecondManager(60)),
-                    at(3_500, Act::LateRival(of("machinesets"), 30_000)),
+                    // All three machines are there at 3.5 s, and are deleted then.
+                    at(3_300, Act::LateRival(of("machinesets"), 30_000)),
                 ],
             ),
         ),
@@ -179,10 +181,12 @@ fn managers() -> Vec<Scenario> {
             run(
                 [scale(0)],
                 vec![
-                    // The creation of the second machine.
+                    // The creation of the second machine, and the deletion of what it makes when it takes effect.
                     request("patch", "machines", 1, Fate::CommitLate(18)),
+                    request("delete", "machines", 3, Fate::ArriveLate(5)),
                     at(2_500, Act::SecondManager(60)),
-                    at(3_500, Act::LateRival(of("machinesets"), 30_000)),
+                    // All three machines are there at 3.5 s, and are deleted then.
+                    at(3_300, Act::LateRival(of("machinesets"), 30_000)),
                 ],
             ),
         ),
@@ -220,6 +224,18 @@ fn servers() -> Vec<Scenario> {
                 // That of the set of the first template, once the second one's machines are there.
                 ..run([roll("large"), roll("small")], vec![request("delete", "machinesets", 0, Fate::CommitLate(25))])
             },
+        ),
+        named(
+            "the creation of a set that takes effect when the set has been given its size",
+            one(vec![request("patch", "machinesets", 0, Fate::CommitLate(18))]),
+        ),
+        named(
+            "a machine is deleted while what its status has to say is never answered",
+            one(vec![
+                request("patch", "machines", 2, Fate::Hang),
+                request("patch", "machines", 3, Fate::Hang),
+                at(5_000, delete(0)),
+            ]),
         ),
         named(
             "a creation that takes effect when its name has had its life",
