@@ -20,7 +20,7 @@ pub struct Scenario {
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [clouds(), caches(), managers(), servers(), users()].concat()
+    [clouds(), caches(), managers(), rivals(), servers(), requests(), users(), orphans()].concat()
 }
 
 fn clouds() -> Vec<Scenario> {
@@ -142,6 +142,18 @@ fn managers() -> Vec<Scenario> {
             },
         ),
         named(
+            "clocks that are ten minutes fast, and then slow",
+            run(
+                [roll("large"), scale(0)],
+                vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(600))],
+            ),
+        ),
+    ]
+}
+
+fn rivals() -> Vec<Scenario> {
+    vec![
+        named(
             "two managers with old caches, and a user who cannot decide",
             run(
                 [],
@@ -176,27 +188,6 @@ fn managers() -> Vec<Scenario> {
                 ],
             ),
         ),
-        named(
-            "a second manager with an old view of a set meets a machine whose name has had its life",
-            run(
-                [scale(0)],
-                vec![
-                    // The creation of the second machine, and the deletion of what it makes when it takes effect.
-                    request("patch", "machines", 1, Fate::CommitLate(18)),
-                    request("delete", "machines", 3, Fate::ArriveLate(5)),
-                    at(2_500, Act::SecondManager(60)),
-                    // All three machines are there at 3.5 s, and are deleted then.
-                    at(3_300, Act::LateRival(of("machinesets"), 30_000)),
-                ],
-            ),
-        ),
-        named(
-            "clocks that are ten minutes fast, and then slow",
-            run(
-                [roll("large"), scale(0)],
-                vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(600))],
-            ),
-        ),
     ]
 }
 
@@ -217,6 +208,12 @@ fn servers() -> Vec<Scenario> {
             "a machine is deleted while nothing can be written to its set",
             one(vec![at(20_000, Act::ApiRefuses { code: 409, percent: 60, seconds: 30 }), at(20_100, delete(0))]),
         ),
+    ]
+}
+
+/// What becomes of single requests.
+fn requests() -> Vec<Scenario> {
+    vec![
         named(
             "a deletion that comes late, when another set has the name",
             Run {
@@ -286,6 +283,12 @@ fn users() -> Vec<Scenario> {
             "a machine that is deleted by a manager that hears late of its node",
             one(vec![at(200, Act::LateWatches(of("nodes"), 20_000)), at(18_300, delete(0))]),
         ),
+    ]
+}
+
+/// Machines that outlive who made them.
+fn orphans() -> Vec<Scenario> {
+    vec![
         named(
             "machines that outlive their deployment",
             run([Act::OrphanMachines, scale(1), Act::OrphanMachines], vec![]),
