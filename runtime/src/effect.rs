@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Debug, hash::Hash, time::Duration};
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// Calls of one lane never overlap. A lane is one thing outside, such as one VM.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -143,6 +143,17 @@ impl<E: Effect> Outcomes<E> {
         let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
         self.known.insert(effect.clone(), Known { begun: now, running: true, failures, last, order });
         true
+    }
+
+    /// The time of day has been set: what was so long ago stays so long ago.
+    pub(crate) fn shift(&mut self, by: SignedDuration) {
+        let moved = |at: Timestamp| at.saturating_add(by).unwrap_or(at);
+        for known in self.known.values_mut() {
+            known.begun = moved(known.begun);
+            if let Some((ended, _)) = &mut known.last {
+                *ended = moved(*ended);
+            }
+        }
     }
 
     /// Notes how a call ended.

@@ -226,7 +226,7 @@ impl Manager {
                 recorder: options.recorder,
                 spans: options.spans,
                 metrics: options.metrics.clone(),
-                since: options.clock.wall(),
+                since: options.clock.elapsed(),
                 gained,
                 clock: options.clock,
                 tasks: tasks.clone(),

@@ -89,14 +89,14 @@ pub fn edits(run: &Run) -> Vec<Scenario> {
 
 /// The runs in which one of these things happens at one single step, for each that the run takes.
 fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [(String, Trouble); N]) -> Vec<Scenario> {
-    let steps = run.run(Detail::Brief).steps;
-    let with = |step: u64, (name, trouble): (String, Trouble)| {
-        let run = Run { schedule: Schedule(vec![trouble]), ..run.clone() };
-        Scenario { name: format!("{name} step {step}"), run }
-    };
-    let with = &with;
-    let troubles = &troubles;
-    (0..steps).flat_map(move |step| troubles(step).map(|trouble| with(step, trouble))).collect()
+    let mut scenarios = vec![];
+    for step in 0..run.run(Detail::Brief).steps {
+        for (name, trouble) in troubles(step) {
+            let run = Run { schedule: Schedule(vec![trouble]), ..run.clone() };
+            scenarios.push(Scenario { name: format!("{name} step {step}"), run });
+        }
+    }
+    scenarios
 }
 
 /// Three machines are made, replaced and removed.

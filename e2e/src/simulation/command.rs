@@ -125,6 +125,8 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
 struct Source<'a> {
     arguments: &'a Arguments,
     given: Vec<Scenario>,
+    /// How many of those somebody has thought of.
+    named: u64,
     until: Option<Instant>,
     next: AtomicU64,
     /// How many runs were made, and how many of them broke an invariant.
@@ -135,6 +137,7 @@ struct Source<'a> {
 impl<'a> Source<'a> {
     fn new(arguments: &'a Arguments, begun: Instant) -> Self {
         let mut given = scenarios::all();
+        let named = given.len() as u64;
         if !arguments.no_crashes {
             let run = up_roll_down(arguments.first);
             given.extend(crashes(&run));
@@ -142,7 +145,7 @@ impl<'a> Source<'a> {
         }
         let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
         let [next, made, broken] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { arguments, given, until, next, made, broken }
+        Self { arguments, given, named, until, next, made, broken }
     }
 
     /// The next run, and how much of it is to be told: scenarios that somebody has thought of are made with all that
@@ -156,14 +159,13 @@ impl<'a> Source<'a> {
         if is_over || (self.arguments.fail_fast && self.broken.load(Relaxed) > 0) {
             return None;
         }
-        let given = usize::try_from(number).ok().and_then(|place| self.given.get(place));
-        Some(given.map_or_else(
-            || {
-                let seed = self.arguments.first + number - count;
-                (Scenario { name: format!("seed {seed}"), run: generate::run(seed) }, Detail::Brief)
-            },
-            |given| (given.clone(), Detail::Explained),
-        ))
+        let detail = if number < self.named { Detail::Explained } else { Detail::Brief };
+        let given = usize::try_from(number).ok().and_then(|place| self.given.get(place)).cloned();
+        let of_seed = || {
+            let seed = self.arguments.first + number - count;
+            Scenario { name: format!("seed {seed}"), run: generate::run(seed) }
+        };
+        Some((given.unwrap_or_else(of_seed), detail))
     }
 }
 

@@ -28,7 +28,11 @@ fn clouds() -> Vec<Scenario> {
     vec![
         named(
             "a VM that appears after its machine was deleted",
-            one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, delete(0))]),
+            one(vec![at(0, cloud(FaultOperation::Create, late.clone())), at(1_500, delete(0))]),
+        ),
+        named(
+            "a clock that is set ahead while a VM is on its way to a machine that was deleted",
+            one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, delete(0)), at(2_000, Act::JumpClock(536))]),
         ),
         named(
             "answers of the cloud that are lost",

@@ -23,7 +23,8 @@ use crate::{
 pub struct Moment<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
-    /// Since when this process may write: whatever an earlier leader began was begun before this.
+    /// Since when this process may write: whatever an earlier leader began was begun before this. As all times here that
+    /// are in no object, it moves along with `now` when somebody sets the clock.
     pub since: Timestamp,
     /// Since when the caches that were asked follow their servers without a break of more than 30 s, and this process may
     /// write: what was reported before may be old, because nobody could report. Not before `since`.

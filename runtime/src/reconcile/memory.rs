@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -13,6 +13,7 @@ use crate::{
     look::Look,
     object::Key,
     plan::{Failure, Refusal, Wait},
+    term::Clock,
 };
 
 /// The memory of one object.
@@ -30,6 +31,8 @@ pub(super) struct Memory<E: Effect> {
     pub(super) refusals: Vec<Refusal>,
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
+    /// The time of day at the zero of the clock that nobody sets, when it was asked last.
+    zero: Option<Timestamp>,
     pub(super) looks: Vec<Look>,
     /// When the next write to itself would be due if all had come evenly.
     due: Option<Instant>,
@@ -41,6 +44,9 @@ pub(super) struct Memory<E: Effect> {
 /// undo what the other one has written would do so as fast as they can.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
+
+/// A time of day that strays by less from the clock that nobody sets has not been set.
+const NOTICED: SignedDuration = SignedDuration::from_secs(1);
 
 impl<E: Effect> Memory<E> {
     fn new(uid: &str, flow: Flow) -> Self {
@@ -54,9 +60,35 @@ impl<E: Effect> Memory<E> {
             refusals: vec![],
             outcomes: Outcomes::default(),
             status_written: None,
+            zero: None,
             looks: vec![],
             due: None,
             waits: vec![],
+        }
+    }
+
+    /// The time of day. When somebody has set it, what is remembered moves along: how long ago something was does not
+    /// change.
+    pub(super) fn now(&mut self, clock: &dyn Clock) -> Timestamp {
+        let (now, elapsed) = (clock.wall(), clock.elapsed());
+        let zero = SignedDuration::try_from(elapsed).ok().and_then(|elapsed| now.checked_sub(elapsed).ok());
+        if let (Some(zero), Some(before)) = (zero, self.zero) {
+            let jump = zero.duration_since(before);
+            if jump.abs() < NOTICED {
+                return now;
+            }
+            self.shift(jump);
+        }
+        self.zero = zero;
+        now
+    }
+
+    fn shift(&mut self, by: SignedDuration) {
+        self.outcomes.shift(by);
+        let refused = self.refusals.iter_mut().map(|refusal| &mut refusal.at);
+        let failed = self.failure.iter_mut().map(|failure| &mut failure.at);
+        for at in refused.chain(failed).chain(&mut self.status_written) {
+            *at = at.saturating_add(by).unwrap_or(*at);
         }
     }
 
@@ -162,7 +194,7 @@ impl<E: Effect> Memories<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::Never;
+    use crate::{effect::Never, term::TokioClock};
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_a_row_are_slowed_down_and_a_rest_makes_up_for_them() {
@@ -174,5 +206,18 @@ mod tests {
         assert!(!memory.is_blank(), "it is remembered");
         tokio::time::advance(EVENLY * (IN_A_ROW + 2)).await;
         assert!(memory.is_blank() && memory.pace(Instant::now()).is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_moves_along_when_the_clock_is_set() {
+        let [noon, earlier] = ["2026-06-01T12:00:00Z", "2026-06-01T11:50:00Z"]
+            .map(|wall| TokioClock::starting_at(wall.parse().expect("it is a time")));
+        let mut memory = Memory::<Never>::new("uid", Flow::default());
+        memory.status_written = Some(memory.now(&noon));
+        for (clock, seconds) in [(noon, 5), (earlier, 10), (noon, 15)] {
+            tokio::time::advance(Duration::from_secs(5)).await;
+            let ago = memory.now(&clock).duration_since(memory.status_written.expect("it was written"));
+            assert_eq!(ago, SignedDuration::from_secs(seconds));
+        }
     }
 }

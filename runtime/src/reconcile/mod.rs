@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::Mutex;
 use tokio::{task::coop::consume_budget, time::Instant};
@@ -59,8 +59,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
-    /// Since when this process may write.
-    pub(crate) since: Timestamp,
+    /// Since when this process may write, in the time of the clock that nobody sets.
+    pub(crate) since: Duration,
     /// The same moment in the time of timers: a cache counts once it has shown a list that was begun after it.
     pub(crate) gained: Instant,
 }
@@ -271,7 +271,7 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.moment(key, &memory, asked.in_touch), &world);
+        let plan = self.controller.plan(&self.moment(key, &mut memory, asked.in_touch), &world);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
         if plan.forgets_outcomes && !memory.outcomes.any_running() {
@@ -299,13 +299,21 @@ impl<C: Controller> Reconciler<C> {
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
-    fn moment<'a>(&self, key: &Key, memory: &'a Memory<C::Effect>, in_touch: Option<Instant>) -> Moment<'a, C::Effect> {
-        let now = self.shared.clock.wall();
-        let ago = in_touch.and_then(|since| SignedDuration::try_from(since.elapsed()).ok()).unwrap_or_default();
+    fn moment<'a>(
+        &self,
+        key: &Key,
+        memory: &'a mut Memory<C::Effect>,
+        in_touch: Option<Instant>,
+    ) -> Moment<'a, C::Effect> {
+        let clock = self.shared.clock.as_ref();
+        let now = memory.now(clock);
+        // Whoever sets the time of day changes nothing in how long ago it was.
+        let ago = |time: Duration| SignedDuration::try_from(time).ok().and_then(|time| now.checked_sub(time).ok());
+        let since = ago(clock.elapsed().saturating_sub(self.shared.since)).unwrap_or(now);
         Moment {
             now,
-            since: self.shared.since,
-            in_touch: now.saturating_sub(ago).unwrap_or(now).max(self.shared.since),
+            since,
+            in_touch: in_touch.and_then(|since| ago(since.elapsed())).unwrap_or(now).max(since),
             attempt: self.queue.failures(key),
             failure: memory.failure.as_ref(),
             outcomes: &memory.outcomes,
@@ -340,7 +348,8 @@ impl<C: Controller> Reconciler<C> {
         let refused = !execution.refused.is_empty();
         let failed = self.memories.get(key).and_then(|memory| {
             let mut memory = memory.lock();
-            let failed = memory.keep(execution, self.shared.clock.wall());
+            let now = memory.now(self.shared.clock.as_ref());
+            let failed = memory.keep(execution, now);
             // The wait begins now, though nothing else may wake the object: a cache that does not go on is noticed.
             self.is_fresh(key, &mut memory);
             failed
@@ -369,19 +378,22 @@ impl<C: Controller> Reconciler<C> {
     }
 
     fn call(self: &Arc<Self>, key: &Key, effect: &C::Effect, subject: &Subject) {
-        let now = self.shared.clock.wall();
         let Some(memory) = self.memories.get(key) else { return };
-        if !memory.lock().outcomes.begin(effect, now) {
+        let mut memory = memory.lock();
+        let now = memory.now(self.shared.clock.as_ref());
+        if !memory.outcomes.begin(effect, now) {
             return;
         }
+        drop(memory);
         let (this, key, same) = (self.clone(), key.clone(), effect.clone());
         self.effects.start(effect.clone(), subject.call(effect.name()), move |outcome| {
             // Not the outcome itself: it may carry what a driver keeps to itself.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");
-            let now = this.shared.clock.wall();
             if let Some(memory) = this.memories.get(&key) {
-                memory.lock().outcomes.finish(&same, now, outcome);
+                let mut memory = memory.lock();
+                let now = memory.now(this.shared.clock.as_ref());
+                memory.outcomes.finish(&same, now, outcome);
             }
             this.queue.add(key, Class::Live);
         });
