@@ -83,7 +83,8 @@ bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines,
 # Which run to look at alone, by its seed or from a file, and for how many minutes to go on.
 SEED ?=
 REPLAY ?=
-SIMULATED = $(if $(REPLAY),--replay=$(REPLAY),)$(if $(SEED),--seed=$(SEED),$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES),))
+SIMULATED = $(if $(REPLAY),--replay="$(REPLAY)") $(if $(SEED),--seed=$(SEED)) \
+	$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES))
 
 .PHONY: simulate
 simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong; SEED=7 shows one run (5 minutes)

@@ -159,6 +159,11 @@ impl Adversary {
         self.state.lock().writes
     }
 
+    /// How many fates that were aimed at a request have yet to meet theirs.
+    pub(super) fn missed(&self) -> usize {
+        self.state.lock().aimed.len()
+    }
+
     /// A manager of this name lives from now on. Returns what tells of its death.
     pub(super) fn born(&self, name: &str) -> Arc<Notify> {
         self.trace.line(format_args!("{name} starts"));

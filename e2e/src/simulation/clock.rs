@@ -30,9 +30,7 @@ impl JumpingClock {
     pub(super) fn jump(&self, seconds: i64) {
         self.ahead_seconds.fetch_add(seconds, Relaxed);
     }
-}
 
-impl JumpingClock {
     /// So much time has gone by, and no timer has noticed: the process was stopped, or the computer slept.
     pub(super) fn sleep(&self, seconds: u32) {
         self.slept_seconds.fetch_add(seconds.into(), Relaxed);

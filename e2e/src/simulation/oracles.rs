@@ -63,10 +63,11 @@ impl Oracles {
         self.violations.push(what.into());
     }
 
-    /// All is as wanted: from now on so many machines have to be ready, and no more may be made than wanted from here.
-    pub(super) fn at_rest(&mut self) {
+    /// All is as wanted: no more machines may be made than wanted from here; and where only the manager and what it talks
+    /// to err, so many have to stay ready.
+    pub(super) fn at_rest(&mut self, controller_side: bool) {
         self.wanted.most = self.wanted.now + self.wanted.surge;
-        self.wanted.fewest = Some(self.wanted.now);
+        self.wanted.fewest = controller_side.then_some(self.wanted.now);
     }
 
     /// From now on machines are allowed to be less ready than wanted: others than the manager err.

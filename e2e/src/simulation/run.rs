@@ -60,6 +60,8 @@ pub struct Report {
     pub counts: Counts,
     /// How many steps the managers took.
     pub steps: u64,
+    /// How many fates that were aimed at a request met none.
+    pub missed: usize,
     /// How much time went by in it.
     pub simulated: Duration,
     /// Stands for the whole trace.
@@ -162,9 +164,7 @@ impl Stage {
                 return false;
             }
         }
-        if self.controller_side {
-            self.world.oracles.lock().at_rest();
-        }
+        self.world.oracles.lock().at_rest(self.controller_side);
         true
     }
 
@@ -248,6 +248,7 @@ impl Stage {
             violations,
             counts: oracles.counts.clone(),
             steps,
+            missed: adversary.missed(),
             simulated: begun.elapsed(),
             digest: self.world.trace.digest(),
             trace: self.world.trace.take(),

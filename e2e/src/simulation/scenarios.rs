@@ -232,11 +232,7 @@ fn requests() -> Vec<Scenario> {
         ),
         named(
             "a machine is deleted while what its status has to say is never answered",
-            one(vec![
-                request("patch", "machines", 2, Fate::Hang),
-                request("patch", "machines", 3, Fate::Hang),
-                at(5_000, delete(0)),
-            ]),
+            one(vec![request("patch", "machines", 2, Fate::Hang), at(5_000, delete(0))]),
         ),
         named(
             "a creation that takes effect when its name has had its life",
@@ -280,7 +276,8 @@ fn users() -> Vec<Scenario> {
             one(vec![
                 at(20_000, delete(0)),
                 request("patch", "nodes", 1, Fate::ArriveLate(3)),
-                at(21_000, Edit::RecreateMachine(0).into()),
+                // The one that goes: its successor comes first by name.
+                at(21_000, Edit::RecreateMachine(1).into()),
             ]),
         ),
         named(
