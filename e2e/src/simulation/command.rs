@@ -29,7 +29,7 @@ const LINES: usize = 120;
 pub struct Arguments {
     /// How many runs are made of seeds, after those that have names and those that take a rise, a roll and a fall apart step
     /// by step: more than a thousand.
-    #[arg(long, default_value_t = 4_000, value_parser = value_parser!(u64).range(..=1_000_000_000))]
+    #[arg(long, default_value_t = 3_550, value_parser = value_parser!(u64).range(..=1_000_000_000))]
     runs: u64,
     /// The seed of the first run; the others follow.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(..=1 << 53))]
