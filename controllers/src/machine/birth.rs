@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
+    effect::Known,
     events::EventKind,
     object::{Cluster, controller_uid, is_deleting},
     plan::{Moment, Plan, Step},
@@ -72,14 +73,14 @@ pub(super) struct Answer<'a> {
     pub(super) call: &'a Call,
     pub(super) ended: Timestamp,
     pub(super) outcome: &'a Outcome,
-    pub(super) failures: u32,
+    pub(super) known: &'a Known<Outcome>,
 }
 
 pub(super) fn newest<'a, const N: usize>(at: &'a Moment<'_, Call>, calls: [&Call; N]) -> Option<Answer<'a>> {
     let known = calls.into_iter().filter_map(|call| Some((at.outcomes.asked(call)?, at.outcomes.get(call)?)));
     let (call, known) = known.filter(|(_, known)| known.last.is_some()).max_by_key(|(_, known)| known.order)?;
     let (ended, outcome) = known.last.as_ref()?;
-    Some(Answer { call, ended: *ended, outcome, failures: known.failures })
+    Some(Answer { call, ended: *ended, outcome, known })
 }
 
 /// Says what went wrong, and makes the next call after a pause; at once when what was refused has been corrected.
@@ -92,7 +93,7 @@ fn retry(
     next: Call,
 ) {
     let Some(error) = answer.outcome.error() else { return };
-    let due = answer.ended.checked_add(pause(error, answer.failures, context)).unwrap_or(at.now);
+    let due = answer.ended.checked_add(pause(error, answer.known.failures, context)).unwrap_or(at.now);
     let corrected = answer.call.request.machine.class.revision != next.request.machine.class.revision;
     if due <= at.now || corrected {
         plan.then("the pause after a failed call is over", Step::Call(next));

@@ -45,12 +45,9 @@ pub(super) struct Adversary {
 type User = Box<dyn Fn(&Edit) + Send>;
 
 struct State {
-    fates: BTreeMap<u64, Fate>,
-    /// What becomes of the n-th write of a verb to a kind.
-    aimed: BTreeMap<(String, String, u64), Fate>,
+    aims: Aims,
     /// How many writes of a verb to a kind there were.
     written: BTreeMap<(String, String), u64>,
-    edits: BTreeMap<u64, Edit>,
     /// How many steps there were.
     steps: u64,
     /// How many of them were writes to the API server.
@@ -86,6 +83,7 @@ struct Refusals {
 #[derive(Default)]
 struct Aims {
     fates: BTreeMap<u64, Fate>,
+    /// What becomes of the n-th write of a verb to a kind.
     aimed: BTreeMap<(String, String, u64), Fate>,
     edits: BTreeMap<u64, Edit>,
 }
@@ -114,12 +112,9 @@ impl Adversary {
         clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
         trace: Trace,
     ) -> Self {
-        let Aims { fates, aimed, edits } = Aims::of(schedule);
         let state = State {
-            fates,
-            aimed,
+            aims: Aims::of(schedule),
             written: BTreeMap::new(),
-            edits,
             steps: 0,
             writes: 0,
             living: BTreeMap::new(),
@@ -161,7 +156,7 @@ impl Adversary {
 
     /// How many fates that were aimed at a request have yet to meet theirs.
     pub(super) fn missed(&self) -> usize {
-        self.state.lock().aimed.len()
+        self.state.lock().aims.aimed.len()
     }
 
     /// A manager of this name lives from now on. Returns what tells of its death.
@@ -257,8 +252,8 @@ impl Adversary {
                 state.check_term(name, request.verb, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
-                let fate = state.aimed_at(request.verb, &request.path).or(state.fates.remove(&step));
-                edit = state.edits.remove(&step);
+                let fate = state.aimed_at(request.verb, &request.path).or(state.aims.fates.remove(&step));
+                edit = state.aims.edits.remove(&step);
                 self.tell(step, name, request.verb, &request.path, fate);
                 if matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter)) {
                     state.living.remove(name).iter().for_each(|death| death.notify_one());
@@ -283,7 +278,7 @@ impl Adversary {
             state.check_term(name, verb, path);
         }
         let step = state.next_step();
-        let (fate, edit) = (state.fates.remove(&step), state.edits.remove(&step));
+        let (fate, edit) = (state.aims.fates.remove(&step), state.aims.edits.remove(&step));
         self.tell(step, name, verb, path, fate);
         drop(state);
         self.edit(edit);
@@ -344,7 +339,7 @@ impl State {
         let kind = (verb.to_owned(), plural.to_owned());
         let number = self.written.entry(kind.clone()).or_default();
         *number += 1;
-        self.aimed.remove(&(kind.0, kind.1, *number - 1))
+        self.aims.aimed.remove(&(kind.0, kind.1, *number - 1))
     }
 
     /// The time that has gone by on the clock of a manager.

@@ -13,7 +13,7 @@ use nodewright_runtime::{
 use super::{
     super::{
         World,
-        birth::link,
+        birth::{Answer, link, newest},
         calls::{Call, Outcome, Verb},
         context::{Context, event},
         status::{StatusDraft, own_condition, true_since},
@@ -71,14 +71,15 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         return false;
     }
     // A deletion without the VM's id was one of a VM that was not known yet.
-    let of_this_vm = |asked: &Call| asked.request.machine.provider_id.as_deref() == world.machine.provider_id();
-    let Some(deleted) = answer(at, &calls.delete, of_this_vm) else {
+    let is_of_this_vm =
+        |answer: &Answer<'_>| answer.call.request.machine.provider_id.as_deref() == world.machine.provider_id();
+    let Some(deleted) = newest(at, [&calls.delete]).filter(is_of_this_vm) else {
         plan.then("the VM has to go", Step::Call(calls.delete));
         return false;
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound) {
         Some(error) => {
-            retry(plan, at, world, &deleted.failed(error, calls.delete), context);
+            retry(plan, at, world, &Failed::of(error, &deleted, &calls.delete), context);
             false
         }
         None => confirmed(plan, at, world, context, calls, deleted.known),
@@ -99,14 +100,14 @@ fn identified(
         link(plan, world.machine.as_ref(), instance, context);
         return false;
     }
-    let Some(status) = answer(at, &calls.status, |asked| asked.request.deleting) else {
+    let Some(status) = newest(at, [&calls.status]).filter(|answer| answer.call.request.deleting) else {
         plan.then("has the machine a VM?", Step::Call(calls.status.clone()));
         return false;
     };
     match status.outcome.error() {
         Some(error) if error.code == Code::NotFound => none_on_its_way(plan, at, world, calls, status.ended, context),
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
-            retry(plan, at, world, &status.failed(error, calls.status.clone()), context);
+            retry(plan, at, world, &Failed::of(error, &status, &calls.status), context);
             false
         }
         _ => true,
@@ -136,27 +137,6 @@ fn none_on_its_way(
         }
     }
     false
-}
-
-/// How a call ended.
-struct Answer<'a> {
-    known: &'a Known<Outcome>,
-    ended: Timestamp,
-    outcome: &'a Outcome,
-}
-
-/// How a call ended last, if it was asked for as it has to be.
-fn answer<'a>(at: &'a Moment<'_, Call>, call: &Call, counts: impl FnOnce(&Call) -> bool) -> Option<Answer<'a>> {
-    let asked = at.outcomes.asked(call).filter(|asked| counts(asked))?;
-    let known = at.outcomes.get(asked)?;
-    let (ended, outcome) = known.last.as_ref()?;
-    Some(Answer { known, ended: *ended, outcome })
-}
-
-impl<'a> Answer<'a> {
-    fn failed(&self, error: &'a DriverError, again: Call) -> Failed<'a> {
-        Failed { error, ended: self.ended, times: self.known.failures, again }
-    }
 }
 
 /// Whether no VM can have been asked for: the machine has none, and was itself told that its class is not there. A VM is
@@ -252,6 +232,12 @@ struct Failed<'a> {
     ended: Timestamp,
     times: u32,
     again: Call,
+}
+
+impl<'a> Failed<'a> {
+    fn of(error: &'a DriverError, answer: &Answer<'_>, again: &Call) -> Self {
+        Self { error, ended: answer.ended, times: answer.known.failures, again: again.clone() }
+    }
 }
 
 fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, failed: &Failed<'_>, context: Context<'_>) {
