@@ -150,6 +150,15 @@ pub(super) async fn namespaces(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
+/// Times are written in whole seconds: who changes a condition owns the time of the change only if it is not the time
+/// that was there. The server's own clock tells, by what it would create.
+async fn a_later_second(probe: &mut Probe, budget: &str) -> TestResult {
+    let changed = probe.silently(&Request::get(budget)).await?;
+    let changed = changed.text("/status/conditions/0/lastTransitionTime").to_owned();
+    let trial = Request::post(probe.all(Kind::ConfigMap), &probe.object(Kind::ConfigMap, "later")).query("dryRun=All");
+    probe.wait_for(&trial, |said| said.text("/metadata/creationTimestamp") > changed.as_str()).await
+}
+
 /// What a budget counts, and which evictions it allows.
 pub(super) async fn budgets(probe: &mut Probe) -> TestResult {
     let kind = Kind::PodDisruptionBudget;
@@ -183,6 +192,7 @@ pub(super) async fn budgets(probe: &mut Probe) -> TestResult {
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
         (format!("{name}/eviction"), body)
     };
+    a_later_second(probe, &path).await?;
     let pods = probe.all(Kind::Pod);
     let request = |(at, body): (String, Value)| Request::post(format!("{pods}/{at}"), &body);
     probe.ask("an eviction", request(evict("a"))).await?;

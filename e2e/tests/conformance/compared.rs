@@ -8,9 +8,14 @@ use nodewright_e2e::{
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
     plane::{USER_AGENT, parse_manifest},
 };
-use nodewright_runtime::testing::api_server::{ApiServer, Controllers};
+use nodewright_runtime::{
+    term::TokioClock,
+    testing::api_server::{ApiServer, Controllers},
+};
 use serde_json::Value;
 
+/// When the server in process begins.
+const START: &str = "2026-11-20T10:00:00Z";
 /// Only cases with this in their names.
 const CASES_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_CASES";
 /// How many random requests there are in a sequence; the default is [`STEPS`].
@@ -131,7 +136,7 @@ impl Servers {
     fn in_process(&self, work: &Work, namespace: &str) -> TestResult<Transcript> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(async {
-            let server = ApiServer::new();
+            let server = ApiServer::with_clock(Arc::new(TokioClock::starting_at(START.parse()?)));
             server.enforce_namespaces();
             self.definitions.iter().for_each(|definition| server.declare(definition));
             if self.controllers {
