@@ -50,6 +50,7 @@ pub(super) fn targets(world: &World, goal: Goal, manner: Manner) -> Vec<Target<'
     let mut targets = vec![];
     for (place, (&view, replicas)) in field.views.iter().zip(replicas).enumerate() {
         let before = i64::from(view.set.spec.replicas);
+        let replicas = if field.current == Some(place) { replicas } else { view.unclaimed().unwrap_or(replicas) };
         // A set that is to have machines and has yet to get its first has no size: the note would say that it has.
         let waits = replicas == 0 && goal.desired > 0;
         let noted = before > 0 || before != replicas || field.current == Some(place) && !waits;

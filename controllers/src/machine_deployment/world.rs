@@ -130,6 +130,13 @@ impl SetView {
         }
     }
 
+    /// How many machines the set has to be given to take: it was born, and the template changed before it got its size.
+    /// Without one it would leave them alone for ever.
+    pub(super) fn unclaimed(&self) -> Option<i64> {
+        let is_unsized = self.noted(annotations::DESIRED_REPLICAS).is_none() && self.set.spec.replicas == 0;
+        (is_unsized && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
+    }
+
     /// The number in one of the annotations that scaling leaves on a set.
     pub(super) fn noted(&self, key: &str) -> Option<i64> {
         annotation(self.set.as_ref(), key)?.parse().ok()

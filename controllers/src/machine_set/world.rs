@@ -32,10 +32,10 @@ pub(super) fn selects(set: &MachineSet, machine: &Machine) -> bool {
     !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
 }
 
-/// Whether a set is going to take a Machine that nobody owns, whatever its size: one that is being deleted takes nobody,
-/// and one that has yet to be given its size only as many as it lacks.
+/// Whether a set is going to take a Machine that nobody owns, once it has been given its size: one that is being deleted
+/// takes nobody.
 pub(crate) fn will_take(set: &MachineSet, machine: &Machine) -> bool {
-    !is_deleting(set) && is_sized(set) && may_take(set, machine)
+    !is_deleting(set) && may_take(set, machine)
 }
 
 /// Whether a set may take a Machine that nobody owns.

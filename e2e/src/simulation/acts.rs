@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_api::annotations;
 use nodewright_runtime::testing::api_server::{ApiServer, Match, Pace};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -133,16 +132,12 @@ pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
     }
 }
 
-/// Whether there are machines without an owner that no set is going to take: none selects them, or the one that does has
-/// yet to be given its size.
+/// Whether there are machines without an owner that no set selects.
 fn are_left_behind(server: &ApiServer) -> bool {
     let sets = server.objects(SETS);
     let selects = |set: &Value, machine: &Value| {
         let wanted = set["spec"]["selector"]["matchLabels"].as_object();
-        let is_sized = set["metadata"]["annotations"][annotations::DESIRED_REPLICAS].is_string();
-        is_sized
-            && wanted
-                .is_some_and(|wanted| wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value))
+        wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value))
     };
     let is_selected = |machine: &Value| sets.iter().any(|set| selects(set, machine));
     server.objects(MACHINES).iter().any(|machine| !is_owned(machine) && !is_selected(machine))

@@ -32,7 +32,11 @@ fn clouds() -> Vec<Scenario> {
         ),
         named(
             "a clock that is set ahead while a VM is on its way to a machine that was deleted",
-            one(vec![at(0, cloud(FaultOperation::Create, late)), at(1_500, delete(0)), at(2_000, Act::JumpClock(536))]),
+            one(vec![
+                at(0, cloud(FaultOperation::Create, late.clone())),
+                at(1_500, delete(0)),
+                at(2_000, Act::JumpClock(536)),
+            ]),
         ),
         named(
             "answers of the cloud that are lost",
@@ -53,14 +57,20 @@ fn clouds() -> Vec<Scenario> {
             "a VM whose making was never answered, and lists that fail for a minute while its machine goes",
             one(vec![
                 at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
-                at(
-                    300,
-                    lasting(
-                        FaultOperation::List,
-                        Effect::Error { code: Code::Unavailable, message: None, applied: false },
-                    ),
-                ),
+                at(300, lasting(FaultOperation::List, fails())),
                 at(500, delete(0)),
+            ]),
+        ),
+        named(
+            "a VM that appears between two attempts to delete it, when its node has joined",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, late)),
+                // It begins before the provider fails, and says that there is no VM.
+                at(1_400, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
+                at(1_500, delete(0)),
+                at(3_000, lasting(FaultOperation::List, fails())),
+                // Nobody looks at the VM while it goes.
+                at(60_000, lasting(FaultOperation::Delete, Effect::AnswerLate { seconds: 8.0 })),
             ]),
         ),
         named(
@@ -311,6 +321,18 @@ fn orphans() -> Vec<Scenario> {
             run([Act::OrphanMachines, scale(5)], vec![at(0, Act::LateWatches(of("machinedeployments"), 500))]),
         ),
         named(
+            "a rollout whose objects are restored while a machine of the former template has yet to go",
+            run(
+                [],
+                vec![
+                    at(19_000, roll("large")),
+                    // The former set has its new size by then: more machines are left to be taken than it wants.
+                    request("delete", "machines", 0, Fate::Hang),
+                    at(45_000, Act::Restore),
+                ],
+            ),
+        ),
+        named(
             "machines that outlive their deployment and its set, while caches are late",
             run(
                 [Act::OrphanMachines, Act::OrphanMachines],
@@ -370,6 +392,10 @@ fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
     let kinds = ["machines", "machinesets", "machinedeployments"];
     let cuts = kinds.map(|kind| Act::CutWatches(kind.to_owned()));
     cuts.into_iter().chain([Act::Compact]).map(move |act| at(millis, act))
+}
+
+fn fails() -> Effect {
+    Effect::Error { code: Code::Unavailable, message: None, applied: false }
 }
 
 /// What the cloud does to all calls for a minute.

@@ -61,6 +61,24 @@ fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
 }
 
 #[test]
+fn a_set_that_is_rolled_away_before_it_has_its_size_takes_what_it_selects_and_is_replaced() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    // A user made the deployment anew without its machines, and rolls it at once.
+    let set = cluster.sets.values_mut().next().unwrap();
+    set["spec"]["replicas"] = 0.into();
+    set["metadata"]["annotations"].as_object_mut().unwrap().remove("deployment.kubernetes.io/desired-replicas");
+    let owners: Vec<_> = cluster.machines.values_mut().map(|it| it["metadata"]["ownerReferences"].take()).collect();
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    while cluster.act() {}
+    assert_eq!(cluster.replicas(), [3, 0], "nothing is made beside machines that have yet to be taken");
+    for (machine, owner) in cluster.machines.values_mut().zip(owners) {
+        machine["metadata"]["ownerReferences"] = owner;
+    }
+    cluster.settle_checking(|cluster| assert!(cluster.machines.len() <= 4 && cluster.ready() >= 3));
+    assert_eq!(cluster.replicas(), [0, 3]);
+}
+
+#[test]
 fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
     let old = cluster.live().clone();
