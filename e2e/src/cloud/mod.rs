@@ -57,6 +57,7 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::fault::validate;
 pub use self::{
     api::{
         Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder, KubeletOrder,

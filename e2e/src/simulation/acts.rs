@@ -16,6 +16,9 @@ use super::{
 };
 use crate::cloud::{KubeletOrder, VmState};
 
+/// Between two changes of somebody who makes many.
+const BETWEEN: Duration = Duration::from_millis(20);
+
 /// How long something takes that began with an act, beyond the act itself.
 pub(super) fn lasts(act: &Act) -> Duration {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
@@ -30,7 +33,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
-        Act::Disturb(times) | Act::WipeStatus(times) => Duration::from_millis(u64::from(*times) * 20),
+        Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times) => BETWEEN.saturating_mul(*times),
         _ => Duration::ZERO,
     }
 }
@@ -40,16 +43,21 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     world.trace.line(format_args!("{act:?}"));
     let server = world.server().clone();
     match act {
-        Act::Edit(wanted) => edit(&server, &world.oracles, wanted),
+        Act::Edit(wanted) => {
+            if !edit(&server, &world.oracles, wanted) {
+                world.trace.line(format_args!("it is left out: users do not do that now"));
+            }
+        }
         Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
-        Act::Disturb(times) => drop(tokio::spawn(change_all(server, *times, touch))),
-        Act::WipeStatus(times) => drop(tokio::spawn(change_all(server, *times, wipe_status))),
+        Act::Disturb(times) => repeat(*times, move |time| change_all(&server, |object| touch(object, time))),
+        Act::WipeStatus(times) => repeat(*times, move |_| change_all(&server, wipe_status)),
+        Act::TakeOwners(times) => repeat(*times, move |_| take_owners(&server)),
         Act::Restore => restore(world),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => world.first.crash(),
         Act::SecondManager(_) => world.second = Some(Slot::start(SECOND, &world.around_second)),
         Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
-        Act::Sleep(seconds) => world.around.clock.sleep(*seconds),
+        Act::Sleep(seconds) => fall_asleep(world, *seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
@@ -100,34 +108,38 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     }
 }
 
-/// Does what a user does with one request, at once.
-pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) {
+/// Does what a user does with one request, at once. Says whether it was done: there has to be what it is done to, and users
+/// leave machines that nobody owns to the manager first.
+pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
     match edit {
-        Edit::Scale(replicas) => drop(server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into())),
+        Edit::Scale(replicas) => server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into()).is_some(),
         // Machines that were left behind would be of a former template then, and nobody's for ever.
-        Edit::Roll(_) if are_left_behind(server) => {}
-        Edit::Roll(class) => drop(server.change(POOL, |pool| {
-            pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
-        })),
-        Edit::DeleteMachine(number) => {
-            if let Some(machine) = machine(server, *number) {
-                // One that was restored without its finalizer is gone at once.
-                if machine["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-                    excuse_force(oracles, &machine);
-                }
-                server.delete(&path_of(&machine));
-            }
+        Edit::Roll(class) => {
+            !are_left_behind(server)
+                && server
+                    .change(POOL, |pool| {
+                        pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
+                    })
+                    .is_some()
         }
-        Edit::RecreateMachine(number) => {
-            if let Some(machine) = machine(server, *number) {
-                recreate(server, oracles, machine);
+        Edit::DeleteMachine(number) => machine(server, *number).is_some_and(|machine| {
+            // The set that lost it does not know that the name had its life.
+            if !is_owned(&machine) {
+                oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
             }
+            // One that was restored without its finalizer is gone at once.
+            if machine["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
+                excuse_force(oracles, &machine);
+            }
+            server.delete(&path_of(&machine))
+        }),
+        Edit::RecreateMachine(number) => {
+            machine(server, *number).map(|machine| recreate(server, oracles, machine)).is_some()
         }
         // What nobody owns yet, after a restore, would not go with it.
         Edit::DeletePool => {
-            if [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it))) {
-                server.delete(POOL);
-            }
+            [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it)))
+                && server.delete(POOL)
         }
     }
 }
@@ -152,6 +164,12 @@ pub(super) fn end(world: &mut World, act: &Act) {
     if matches!(act, Act::SecondManager(_)) {
         world.second = None;
     }
+}
+
+/// A second manager is on the same computer: for one of them alone no time can go by.
+fn fall_asleep(world: &World, seconds: u32) {
+    world.around.clock.sleep(seconds);
+    world.around_second.clock.sleep(seconds);
 }
 
 fn lasts_of(seconds: u32) -> Duration {
@@ -266,16 +284,23 @@ async fn drop_managed_fields(server: ApiServer) {
     }
 }
 
-/// Somebody changes machines, sets and the deployment, so many times.
-async fn change_all(server: ApiServer, times: u32, change: impl Fn(&mut Value, u32)) {
-    for time in 0..times {
-        for collection in [MACHINES, SETS, DEPLOYMENTS] {
-            for object in server.objects(collection) {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                server.change(&format!("{collection}/{name}"), |object| change(object, time));
-            }
+/// Somebody does something so many times.
+fn repeat(times: u32, act: impl Fn(u32) + Send + 'static) {
+    tokio::spawn(async move {
+        for time in 0..times {
+            act(time);
+            sleep(BETWEEN).await;
         }
-        sleep(Duration::from_millis(20)).await;
+    });
+}
+
+/// Changes machines, sets and the deployment.
+fn change_all(server: &ApiServer, change: impl Fn(&mut Value)) {
+    for collection in [MACHINES, SETS, DEPLOYMENTS] {
+        for object in server.objects(collection) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            server.change(&format!("{collection}/{name}"), &change);
+        }
     }
 }
 
@@ -283,7 +308,21 @@ fn touch(object: &mut Value, time: u32) {
     object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
 }
 
-fn wipe_status(object: &mut Value, _: u32) {
+/// While the deployment stays: what nobody owns would not go with it.
+fn take_owners(server: &ApiServer) {
+    let is_kept = |object: &Value| object["metadata"]["deletionTimestamp"].is_null();
+    if !server.object(POOL).is_some_and(|pool| is_kept(&pool)) {
+        return;
+    }
+    for collection in [MACHINES, SETS] {
+        for object in server.objects(collection).into_iter().filter(|it| is_kept(it)) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            server.change(&format!("{collection}/{name}"), |object| drop(object["metadata"]["ownerReferences"].take()));
+        }
+    }
+}
+
+fn wipe_status(object: &mut Value) {
     if let Some(parts) = object.as_object_mut() {
         parts.remove("status");
     }
@@ -320,7 +359,7 @@ fn restore(world: &World) {
 
 /// Takes its status from an object, and these fields of its metadata.
 fn strip(object: &mut Value, fields: &[&str]) {
-    wipe_status(object, 0);
+    wipe_status(object);
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in fields {
         metadata.remove(*field);

@@ -22,6 +22,7 @@ use super::{
     cluster::Design,
     process::prefix,
     schedule::{Edit, Fate, Schedule, Trouble},
+    terms::Terms,
     trace::Trace,
 };
 
@@ -42,7 +43,8 @@ pub(super) struct Adversary {
     trace: Trace,
 }
 
-type User = Box<dyn Fn(&Edit) + Send>;
+/// Says whether it was done.
+type User = Box<dyn Fn(&Edit) -> bool + Send>;
 
 struct State {
     aims: Aims,
@@ -52,6 +54,8 @@ struct State {
     steps: u64,
     /// How many of them were writes to the API server.
     writes: u64,
+    /// How many events were sent. They are no steps.
+    events: u64,
     /// Those that live, and whom to tell of their death.
     living: BTreeMap<String, Arc<Notify>>,
     silenced: Option<Instant>,
@@ -64,8 +68,7 @@ struct State {
     random: fastrand::Rng,
     /// What managers did wrong by sending it at all.
     wrongs: Vec<String>,
-    /// Until when those that hold a lease may write, by their clock.
-    terms: BTreeMap<String, Duration>,
+    terms: Terms,
     /// By the slots of managers.
     clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
     elects: bool,
@@ -117,6 +120,7 @@ impl Adversary {
             written: BTreeMap::new(),
             steps: 0,
             writes: 0,
+            events: 0,
             living: BTreeMap::new(),
             silenced: None,
             slow: None,
@@ -125,7 +129,7 @@ impl Adversary {
             refusals: None,
             random: fastrand::Rng::with_seed(design.seed),
             wrongs: vec![],
-            terms: BTreeMap::new(),
+            terms: Terms::default(),
             clocks,
             elects: design.elects,
             secrets: vec![],
@@ -142,7 +146,9 @@ impl Adversary {
     fn edit(&self, edit: Option<Edit>) {
         if let (Some(edit), Some(user)) = (edit, self.user.lock().as_ref()) {
             self.trace.line(format_args!("{edit:?}"));
-            user(&edit);
+            if !user(&edit) {
+                self.trace.line(format_args!("{edit:?} is left out: users do not do that now"));
+            }
         }
     }
 
@@ -152,6 +158,10 @@ impl Adversary {
 
     pub(super) fn writes(&self) -> u64 {
         self.state.lock().writes
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        self.state.lock().events
     }
 
     /// How many fates that were aimed at a request have yet to meet theirs.
@@ -222,11 +232,11 @@ impl Adversary {
         self.state.lock().secrets.push(text.to_owned());
     }
 
-    /// A manager has a lease just now, and may write for so long.
-    pub(super) fn may_write(&self, identity: &str, time: Duration) {
+    /// A lease was written just now: a manager has it, and may write for so long; or nobody.
+    pub(super) fn note_lease(&self, lease: &'static str, holder: Option<&str>, time: Duration) {
         let mut state = self.state.lock();
-        let Some(until) = state.time_of(identity).map(|now| now + time) else { return };
-        state.terms.insert(identity.to_owned(), until);
+        let holder = holder.and_then(|holder| Some((holder, state.time_of(holder)? + time)));
+        state.terms.note(lease, holder);
     }
 
     /// Takes what managers did wrong by sending it at all.
@@ -246,6 +256,7 @@ impl Adversary {
         if let Some(name) = manager.filter(|_| is_write) {
             state.check_secrets(name, request);
         }
+        state.events += u64::from(manager.is_some() && is_write && request.path.contains("/events"));
         let mut edit = None;
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
@@ -349,13 +360,13 @@ impl State {
     }
 
     fn check_term(&mut self, name: &str, verb: &str, path: &str) {
-        let now = self.time_of(name);
-        let wrong = match self.terms.get(name) {
-            Some(until) if now.is_some_and(|now| *until < now) => "after its term",
-            None if self.elects => "without a lease",
-            _ => return,
-        };
-        self.wrongs.push(format!("I10: {name} sent {verb} {path} {wrong}"));
+        if !self.elects {
+            return;
+        }
+        let now = self.time_of(name).unwrap_or_default();
+        if let Some(wrong) = self.terms.forbid(name, now) {
+            self.wrongs.push(format!("I10: {name} sent {verb} {path} {wrong}"));
+        }
     }
 
     fn check_secrets(&mut self, name: &str, request: &RequestRecord) {

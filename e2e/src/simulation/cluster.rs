@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     acts,
-    adversary::{Adversary, MANAGER},
+    adversary::Adversary,
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
     oracles::Oracles,
@@ -143,13 +143,11 @@ fn watch_over(
 
 /// A manager that renews a lease may write until its renewal deadline.
 fn note_lease(adversary: &Adversary, change: &ChangeRecord) {
-    let Some(lease) = change.new.as_deref().filter(|_| LEASES.iter().any(|lease| change.path.ends_with(lease))) else {
+    let Some(lease) = LEASES.into_iter().find(|lease| change.path.ends_with(&format!("/leases/{lease}"))) else {
         return;
     };
-    let Some(holder) = lease["spec"]["holderIdentity"].as_str().filter(|holder| holder.starts_with(MANAGER)) else {
-        return;
-    };
-    adversary.may_write(holder, RENEW_DEADLINE);
+    let holder = change.new.as_deref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+    adversary.note_lease(lease, holder, RENEW_DEADLINE);
 }
 
 fn describe(change: &ChangeRecord) -> String {

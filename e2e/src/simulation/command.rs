@@ -13,6 +13,7 @@ use clap::{Args, value_parser};
 
 use super::{
     campaign::{Reference, crashes, edits, examine, up_roll_down},
+    check::check,
     generate,
     run::{Report, Run},
     scenarios::{self, Scenario},
@@ -83,6 +84,14 @@ pub enum SimulateError {
         /// What is wrong with it.
         error: serde_json::Error,
     },
+    /// The file holds a run that is not allowed.
+    #[error("{path}: {what}")]
+    Beyond {
+        /// Which file.
+        path: String,
+        /// The field, and what is allowed.
+        what: String,
+    },
 }
 
 /// Runs the command; the last line says how many runs there were, how many broke an invariant, and how long it took.
@@ -104,7 +113,9 @@ fn read(path: &Path) -> Result<Run, SimulateError> {
     let file = || path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| SimulateError::Read { path: file(), error })?;
     let line = text.lines().find(|line| line.starts_with('{')).unwrap_or(&text);
-    serde_json::from_str(line).map_err(|error| SimulateError::NoRun { path: file(), error })
+    let run = serde_json::from_str(line).map_err(|error| SimulateError::NoRun { path: file(), error })?;
+    check(&run).map_err(|what| SimulateError::Beyond { path: file(), what })?;
+    Ok(run)
 }
 
 fn replay(run: &Run) -> Result<(), SimulateError> {

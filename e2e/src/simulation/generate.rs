@@ -23,7 +23,7 @@ pub fn run(seed: u64) -> Run {
     // As many steps as such a run takes, more or less.
     let steps = u64::from(replicas) * 16 * (phases.len() as u64 + 1) + 20;
     let count = chance.usize(1..=if is_calm { 8 } else { 12 });
-    let troubles = (0..count).map(|_| trouble(&mut chance, steps, is_calm));
+    let troubles = (0..count).flat_map(|_| accompanied(trouble(&mut chance, steps, is_calm), &mut chance));
     let schedule = Schedule(troubles.collect());
     // Without heartbeats nobody hears of a VM's death.
     let is_fatal =
@@ -43,6 +43,12 @@ fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
     let latest = [2_000, 20_000, 200_000][chance.usize(0..3)];
     let millis = chance.u64(0..latest);
     Trouble::At { millis, act: if is_calm || chance.bool() { calm(chance) } else { wild(chance) } }
+}
+
+/// What only a second manager can meet comes with one.
+fn accompanied(trouble: Trouble, chance: &mut Rng) -> Vec<Trouble> {
+    let Trouble::At { millis, act: Act::LateRival(..) } = trouble else { return vec![trouble] };
+    vec![Trouble::At { millis, act: Act::SecondManager(chance.u32(10..=120)) }, trouble]
 }
 
 fn phases(chance: &mut Rng, replicas: u32) -> Vec<Act> {
@@ -111,7 +117,7 @@ fn calm(chance: &mut Rng) -> Act {
 fn wild(chance: &mut Rng) -> Act {
     match chance.u8(0..15) {
         0..=4 => edit(chance).into(),
-        5 => [Act::Disturb, Act::WipeStatus][chance.usize(0..2)](chance.u32(1..=100)),
+        5 => [Act::Disturb, Act::WipeStatus, Act::TakeOwners][chance.usize(0..3)](chance.u32(1..=100)),
         6 => Act::Restore,
         7 => Act::JumpClock(chance.i64(-600..=600)),
         8 => Act::ApiDown(chance.u32(1..=120)),

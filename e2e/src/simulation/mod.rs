@@ -10,16 +10,19 @@
 //! | `adversary`, `calls` | each write and each call of a manager meets its fate there |
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
-//! | `oracles` | the invariants, looked at with each change |
+//! | `oracles`, `terms` | the invariants, looked at with each change; who may write when |
+//! | `clock`, `trace` | clocks that jump and sleep; what happened, line by line |
 //! | [`control_plane`] | what a cluster's own controllers do around machines |
 //! | [`scenarios`] | runs that somebody has thought of |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made of seeds, judged, made shorter |
-//! | [`run`] | a run from start to end |
+//! | [`run`], `check` | a run from start to end; what one that somebody has written may hold |
+//! | [`command`] | the command line |
 
 mod acts;
 mod adversary;
 mod calls;
 pub mod campaign;
+mod check;
 mod clock;
 mod cluster;
 pub mod command;
@@ -32,6 +35,7 @@ pub mod run;
 pub mod scenarios;
 pub mod schedule;
 pub mod shrink;
+mod terms;
 mod trace;
 
 pub use self::{

@@ -156,6 +156,13 @@ fn managers() -> Vec<Scenario> {
             },
         ),
         named(
+            "two managers of which one may write, until it is killed",
+            Run {
+                elects: true,
+                ..run([scale(6), roll("large")], vec![at(50, Act::SecondManager(200)), at(30_000, Act::Crash)])
+            },
+        ),
+        named(
             "clocks that are ten minutes fast, and then slow",
             run(
                 [roll("large"), scale(0)],
@@ -269,6 +276,13 @@ fn users() -> Vec<Scenario> {
             run(
                 [scale(5), Edit::DeletePool.into()],
                 vec![at(100, Act::Disturb(80)), at(5_000, Act::DropManagedFields), at(9_000, Act::Disturb(80))],
+            ),
+        ),
+        named(
+            "somebody who takes machines and sets from their owners, in a rollout",
+            run(
+                [roll("large")],
+                vec![at(100, Act::TakeOwners(50)), at(19_000, roll("small")), at(19_500, Act::TakeOwners(100))],
             ),
         ),
         named(

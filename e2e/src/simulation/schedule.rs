@@ -13,7 +13,7 @@ pub struct Schedule(pub Vec<Trouble>);
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trouble {
     /// Something becomes of a step: of a write of a manager, or of one of its calls to the cloud. Steps are counted from
     /// the start of the run, those of all managers together; leases and events do not count.
@@ -95,7 +95,7 @@ pub enum Edit {
 
 /// What happens at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
     /// The user deletes the deployment and its sets without their machines (`--cascade=orphan`), and makes the deployment
     /// again.
@@ -104,6 +104,8 @@ pub enum Act {
     Disturb(u32),
     /// Somebody else takes their status off machines, sets and the deployment, so many times, every 20 ms.
     WipeStatus(u32),
+    /// Somebody else takes their owners off machines and sets, so many times, every 20 ms.
+    TakeOwners(u32),
     /// All objects of the namespace are removed and put back from a backup, with other UIDs.
     Restore,
     /// The API server forgets who owns the fields of all objects.
@@ -190,6 +192,7 @@ impl Act {
             | Self::OrphanMachines
             | Self::Disturb(_)
             | Self::WipeStatus(_)
+            | Self::TakeOwners(_)
             | Self::Restore
             | Self::JumpClock(_)
             | Self::ApiDown(_)

@@ -43,6 +43,7 @@ fn can_be_played(run: &Run) -> bool {
     let plays = |act: &Act| match act {
         Act::Edit(Edit::RecreateMachine(_))
         | Act::WipeStatus(_)
+        | Act::TakeOwners(_)
         | Act::Restore
         | Act::SecondManager(_)
         | Act::JumpClock(_)
