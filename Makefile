@@ -94,7 +94,7 @@ simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong
 	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-e2e simulate $(SIMULATED)
 
 .PHONY: mutants
-mutants: ## Change the product in some places for the worse, and see that the simulation notices (50 minutes)
+mutants: ## Change the product in some places for the worse, and see that the simulation notices (1 to 2 minutes for each)
 	@hack/mutants
 
 ##@ Change it
