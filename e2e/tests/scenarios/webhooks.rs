@@ -52,7 +52,8 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     world.apply(&world.pool("a", 2)).await?;
     let machines = world.wait_for_running(2).await?;
     // The registration stays, and nobody answers.
-    world.manager().await?.terminate().await?;
+    let mut stopped = world.manager().await?;
+    stopped.terminate().await?;
     let refused = world.apply_refused(&world.pool("b", 1)).await?;
     ensure(refused.contains("failed calling webhook"), || format!("the webhook is down, and yet: {refused}"))?;
     let mut manager = ManagerProcess::start(world.manager_options("without-webhooks", false, &[])).await?;
@@ -65,6 +66,7 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     manager.check()?;
     drop(manager);
     // For those who come after, and for the cleaning up.
-    world.manager().await?.start_again().await?;
+    stopped.start_again().await?;
+    drop(stopped);
     world.end().await
 }
