@@ -236,6 +236,7 @@ async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
     for set in sets {
         orphan(&server, &format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default())).await;
     }
+    wipe_status(&mut pool);
     strip(&mut pool, &["uid", "resourceVersion", "finalizers", "generation", "creationTimestamp", "managedFields"]);
     server.seed(DEPLOYMENTS, pool);
     oracles.lock().keep_wanting(false);
@@ -263,6 +264,7 @@ fn excuse_force(oracles: &Mutex<Oracles>, machine: &Value) {
 fn recreate(server: &ApiServer, oracles: &Mutex<Oracles>, mut machine: Value) {
     excuse_force(oracles, &machine);
     server.remove(&path_of(&machine));
+    wipe_status(&mut machine);
     strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
     server.seed(MACHINES, machine);
 }
@@ -317,7 +319,7 @@ fn take_owners(server: &ApiServer) {
     for collection in [MACHINES, SETS] {
         for object in server.objects(collection).into_iter().filter(|it| is_kept(it)) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            server.change(&format!("{collection}/{name}"), |object| drop(object["metadata"]["ownerReferences"].take()));
+            server.change(&format!("{collection}/{name}"), |object| strip(object, &["ownerReferences"]));
         }
     }
 }
@@ -351,15 +353,15 @@ fn restore(world: &World) {
             }
             server.remove(&format!("{collection}/{name}"));
             let fields = ["uid", "resourceVersion", "ownerReferences", "finalizers", "generation", "creationTimestamp"];
+            wipe_status(&mut object);
             strip(&mut object, &fields);
             server.seed(collection, object);
         }
     }
 }
 
-/// Takes its status from an object, and these fields of its metadata.
+/// Takes these fields of its metadata from an object.
 fn strip(object: &mut Value, fields: &[&str]) {
-    wipe_status(object);
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in fields {
         metadata.remove(*field);
