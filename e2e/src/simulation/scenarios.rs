@@ -39,6 +39,23 @@ fn clouds() -> Vec<Scenario> {
             ]),
         ),
         named(
+            "a manager with a slow clock takes over a machine that goes, whose VM is on its way",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, late.clone())),
+                at(500, Act::JumpClock(-45)),
+                at(900, delete(0)),
+                at(1_000, Act::Crash),
+            ]),
+        ),
+        named(
+            "a clock that is set ahead while the cloud does not show a VM that it has made, and is to remove",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                at(350, Act::JumpClock(60)),
+                at(400, delete(0)),
+            ]),
+        ),
+        named(
             "answers of the cloud that are lost",
             run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
         ),

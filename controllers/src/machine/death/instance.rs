@@ -205,25 +205,27 @@ fn terminating_since(world: &World) -> Option<Timestamp> {
 /// Until when a VM may exist although the provider does not show one.
 ///
 /// One that was made just now may be hidden for as long as the provider is not consistent, even if it has become a Node
-/// meanwhile: the cluster has seen the Node, and not the provider. Of one that is not linked this process knows whether
-/// it has asked for it; what an earlier process did it cannot know, and that one asked at the latest when this one began.
+/// meanwhile: the cluster has seen the Node, and not the provider. What this process did it knows, for as long as the machine
+/// does not run; what an earlier one did it cannot know, and that one acted at the latest when this one began. Times that
+/// stand in objects are by other clocks, or by one that somebody has set since: they may lengthen the wait, and not shorten it.
 fn uncertain_until(at: &Moment<'_, Call>, world: &World, create: &Call, context: Context<'_>) -> Option<Timestamp> {
-    let machine = world.machine.as_ref();
     let hidden = SignedDuration::try_from(context.driver.consistency()).ok()?;
-    if machine.provider_id().is_some() {
-        let made = true_since(machine, conditions::machine::INSTANCE_PROVISIONED)
-            .or_else(|| true_since(machine, conditions::machine::NODE_JOINED))
-            .or_else(|| terminating_since(world))?;
-        return made.checked_add(hidden).ok();
+    let asked = at.outcomes.get(create);
+    if world.machine.provider_id().is_some() {
+        let told = asked.and_then(|known| known.last.as_ref()).map_or(at.since, |(ended, _)| *ended);
+        let noted = noted_as_made(world).filter(|noted| *noted <= at.now);
+        return noted.map_or(told, |noted| noted.max(told)).checked_add(hidden).ok();
     }
     let settle = hidden.checked_add(SignedDuration::try_from(context.driver.deadline()).ok()?)?;
-    if let Some(known) = at.outcomes.get(create) {
-        return known.begun.checked_add(settle).ok();
-    }
-    // Clocks differ: a machine counts as made under this process only when it is clearly younger.
-    let margin = SignedDuration::from_secs(30);
-    let created = machine.metadata.creation_timestamp.as_ref()?.0;
-    (created < at.since.checked_add(margin).ok()?).then(|| at.since.checked_add(settle).ok()).flatten()
+    asked.map_or(at.since, |known| known.begun).checked_add(settle).ok()
+}
+
+/// When the machine's status says that it got its VM; without that word, when it began to go.
+fn noted_as_made(world: &World) -> Option<Timestamp> {
+    let machine = world.machine.as_ref();
+    true_since(machine, conditions::machine::INSTANCE_PROVISIONED)
+        .or_else(|| true_since(machine, conditions::machine::NODE_JOINED))
+        .or_else(|| terminating_since(world))
 }
 
 /// A call that failed, and the one to make next.

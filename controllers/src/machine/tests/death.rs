@@ -166,10 +166,10 @@ fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
     // This process has asked for one, and never got an answer.
     let asked = done(scene(unlinked()).answered(Verb::Create, 10, failed(Code::DeadlineExceeded)));
     assert_eq!(asked.plan().waits[0].reason, "Confirming");
-    // A machine that this process has seen being made, and never asked for.
-    let mut young = done(scene(unlinked().created("2026-06-01T11:59:30Z")));
-    young.since = at("2026-06-01T11:58:00Z");
-    assert_eq!(young.steps(), ["edit Machine default/m"]);
+    // That it is younger than this process is a word of another clock.
+    let mut young = done(scene(unlinked().created("2026-06-01T11:59:59Z")));
+    young.since = young.now - SignedDuration::from_secs(20);
+    assert_eq!(young.plan().waits[0].reason, "Confirming");
 }
 
 #[test]
@@ -188,6 +188,15 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     shown.world.unseen_node = UnseenNode::Unknown;
     assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
+    // The clock was set meanwhile: this process knows how long ago it was told, and one that begins asks no clock at all.
+    let told = gone(made("2026-06-01T11:00:00Z")).answered(Verb::Create, 2, Outcome::Done);
+    assert_eq!(told.plan().waits[0].reason, "Confirming");
+    let mut new = gone(made("2026-06-01T11:00:00Z"));
+    new.since = new.now - SignedDuration::from_secs(2);
+    assert_eq!(new.plan().waits[0].reason, "Confirming");
+    let mut ahead = gone(made("2026-06-02T12:00:00Z"));
+    ahead.world.unseen_node = UnseenNode::None;
+    assert_eq!(ahead.steps(), ["edit Machine default/m"], "nobody waits for a day");
 }
 
 #[test]
