@@ -364,6 +364,10 @@ fn orphans() -> Vec<Scenario> {
             ),
         ),
         named(
+            "a set that hears late that it goes, and leaves its machines behind",
+            run([Act::OrphanMachines], vec![at(0, Act::LateWatches(of("machinesets"), 300))]),
+        ),
+        named(
             "machines that outlive their deployment and its set, while caches are late",
             run(
                 [Act::OrphanMachines, Act::OrphanMachines],
