@@ -133,6 +133,12 @@ impl<E: Effect> Outcomes<E> {
         self.known.values().any(|known| known.running)
     }
 
+    /// When a call began or ended last.
+    pub fn latest(&self) -> Option<Timestamp> {
+        let ended = |known: &Known<E::Outcome>| known.last.as_ref().map_or(known.begun, |(ended, _)| *ended);
+        self.known.values().map(|known| known.begun.max(ended(known))).max()
+    }
+
     /// Notes that a call begins. Returns false, and changes nothing, while one is under way.
     pub fn begin(&mut self, effect: &E, now: Timestamp) -> bool {
         if self.is_running(effect) {

@@ -77,6 +77,16 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
     plan.stage(status.into_iter().chain(sync));
 }
 
+/// Of thousands that run, what was said while they were made is not kept; but when it was said, until the provider surely
+/// shows what it has made.
+fn forget(plan: &mut Plan<Call>, at: &Moment<'_, Call>, context: Context<'_>) {
+    let hidden = SignedDuration::try_from(context.driver.consistency()).unwrap_or_default();
+    match at.outcomes.latest().and_then(|latest| latest.checked_add(hidden).ok()) {
+        Some(shown) if shown > at.now => drop(plan.wake_at(shown)),
+        _ => plan.forgets_outcomes = true,
+    }
+}
+
 fn well(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
@@ -87,8 +97,7 @@ fn well(
     let machine = world.machine.as_ref();
     let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node));
     if *machine.phase() == MachinePhase::Running {
-        // Of thousands that run, what was said while they were made is not kept.
-        plan.forgets_outcomes = true;
+        forget(plan, at, context);
         return draft.step(machine);
     }
     if *machine.phase() == MachinePhase::Pending && health::lacks_critical_components(node) {

@@ -166,10 +166,11 @@ pub(super) fn end(world: &mut World, act: &Act) {
     }
 }
 
-/// A second manager is on the same computer: for one of them alone no time can go by.
+/// Time goes by for all that have clocks of their own: for one of them alone it cannot.
 fn fall_asleep(world: &World, seconds: u32) {
-    world.around.clock.sleep(seconds);
-    world.around_second.clock.sleep(seconds);
+    for clock in [&world.around.clock, &world.around_second.clock, &world.cloud_clock] {
+        clock.sleep(seconds);
+    }
 }
 
 fn lasts_of(seconds: u32) -> Duration {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     acts::lasts,
+    generate::WATCHED,
     run::Run,
     schedule::{Act, Edit, Fate, Trouble},
 };
@@ -12,6 +13,8 @@ use crate::cloud;
 /// Nothing begins later, or lasts longer.
 const LONGEST: Duration = Duration::from_hours(24);
 const MOST_MACHINES: u32 = 500;
+/// How often somebody writes into everything at most.
+const MOST_TIMES: u32 = 1_000;
 
 /// Says which field of a run is out of bounds, and what is allowed.
 pub(super) fn check(run: &Run) -> Result<(), String> {
@@ -41,6 +44,18 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
         Act::Edit(edit) => check_edit(field, edit)?,
         Act::JumpClock(seconds) => check_time(field, Duration::from_secs(seconds.unsigned_abs()))?,
         Act::Sleep(seconds) => check_time(field, Duration::from_secs((*seconds).into()))?,
+        Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times) if *times > MOST_TIMES => {
+            return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));
+        }
+        Act::ApiRefuses { code, .. } => check_refusal(field, *code)?,
+        Act::HoldWatches(plural, _)
+        | Act::LateWatches(plural, _)
+        | Act::LateRival(plural, _)
+        | Act::CutWatches(plural)
+            if !WATCHED.contains(&plural.as_str()) =>
+        {
+            return Err(format!("{field}: {plural:?} is none of {WATCHED:?}"));
+        }
         _ => {}
     }
     check_time(field, lasts(act))
@@ -58,11 +73,16 @@ fn check_fate(field: &str, fate: Fate) -> Result<(), String> {
         Fate::CommitLate(seconds) | Fate::AnswerLate(seconds) | Fate::ArriveLate(seconds) => {
             check_time(field, Duration::from_secs(seconds.into()))
         }
-        Fate::Refuse(code) | Fate::RefuseAfter(code) if !(400..600).contains(&code) => {
-            Err(format!("{field}: {code} is no status of a refusal, from 400 to 599"))
-        }
+        Fate::Refuse(code) | Fate::RefuseAfter(code) => check_refusal(field, code),
         _ => Ok(()),
     }
+}
+
+fn check_refusal(field: &str, code: u16) -> Result<(), String> {
+    if (400..600).contains(&code) {
+        return Ok(());
+    }
+    Err(format!("{field}: {code} is no status of a refusal, from 400 to 599"))
 }
 
 fn check_time(field: &str, time: Duration) -> Result<(), String> {
@@ -101,6 +121,12 @@ mod tests {
             ("schedule", json!([{"step": {"step": 1, "fate": {"answer-late": 90_000}}}])),
             ("schedule", json!([{"step": {"step": 1, "fate": {"refuse": 200}}}])),
             ("schedule", json!([{"step": {"step": 1, "fate": "hang", "n": 2}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"disturb": 1_001}}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"cut-watches": "bananas"}}}])),
+            (
+                "schedule",
+                json!([{"at": {"millis": 1, "act": {"api-refuses": {"code": 200, "percent": 9, "seconds": 9}}}}]),
+            ),
             ("replica", json!(1)),
         ];
         for (field, value) in bad {

@@ -63,6 +63,8 @@ pub(super) struct World {
     pub(super) around: Surroundings,
     /// The same for the second manager, whose clock is another one.
     pub(super) around_second: Surroundings,
+    /// Its time goes by as well while managers sleep.
+    pub(super) cloud_clock: Arc<JumpingClock>,
     pub(super) oracles: Arc<Mutex<Oracles>>,
     pub(super) trace: Trace,
     pub(super) first: Slot,
@@ -81,8 +83,8 @@ impl World {
         let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
         let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
-        let cloud = LocalCloud::start(settings, Memory::default(), time.clone(), Some(fleet));
-        let [clock, second] = [(); 2].map(|()| Arc::new(JumpingClock::starting_at(begin)));
+        let [clock, second, of_cloud] = [(); 3].map(|()| Arc::new(JumpingClock::starting_at(begin)));
+        let cloud = LocalCloud::start(settings, Memory::default(), of_cloud.clone(), Some(fleet));
         let clocks = BTreeMap::from([(FIRST, clock.clone()), (SECOND, second.clone())]);
         let adversary = Adversary::new(schedule, design, clocks, trace.clone());
         adversary.keep_secret(SECRET);
@@ -97,7 +99,7 @@ impl World {
         let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);
-        Self { around, around_second, oracles, trace, first, second: None, _plane: plane }
+        Self { around, around_second, cloud_clock: of_cloud, oracles, trace, first, second: None, _plane: plane }
     }
 
     pub(super) fn server(&self) -> &ApiServer {

@@ -48,8 +48,9 @@ pub struct Arguments {
     /// roll and a fall. Scenarios that have names are run first in any case.
     #[arg(long)]
     no_crashes: bool,
-    /// Shows all that happens in each run, one run after the other: the same in each process.
-    #[arg(long)]
+    /// Shows all that happens in each run of a seed, one after the other until one breaks an invariant: the same in each
+    /// process.
+    #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs"])]
     traces: bool,
     /// Ends with the first violation.
     #[arg(long)]
@@ -123,6 +124,9 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
     let report = examine(run, &mut Reference::default(), Detail::Whole);
     report.trace.iter().for_each(|line| println!("{line}"));
     report.violations.iter().for_each(|violation| println!("violation: {violation}"));
+    if report.missed > 0 {
+        println!("{} of the requests that something was to become of were not made", report.missed);
+    }
     println!(
         "{} steps in {:.0} simulated seconds, digest {:016x}",
         report.steps,

@@ -10,6 +10,8 @@ use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
 /// The kinds whose watches may err.
 pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// Those that one of two managers may hear late of alone. Of machines it may not: nothing is promised then.
+const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
 /// What an API server refuses with when something is wrong with it.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 
@@ -96,7 +98,7 @@ fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
     match chance.u8(0..14) {
         13 => Act::ApiSwallows { percent: chance.u8(10..=100), seconds: chance.u32(1..=60) },
-        12 => Act::LateRival(kind(chance), chance.u32(10..=30_000)),
+        12 => Act::LateRival(RIVAL_WATCHED[chance.usize(0..RIVAL_WATCHED.len())].to_owned(), chance.u32(10..=30_000)),
         11 => Act::LaggingServer(chance.u32(10..=30_000)),
         0 | 1 => Act::Crash,
         10 => Act::Sleep(chance.u32(1..=60)),

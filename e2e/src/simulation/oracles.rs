@@ -52,8 +52,6 @@ struct Wanted {
     fewest: Option<u64>,
     /// While the deployment is away for a moment, as many machines are wanted as before.
     stays: bool,
-    /// Whether nothing is said about how many there are.
-    uncounted: bool,
 }
 
 impl Oracles {
@@ -75,11 +73,6 @@ impl Oracles {
     /// From now on machines are allowed to be less ready than wanted: others than the manager err.
     pub(super) fn excuse_unready(&mut self) {
         self.wanted.fewest = None;
-    }
-
-    /// From now on nothing is said about how many machines there are (I2, I4).
-    pub(super) fn count_no_more(&mut self) {
-        self.wanted.uncounted = true;
     }
 
     /// Whether as many machines are wanted while the deployment is away as before.
@@ -183,7 +176,7 @@ impl Oracles {
     }
 
     fn are_enough_ready(&mut self, path: &str) {
-        let Some(fewest) = self.wanted.fewest.filter(|_| !self.wanted.uncounted) else { return };
+        let Some(fewest) = self.wanted.fewest else { return };
         let is_ready = |machine: &&Machine| !machine.is_deleting && self.ready_nodes.contains(&machine.node);
         let (ready, needed) =
             (self.machines.values().filter(is_ready).count() as u64, fewest.saturating_sub(self.wanted.unavailable));
@@ -223,7 +216,7 @@ impl Oracles {
         // By name: a machine that was made anew by force may have two.
         let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && self.is_wanted(vm));
         let kept = kept.map(|vm| vm.order.name.as_str()).collect::<BTreeSet<_>>().len();
-        if kept as u64 > self.wanted.most && !self.wanted.uncounted {
+        if kept as u64 > self.wanted.most {
             self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
         }
     }

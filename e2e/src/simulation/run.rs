@@ -78,11 +78,20 @@ impl Run {
         !self.elects && self.schedule.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_)))
     }
 
-    /// Whether of two managers that write at a time one hears late of machines, and at once of all else. It believes that
-    /// machines are there, or work, that are not: then nothing is promised of how many there are.
-    fn has_blind_rival(&self) -> bool {
-        let is_blind = |act: &Act| matches!(act, Act::LateRival(plural, _) if plural == "machines");
-        self.has_rivals() && self.schedule.acts().iter().any(|(_, act)| is_blind(act))
+    /// How much more than otherwise may be written because of what goes wrong. Each time somebody writes into everything all
+    /// is put right again; and two managers with different views undo each other's words, twice a second for each object, for
+    /// as long as there are two.
+    fn forgiven(&self) -> u64 {
+        // Machines, with those that surge or are added, sets and the deployment.
+        let objects = u64::from(self.replicas) + 8;
+        let more = |trouble: &Trouble| match trouble {
+            Trouble::At { act: Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times), .. } => {
+                objects * u64::from(*times)
+            }
+            Trouble::At { act: Act::SecondManager(seconds), .. } => objects * 2 * u64::from(*seconds),
+            _ => 0,
+        };
+        self.schedule.0.iter().map(|trouble| 30 + more(trouble)).sum()
     }
 
     /// Runs it.
@@ -112,10 +121,7 @@ impl Run {
             detail,
         };
         let begun = Instant::now();
-        let mut stage = Stage::new(World::build(&design, &self.schedule), &self.schedule, begun);
-        if self.has_blind_rival() {
-            stage.world.oracles.lock().count_no_more();
-        }
+        let mut stage = Stage::new(World::build(&design, &self.schedule), self, begun);
         let mut settled = stage.settle("at the start").await;
         for phase in &self.phases {
             if !settled {
@@ -143,34 +149,22 @@ struct Stage {
     looked: Option<((u64, u64), Option<String>)>,
 }
 
-/// How much more than otherwise may be written because of what goes wrong. Each time somebody writes into everything all
-/// is put right again; and two managers with different views undo each other's words for as long as there are two.
-fn forgiven(trouble: &Trouble) -> u64 {
-    let more = match trouble {
-        Trouble::At { act: Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times), .. } => times * 8,
-        Trouble::At { act: Act::SecondManager(seconds), .. } => seconds * 16,
-        _ => 0,
-    };
-    30 + u64::from(more)
-}
-
 enum Entry {
     Begin(Act),
     End(Act),
 }
 
 impl Stage {
-    fn new(world: World, schedule: &Schedule, begun: Instant) -> Self {
+    fn new(world: World, run: &Run, begun: Instant) -> Self {
         let mut agenda = vec![];
-        for (millis, act) in schedule.acts() {
+        for (millis, act) in run.schedule.acts() {
             let at = begun + Duration::from_millis(millis);
             agenda.push((at + acts::lasts(&act), Entry::End(act.clone())));
             agenda.push((at, Entry::Begin(act)));
         }
         agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        let controller_side = schedule.is_controller_side();
-        let forgiven = schedule.0.iter().map(forgiven).sum();
-        Self { world, agenda, controller_side, forgiven, looked: None }
+        let controller_side = run.schedule.is_controller_side();
+        Self { world, agenda, controller_side, forgiven: run.forgiven(), looked: None }
     }
 
     /// Lets time go by until all is as wanted and nothing more is going to happen by then; says whether it came to that.
@@ -243,11 +237,13 @@ impl Stage {
             return;
         }
         sleep(SETTLING).await;
-        let before = self.world.around.adversary.writes();
+        let adversary = &self.world.around.adversary;
+        let before = (adversary.writes(), adversary.events());
         sleep(QUIET).await;
-        let written = self.world.around.adversary.writes() - before;
-        if written > 0 {
-            self.world.oracles.lock().blame(format!("I6: {written} writes in ten minutes in which nothing happened"));
+        let (writes, events) = (adversary.writes() - before.0, adversary.events() - before.1);
+        if (writes, events) != (0, 0) {
+            let what = format!("{writes} writes and {events} events in ten minutes in which nothing happened");
+            self.world.oracles.lock().blame(format!("I6: {what}"));
         }
         if let Some(unrest) = self.unrest() {
             self.world.oracles.lock().blame(format!("I6: it did not stay as it was: {unrest}"));

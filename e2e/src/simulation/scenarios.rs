@@ -56,6 +56,23 @@ fn clouds() -> Vec<Scenario> {
             ]),
         ),
         named(
+            "a clock that is set ahead when machines run whose VMs the cloud does not show yet, and that are to go",
+            one(vec![
+                at(19_900, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                at(20_000, scale(3)),
+                at(23_300, Act::JumpClock(60)),
+                at(23_350, scale(0)),
+            ]),
+        ),
+        named(
+            "a manager that sleeps while a VM is on its way to a machine that was deleted",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, late.clone())),
+                at(1_500, delete(0)),
+                at(2_000, Act::Sleep(20)),
+            ]),
+        ),
+        named(
             "answers of the cloud that are lost",
             run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
         ),
