@@ -286,6 +286,10 @@ fn requests() -> Vec<Scenario> {
             one(vec![request("patch", "machines", 2, Fate::Hang), at(5_000, delete(0))]),
         ),
         named(
+            "a machine is deleted while its set cannot note that its name has had its life",
+            one(vec![at(20_000, delete(0)), request("patch", "machinesets", 6, Fate::Hang)]),
+        ),
+        named(
             "a creation that takes effect when its name has had its life",
             run(
                 [scale(0)],

@@ -24,6 +24,14 @@ fn a_running_machine_with_a_healthy_node_needs_nothing() {
 }
 
 #[test]
+fn a_running_machine_forgets_what_was_said_once_the_provider_shows_what_it_has_made() {
+    let running = |seconds| scene(linked("Running")).node(synced(READY)).answered(Verb::Create, seconds, Outcome::Done);
+    let young = running(2).plan();
+    assert!(!young.forgets_outcomes && young.wake.is_some_and(|wake| wake > at(NOW)), "{:?}", young.wake);
+    assert!(running(60).plan().forgets_outcomes);
+}
+
+#[test]
 fn a_critical_component_that_is_missing_keeps_the_machine_pending() {
     let mut node = synced(READY);
     node["spec"]["taints"] =
