@@ -221,10 +221,12 @@ impl Oracles {
         }
     }
 
-    /// Whether the machine of a VM stays; one that was made anew under the same name has taken the VM over.
+    /// Whether the machine of a VM stays; one that was made anew under the same name has taken the VM over. A VM that a user
+    /// has left behind by force is nobody's.
     fn is_wanted(&self, vm: &VmRecord) -> bool {
         let heir = || self.machines.values().find(|machine| machine.name == vm.order.name);
-        self.machines.get(&vm.order.token).or_else(heir).is_none_or(|machine| !machine.is_deleting)
+        let machine = self.machines.get(&vm.order.token).or_else(heir);
+        machine.map_or_else(|| !self.was_forced(&vm.order.name), |machine| !machine.is_deleting)
     }
 
     fn vm_told_to_go(&mut self, event: &Event) {
