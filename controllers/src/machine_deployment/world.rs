@@ -11,7 +11,7 @@ use nodewright_runtime::{
 use super::template;
 use crate::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
-    machine_set::will_take,
+    machine_set::{is_sized, will_take},
     rollout::Size,
 };
 
@@ -133,8 +133,8 @@ impl SetView {
     /// How many machines the set has to be given to take: it was born, and the template changed before it got its size.
     /// Without one it would leave them alone for ever.
     pub(super) fn unclaimed(&self) -> Option<i64> {
-        let is_unsized = self.noted(annotations::DESIRED_REPLICAS).is_none() && self.set.spec.replicas == 0;
-        (is_unsized && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
+        let waits = !is_sized(&self.set) && self.set.spec.replicas == 0;
+        (waits && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
     }
 
     /// The number in one of the annotations that scaling leaves on a set.

@@ -28,7 +28,11 @@ use nodewright_runtime::{
 };
 
 pub use self::world::World;
-pub(crate) use self::{owned::LedgerPart, plan::ORPHAN, world::will_take};
+pub(crate) use self::{
+    owned::LedgerPart,
+    plan::ORPHAN,
+    world::{is_sized, will_take},
+};
 use crate::{
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,

@@ -45,7 +45,7 @@ pub(super) fn may_take(set: &MachineSet, machine: &Machine) -> bool {
 
 /// Whether the number of replicas is what somebody wants: a set is born by its deployment with none, and has to wait until
 /// it is given its size.
-pub(super) fn is_sized(set: &MachineSet) -> bool {
+pub(crate) fn is_sized(set: &MachineSet) -> bool {
     controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
 }
 

@@ -13,6 +13,7 @@ use super::{
     oracles::Oracles,
     process::{SECOND, Slot, prefix},
     schedule::{Act, Edit},
+    trace::Trace,
 };
 use crate::cloud::{KubeletOrder, VmState};
 
@@ -43,11 +44,7 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     world.trace.line(format_args!("{act:?}"));
     let server = world.server().clone();
     match act {
-        Act::Edit(wanted) => {
-            if !edit(&server, &world.oracles, wanted) {
-                world.trace.line(format_args!("it is left out: users do not do that now"));
-            }
-        }
+        Act::Edit(wanted) => edit(&server, &world.oracles, &world.trace, wanted),
         Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
         Act::Disturb(times) => repeat(*times, move |time| change_all(&server, |object| touch(object, time))),
         Act::WipeStatus(times) => repeat(*times, move |_| change_all(&server, wipe_status)),
@@ -108,9 +105,16 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     }
 }
 
-/// Does what a user does with one request, at once. Says whether it was done: there has to be what it is done to, and users
-/// leave machines that nobody owns to the manager first.
-pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
+/// Does what a user does with one request, at once.
+pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, trace: &Trace, edit: &Edit) {
+    if !is_done(server, oracles, edit) {
+        trace.line(format_args!("{edit:?} is left out: users do not do that now"));
+    }
+}
+
+/// Does it, and says whether it was done: there has to be what it is done to, and users leave machines that nobody owns to
+/// the manager first.
+fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
     match edit {
         Edit::Scale(replicas) => server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into()).is_some(),
         // Machines that were left behind would be of a former template then, and nobody's for ever.
@@ -237,7 +241,6 @@ async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
     for set in sets {
         orphan(&server, &format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default())).await;
     }
-    wipe_status(&mut pool);
     strip(&mut pool, &["uid", "resourceVersion", "finalizers", "generation", "creationTimestamp", "managedFields"]);
     server.seed(DEPLOYMENTS, pool);
     oracles.lock().keep_wanting(false);
@@ -265,7 +268,6 @@ fn excuse_force(oracles: &Mutex<Oracles>, machine: &Value) {
 fn recreate(server: &ApiServer, oracles: &Mutex<Oracles>, mut machine: Value) {
     excuse_force(oracles, &machine);
     server.remove(&path_of(&machine));
-    wipe_status(&mut machine);
     strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
     server.seed(MACHINES, machine);
 }
@@ -320,7 +322,7 @@ fn take_owners(server: &ApiServer) {
     for collection in [MACHINES, SETS] {
         for object in server.objects(collection).into_iter().filter(|it| is_kept(it)) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            server.change(&format!("{collection}/{name}"), |object| strip(object, &["ownerReferences"]));
+            server.change(&format!("{collection}/{name}"), |object| remove_fields(object, &["ownerReferences"]));
         }
     }
 }
@@ -354,15 +356,19 @@ fn restore(world: &World) {
             }
             server.remove(&format!("{collection}/{name}"));
             let fields = ["uid", "resourceVersion", "ownerReferences", "finalizers", "generation", "creationTimestamp"];
-            wipe_status(&mut object);
             strip(&mut object, &fields);
             server.seed(collection, object);
         }
     }
 }
 
-/// Takes these fields of its metadata from an object.
+/// Takes its status from an object, and these fields of its metadata.
 fn strip(object: &mut Value, fields: &[&str]) {
+    wipe_status(object);
+    remove_fields(object, fields);
+}
+
+fn remove_fields(object: &mut Value, fields: &[&str]) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in fields {
         metadata.remove(*field);

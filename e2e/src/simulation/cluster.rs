@@ -126,8 +126,8 @@ fn watch_over(
     oracles: &Arc<Mutex<Oracles>>,
     trace: &Trace,
 ) {
-    let (decides, edited, excusing) = (adversary.clone(), server.clone(), oracles.clone());
-    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, edit))));
+    let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
+    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, &told, edit))));
     server.decide(move |request| decides.request(request));
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
     server.observe(move |change| {

@@ -20,33 +20,11 @@ pub struct Scenario {
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [clouds(), caches(), managers(), rivals(), servers(), requests(), users(), orphans()].concat()
+    [clouds(), late_vms(), caches(), managers(), rivals(), servers(), requests(), users(), orphans()].concat()
 }
 
 fn clouds() -> Vec<Scenario> {
-    let late = Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded };
     vec![
-        named(
-            "a VM that appears after its machine was deleted",
-            one(vec![at(0, cloud(FaultOperation::Create, late.clone())), at(1_500, delete(0))]),
-        ),
-        named(
-            "a clock that is set ahead while a VM is on its way to a machine that was deleted",
-            one(vec![
-                at(0, cloud(FaultOperation::Create, late.clone())),
-                at(1_500, delete(0)),
-                at(2_000, Act::JumpClock(536)),
-            ]),
-        ),
-        named(
-            "a manager with a slow clock takes over a machine that goes, whose VM is on its way",
-            one(vec![
-                at(0, cloud(FaultOperation::Create, late.clone())),
-                at(500, Act::JumpClock(-45)),
-                at(900, delete(0)),
-                at(1_000, Act::Crash),
-            ]),
-        ),
         named(
             "a clock that is set ahead while the cloud does not show a VM that it has made, and is to remove",
             one(vec![
@@ -62,14 +40,6 @@ fn clouds() -> Vec<Scenario> {
                 at(20_000, scale(3)),
                 at(23_300, Act::JumpClock(60)),
                 at(23_350, scale(0)),
-            ]),
-        ),
-        named(
-            "a manager that sleeps while a VM is on its way to a machine that was deleted",
-            one(vec![
-                at(0, cloud(FaultOperation::Create, late.clone())),
-                at(1_500, delete(0)),
-                at(2_000, Act::Sleep(20)),
             ]),
         ),
         named(
@@ -96,24 +66,48 @@ fn clouds() -> Vec<Scenario> {
             ]),
         ),
         named(
-            "a VM that appears between two attempts to delete it, when its node has joined",
-            one(vec![
-                at(0, cloud(FaultOperation::Create, late)),
-                // It begins before the provider fails, and says that there is no VM.
-                at(1_400, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
-                at(1_500, delete(0)),
-                at(3_000, lasting(FaultOperation::List, fails())),
-                // Nobody looks at the VM while it goes.
-                at(60_000, lasting(FaultOperation::Delete, Effect::AnswerLate { seconds: 8.0 })),
-            ]),
-        ),
-        named(
             "calls that never end, and answers that nobody understands",
             run(
                 [scale(5)],
                 vec![
                     at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
                     at(1, cloud(FaultOperation::List, Effect::Garbage)),
+                ],
+            ),
+        ),
+    ]
+}
+
+/// A machine is deleted while its VM is on its way, and more happens.
+fn late_vms() -> Vec<Scenario> {
+    let late = |deleted, more: Vec<Trouble>| {
+        let made = cloud(FaultOperation::Create, Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded });
+        one([vec![at(0, made), at(deleted, delete(0))], more].concat())
+    };
+    vec![
+        named("a VM that appears after its machine was deleted", late(1_500, vec![])),
+        named(
+            "a clock that is set ahead while a VM is on its way to a machine that was deleted",
+            late(1_500, vec![at(2_000, Act::JumpClock(536))]),
+        ),
+        named(
+            "a manager with a slow clock takes over a machine that goes, whose VM is on its way",
+            late(900, vec![at(500, Act::JumpClock(-45)), at(1_000, Act::Crash)]),
+        ),
+        named(
+            "a manager that sleeps while a VM is on its way to a machine that was deleted",
+            late(1_500, vec![at(2_000, Act::Sleep(20))]),
+        ),
+        named(
+            "a VM that appears between two attempts to delete it, when its node has joined",
+            late(
+                1_500,
+                vec![
+                    // It begins before the provider fails, and says that there is no VM.
+                    at(1_400, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
+                    at(3_000, lasting(FaultOperation::List, fails())),
+                    // Nobody looks at the VM while it goes.
+                    at(60_000, lasting(FaultOperation::Delete, Effect::AnswerLate { seconds: 8.0 })),
                 ],
             ),
         ),
