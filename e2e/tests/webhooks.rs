@@ -91,6 +91,9 @@ async fn what_is_absent_is_filled_in(plane: &Plane) -> TestResult {
     assert_eq!(trace(&labelled), trace(&created), "the metadata begins no trace");
     let scaled = merge(&pools, "filled", json!({"spec": {"replicas": 2}})).await?;
     assert_ne!(trace(&scaled), trace(&created), "the spec does");
+    let broken = json!({"metadata": {"annotations": {TRACE: "x\n"}}, "spec": {"replicas": 3}});
+    let traced = trace(&merge(&pools, "filled", broken).await?);
+    assert!(traced.starts_with("00-") && traced.len() == 55, "what is no trace context is replaced: {traced:?}");
     Ok(())
 }
 

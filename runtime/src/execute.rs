@@ -20,6 +20,7 @@ use crate::{
     owned::{Applied, Part, apply_body, correction},
     plan::{Apply, Create, Edit, FailureClass, Planned, Step},
     request::{Answer, Call, Connection, RequestError},
+    trace::TraceContext,
 };
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -57,16 +58,15 @@ impl Unsure {
 /// What all requests of one plan have in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sending {
-    /// The W3C trace context that they belong to.
-    pub(crate) traceparent: Option<String>,
+    /// The trace that they belong to.
+    pub(crate) traceparent: Option<TraceContext>,
     /// With whose requests they take turns.
     pub(crate) flow: Flow,
 }
 
 impl Sending {
     fn write(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
-        let (traceparent, flow) = (self.traceparent.clone(), self.flow.clone());
-        Call { traceparent, flow, ..Call::with(method, path, content, body) }
+        Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::with(method, path, content, body) }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{
     metrics::Metrics,
     plan::FailureClass,
     term::Term,
+    trace::TraceContext,
 };
 
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
@@ -110,8 +111,8 @@ pub struct Call {
     pub content: &'static str,
     /// Body.
     pub body: Vec<u8>,
-    /// W3C trace context that the request belongs to.
-    pub traceparent: Option<String>,
+    /// The trace that the request belongs to.
+    pub traceparent: Option<TraceContext>,
     /// With whose requests it takes turns.
     pub flow: Flow,
 }
@@ -257,7 +258,7 @@ impl Connection {
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, call.content);
         if let Some(context) = call.traceparent {
-            request = request.header("traceparent", context);
+            request = request.header("traceparent", context.to_string());
         }
         let invalid = |error: http::Error| RequestError::local(FailureClass::Invalid, error.to_string());
         request.body(Body::from(call.body)).map_err(invalid)

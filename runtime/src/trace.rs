@@ -10,6 +10,7 @@
 //! - [`Spans::record`] never blocks and never waits: a full queue drops the span.
 //! - The same seed makes the same id, in every version of this program.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -76,6 +77,21 @@ impl TraceContext {
         // Never all zero: that would be no id.
         let trace_id = TraceId::from((half("trace-high") << 64 | half("trace-low")).max(1));
         Self { trace_id, span_id: span_id(seed), sampled }
+    }
+
+    /// The context in an annotation. An annotation is anyone's to write: what does not parse is no context, and only
+    /// the printed form of what does parse may become a header or another object's annotation.
+    pub fn from_annotation(annotations: Option<&BTreeMap<String, String>>, key: &str) -> Option<Self> {
+        annotations?.get(key)?.parse().ok()
+    }
+
+    /// Prepares annotations that are copied from one object to another: the context under `key` is printed afresh, and
+    /// removed if it does not parse.
+    pub fn normalize(annotations: &mut BTreeMap<String, String>, key: &str) {
+        match Self::from_annotation(Some(annotations), key) {
+            Some(context) => annotations.insert(key.to_owned(), context.to_string()),
+            None => annotations.remove(key),
+        };
     }
 
     /// The place of a child span in the same trace.
@@ -311,9 +327,26 @@ mod tests {
             "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
             "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
             "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n",
+            " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "x\n",
         ] {
             assert_eq!(text.parse::<TraceContext>(), Err(InvalidTraceContext), "{text}");
         }
+    }
+
+    #[test]
+    fn only_the_printed_form_is_copied() {
+        let normalized = |text: &str| {
+            let mut annotations = BTreeMap::from([("trace".to_owned(), text.to_owned())]);
+            TraceContext::normalize(&mut annotations, "trace");
+            annotations.remove("trace")
+        };
+        let printed = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(normalized(printed).as_deref(), Some(printed));
+        let later = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what\nthe future brings";
+        assert_eq!(normalized(later).as_deref(), Some(printed));
+        assert_eq!(normalized("x\n"), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use nodewright_api::{Code, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Effect, Lane},
     object::{annotation, is_deleting, uid},
+    trace::TraceContext,
 };
 
 use crate::{
@@ -67,7 +68,7 @@ pub struct Request {
     /// How long the call may take.
     pub deadline: Duration,
     /// The trace of the Machine's life.
-    pub traceparent: Option<String>,
+    pub traceparent: TraceContext,
 }
 
 /// A call. Two calls of one verb for one Machine UID are the same call.

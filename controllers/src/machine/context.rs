@@ -43,7 +43,7 @@ impl Context<'_> {
             origin: origin(world),
             token_lifetime: self.creation_timeout(machine),
             deadline: self.driver.deadline(),
-            traceparent: Some(trace::current(machine).to_string()),
+            traceparent: trace::current(machine),
         };
         Call { verb, request: Arc::new(request) }
     }

@@ -28,7 +28,7 @@ const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> Plan<Call> {
     let mut plan = Plan::idle();
     let machine = world.machine.as_ref();
-    plan.traceparent = Some(trace::current(machine).to_string());
+    plan.traceparent = Some(trace::current(machine));
     if !has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then("the machine has to outlive its VM", Step::edit(Cluster::CONTROL, machine, add));

@@ -5,13 +5,13 @@
 use jiff::Timestamp;
 use nodewright_api::{Machine, annotations};
 use nodewright_runtime::{
-    object::{annotation, name, namespace, uid},
+    object::{name, namespace, uid},
     trace::{SpanRecord, TraceContext, span_id},
 };
 
 /// The trace that the Machine's birth belongs to: of whoever asked for it, or else its own.
 pub(super) fn birth(machine: &Machine) -> TraceContext {
-    let asked = annotation(machine, annotations::TRACEPARENT).and_then(|text| text.parse().ok());
+    let asked = TraceContext::from_annotation(machine.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     asked.unwrap_or_else(|| {
         let own = span_id(&format!("{}/machine birth", uid(machine)));
         TraceContext::from_seed(&format!("{}/birth", uid(machine)), true).at(own)

@@ -10,6 +10,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     object::{annotation, uid},
     owned::{Owned, Part},
+    trace::TraceContext,
 };
 use serde::Serialize;
 
@@ -208,7 +209,9 @@ fn is_own(finalizer: &str) -> bool {
 
 /// The annotations that a deployment and its sets share.
 pub(super) fn copied(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    without(annotations, &NOT_COPIED)
+    let mut copied = without(annotations, &NOT_COPIED);
+    TraceContext::normalize(&mut copied, annotations::TRACEPARENT);
+    copied
 }
 
 fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<String, String> {

@@ -12,9 +12,10 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Cluster, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    object::{Cluster, controller_uid, has_finalizer, is_deleting, name, uid},
     owned::Owned,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
+    trace::TraceContext,
 };
 
 use super::{
@@ -41,7 +42,8 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
     let deployment = world.deployment.as_ref();
     let scene = Scene { at, world, deployment, goal: goal(deployment), full_schema };
     let mut plan = Plan::idle();
-    plan.traceparent = annotation(deployment, annotations::TRACEPARENT).map(str::to_owned);
+    plan.traceparent =
+        TraceContext::from_annotation(deployment.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     if deployment.is_deleting() {
         scene.end(&mut plan);
     } else if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {

@@ -8,6 +8,7 @@ use nodewright_api::{ClassRef, Machine, MachineSet, MachineSetStatus, MachineSpe
 use nodewright_runtime::{
     object::annotation,
     owned::{Owned, Part},
+    trace::TraceContext,
 };
 use serde::Serialize;
 
@@ -81,6 +82,7 @@ impl MachinePart {
         for key in [annotations::TRACEPARENT, annotations::EFFECTIVE_CREATION_TIMEOUT] {
             annotations.extend(annotation(set, key).map(|value| (key.to_owned(), value.to_owned())));
         }
+        TraceContext::normalize(&mut annotations, annotations::TRACEPARENT);
         let mut spec = template.spec.clone();
         spec.provider_id = String::new();
         let metadata = MachineMeta {

@@ -11,6 +11,7 @@ use nodewright_runtime::{
     finalizers as finalizer,
     object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
     plan::{FailureClass, Moment, Plan, Planned, Step, reference},
+    trace::TraceContext,
 };
 
 use super::{
@@ -33,7 +34,7 @@ const BATCH: usize = 100;
 pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> Plan<Never> {
     let mut plan = Plan::idle();
     let set = world.set.as_ref();
-    plan.traceparent = annotation(set, annotations::TRACEPARENT).map(str::to_owned);
+    plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     if !is_deleting(set) && !has_finalizer(set, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then("the set has to outlive its machines", Step::edit(Cluster::CONTROL, set, add));

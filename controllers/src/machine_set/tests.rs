@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineSet};
+use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{World, plan::plan};
 use crate::{
@@ -108,6 +108,23 @@ fn missing_machines_are_created_under_the_lowest_free_names() {
     assert_eq!(body["metadata"]["ownerReferences"][0]["controller"], true);
     assert_eq!(body["metadata"]["labels"], json!({"name": "set"}));
     assert_eq!(body["spec"]["class"]["name"], "class");
+}
+
+#[test]
+fn only_a_trace_context_reaches_the_machines() {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let born_with = |of_set: &str, of_template: &str| {
+        let mut set = machine_set("set", 1, Some(LEDGER));
+        let note = |text: &str| (annotations::TRACEPARENT.to_owned(), text.to_owned());
+        set.metadata.annotations.get_or_insert_default().extend([note(of_set)]);
+        set.spec.template.metadata.annotations.get_or_insert_default().extend([note(of_template)]);
+        let plan = planned(&world(set, vec![]));
+        let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
+        (plan.traceparent, create.body()["metadata"]["annotations"][annotations::TRACEPARENT].clone())
+    };
+    assert_eq!(born_with(trace, "x\n"), (trace.parse().ok(), json!(trace)));
+    assert_eq!(born_with("x\n", trace), (None, Value::Null));
+    assert_eq!(born_with("x\n", "y\n"), (None, Value::Null));
 }
 
 #[test]

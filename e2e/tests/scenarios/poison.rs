@@ -6,7 +6,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams},
 };
-use nodewright_api::{API_VERSION, Machine, conditions};
+use nodewright_api::{API_VERSION, Machine, annotations, conditions};
 use nodewright_e2e::harness::{TestResult, World, cluster::has_foreign_crds, ensure, objects::WORLD_LABEL, waits};
 use serde_json::{Value, json};
 
@@ -226,4 +226,25 @@ async fn are_named(world: &World) -> TestResult {
         world.wait_for(&what, async || Ok(world.metric(&series).await? == Some(1.0))).await?;
     }
     Ok(())
+}
+
+/// An annotation is anyone's to write, and ours are read: what stands in one must not stop the writes of its object.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trace_context_that_is_none_stops_no_write() -> TestResult {
+    let world = World::builder("traceparent").start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world.wait_for_running(1).await?;
+    let broken = json!({"metadata": {"annotations": {annotations::TRACEPARENT: "x\n"}}});
+    for kind in ["machinedeployment", "machineset", "machine"] {
+        let names = world.kubectl(&format!("get {kind} -o name")).await?;
+        for name in names.lines() {
+            world.kubectl(&format!("patch {name} --type=merge -p={broken}")).await?;
+        }
+    }
+    world.scale("a", 3).await?;
+    world.wait_for_running(3).await?;
+    world.kubectl("delete machinedeployments --all").await?;
+    world.wait_for_nothing().await?;
+    world.end().await
 }

@@ -111,7 +111,7 @@ async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> 
     let executor = Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
-    let sending = Sending { traceparent: Some(TRACE.to_owned()), ..Sending::default() };
+    let sending = Sending { traceparent: TRACE.parse().ok(), ..Sending::default() };
     executor.run(&stages, &sending, |()| {}).await
 }
 

@@ -15,7 +15,7 @@ use crate::{
     look::Look,
     object::{Cluster, Key, Kind, ResourceType, Target},
     owned::{Owned, Part, ReadBack, read_back},
-    trace::SpanRecord,
+    trace::{SpanRecord, TraceContext},
 };
 
 /// All that a plan may know besides objects.
@@ -260,8 +260,8 @@ pub struct Plan<E> {
     pub wake: Option<Timestamp>,
     /// What else this object has to see, for as long as its plans say so.
     pub looks: Vec<Look>,
-    /// The W3C trace context that the plan's requests belong to.
-    pub traceparent: Option<String>,
+    /// The trace that the plan's requests belong to.
+    pub traceparent: Option<TraceContext>,
     /// That nothing that is known of calls outside Kubernetes matters any more. It is forgotten unless one is under way.
     /// Not for a plan that itself rests on an outcome: it would ask for it again, and again.
     pub forgets_outcomes: bool,

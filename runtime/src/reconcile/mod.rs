@@ -295,7 +295,7 @@ impl<C: Controller> Reconciler<C> {
         let only_itself = plan.steps().all(|planned| planned.step.key() == Some(key));
         let pause = if only_itself { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
-        let sending = Sending { traceparent: plan.traceparent.clone(), flow: memory.flow.clone() };
+        let sending = Sending { traceparent: plan.traceparent, flow: memory.flow.clone() };
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
@@ -437,8 +437,7 @@ struct Subject {
 impl Subject {
     fn new<C: Controller>(key: &Key, owner: Option<&OwnerReference>, plan: &Plan<C::Effect>) -> Self {
         let owner = owner.map(|owner| format!("{}/{}", owner.kind, owner.name));
-        let context = plan.traceparent.as_deref().and_then(|text| text.parse().ok());
-        Self { controller: C::NAME, object: key.clone(), owner, context }
+        Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
     }
 
     /// The span of an execution. In the traces it is one of its own, linked to that of the object: were it a child, that

@@ -20,6 +20,7 @@ use nodewright_runtime::{
     object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
+    trace::TraceContext,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -148,7 +149,7 @@ impl Controller for Copies {
         let mut plan = Plan::idle();
         let source = world.source.as_ref();
         plan.forgets_outcomes = annotation(source, "forget").is_some();
-        plan.traceparent = annotation(source, "traceparent").map(str::to_owned);
+        plan.traceparent = TraceContext::from_annotation(source.metadata.annotations.as_ref(), "traceparent");
         let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
         assert!(annotation(source, "panic").is_none(), "as told");
         let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();

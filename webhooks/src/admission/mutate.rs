@@ -1,7 +1,6 @@
 //! What is filled in.
 
 use json_patch::Patch;
-use kube::ResourceExt;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
 use nodewright_runtime::trace::TraceContext;
 use serde::de::DeserializeOwned;
@@ -51,9 +50,10 @@ pub(super) fn machine_deployment(
 
 /// The trace in the annotation, unless it is that of the former change.
 fn chosen_trace(new: &MachineDeployment, old: Option<&MachineDeployment>) -> Option<TraceContext> {
-    let text = new.annotations().get(annotations::TRACEPARENT)?;
-    let former = old.and_then(|old| old.annotations().get(annotations::TRACEPARENT));
-    if former == Some(text) { None } else { text.parse().ok() }
+    let trace = |of: &MachineDeployment| {
+        TraceContext::from_annotation(of.metadata.annotations.as_ref(), annotations::TRACEPARENT)
+    };
+    trace(new).filter(|chosen| old.and_then(trace).as_ref() != Some(chosen))
 }
 
 /// An old object that cannot be read differs from one that can.

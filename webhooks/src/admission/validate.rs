@@ -48,7 +48,7 @@ pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
         Ok(new) => new,
         Err(error) => return Verdict { response: refused(error.into_status(subject, &request.name)), trace: None },
     };
-    let trace = new.annotations().get(annotations::TRACEPARENT).and_then(|text| text.parse().ok());
+    let trace = TraceContext::from_annotation(new.meta().annotations.as_ref(), annotations::TRACEPARENT);
     if new.meta().deletion_timestamp.is_some() {
         return Verdict { response: Response::default(), trace };
     }

@@ -40,7 +40,7 @@ const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(5);
 pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> Plan<Call> {
     let mut plan = Plan::idle();
     let machine = world.machine.as_ref();
-    plan.traceparent = Some(trace::current(machine).to_string());
+    plan.traceparent = Some(trace::current(machine));
     if !has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
         return plan;
     }

@@ -19,7 +19,7 @@ fn a_new_deployment_gets_one_set_and_comes_to_rest() {
     let first = cluster.plan();
     let name = format!("create {}", template::set_name(&cluster.world().deployment));
     assert_eq!(kinds(&first), [name.as_str(), "apply MachineDeployment/status"]);
-    assert_eq!(first.traceparent.as_deref(), Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+    assert_eq!(first.traceparent, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok());
     cluster.act();
     assert_eq!(cluster.reason("Progressing"), "NewMachineSetCreated");
     assert_eq!(cluster.reason("Available"), "MinimumReplicasUnavailable");
@@ -82,6 +82,23 @@ fn a_set_is_born_with_all_that_it_needs() {
         (&json!(2), [json!("2"), json!("3")]),
         "the goal comes with the size"
     );
+}
+
+#[test]
+fn what_is_no_trace_context_goes_nowhere() {
+    let mut cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    for text in ["x\n", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n"] {
+        cluster.annotate("nodewright.dev/traceparent", text);
+        let plan = cluster.plan();
+        let body = plan.steps().find_map(|planned| match &planned.step {
+            Step::Create(create) => Some(create.body().clone()),
+            _ => None,
+        });
+        assert_eq!(plan.traceparent, None, "{text:?} is no header");
+        assert_eq!(body.unwrap()["metadata"]["annotations"]["nodewright.dev/traceparent"], Value::Null, "{text:?}");
+    }
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.ready()), (vec![2], 2));
 }
 
 #[test]
