@@ -72,6 +72,7 @@ pub mod readiness;
 mod reconcile;
 pub mod request;
 pub mod server;
+pub mod serving;
 pub mod telemetry;
 pub mod term;
 pub mod testing;

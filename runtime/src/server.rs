@@ -6,49 +6,49 @@
 //! # Guarantees
 //!
 //! - Connections, headers, bodies, and the time of a request and of a connection are bounded: no client can hold
-//!   memory or a connection for ever.
+//!   memory or a connection for ever (see [`crate::serving`]).
+//! - Probes are answered however many other clients there are: an idle connection makes room for a new one, and
+//!   requests for anything else may take only a part of the connections.
 //! - On stop, requests under way are answered, for at most a second.
 
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use parking_lot::RwLock;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::serving::{self, Limits, Peer, Plain};
 use crate::telemetry::Levels;
 
-/// How many connections are served at once. Others wait in the listener's backlog.
-const CONNECTIONS: usize = 128;
-/// How long a client may take to send the headers of a request, or to send the next request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most bytes of a request's headers.
-const HEADER_LIMIT: usize = 16 << 10;
 /// The most bytes of a request's body.
 const BODY_LIMIT: usize = 64 << 10;
 /// How long an answer may take to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may last; a client that goes on opens another.
-const CONNECTION_LIFETIME: Duration = Duration::from_mins(10);
-/// How long a connection that is to end may go on with what is under way.
-const GRACE: Duration = Duration::from_secs(1);
-/// The pause after a failed accept, which is most likely a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How many requests other than those of probes are answered at once. That is fewer than there are connections, so one
+/// is always left for a probe.
+const OTHERS: usize = 32;
+const LIMITS: Limits = Limits {
+    connections: 128,
+    first_request: Duration::from_secs(10),
+    idle: Duration::from_secs(90),
+    head: Duration::from_secs(5),
+    head_size: 16 << 10,
+    answer: Duration::from_secs(30),
+    lifetime: Some(Duration::from_mins(10)),
+    end: Duration::from_secs(1),
+};
 
 /// What a check may answer: a plain yes or no, or the reason for a no.
 pub trait Verdict {
@@ -157,16 +157,33 @@ pub struct Endpoints {
 impl Endpoints {
     /// The routes, to be served alone or merged with others.
     pub fn router(self) -> Router {
+        let probes = self.probes();
         let metrics = self.metrics;
         let metrics = get(move || async move { serve_metrics(&metrics) });
         let levels = self.levels.map(level_routes).unwrap_or_default();
-        Router::new()
-            .route("/metrics", metrics)
-            .merge(levels)
-            .merge(check_routes("healthz", self.health.clone()))
-            .merge(check_routes("livez", self.health))
-            .merge(check_routes("readyz", self.ready))
+        leave_room(Router::new().route("/metrics", metrics).merge(levels)).merge(probes)
     }
+
+    /// The routes of health and readiness alone.
+    pub fn probes(&self) -> Router {
+        Router::new()
+            .merge(check_routes("healthz", self.health.clone()))
+            .merge(check_routes("livez", self.health.clone()))
+            .merge(check_routes("readyz", self.ready.clone()))
+    }
+}
+
+/// Leaves connections for probes: answers no more than [`OTHERS`] requests at once.
+fn leave_room(others: Router) -> Router {
+    others.layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(OTHERS)), answer_if_few))
+}
+
+async fn answer_if_few(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(_place) = places.try_acquire() else {
+        let response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again\n".to_owned());
+        return ([(header::RETRY_AFTER, "1")], response).into_response();
+    };
+    next.run(request).await
 }
 
 fn serve_metrics(metrics: &Metrics) -> Response {
@@ -193,10 +210,6 @@ fn check_routes(endpoint: &'static str, checks: Checks) -> Router {
         .route(&format!("/{endpoint}/{{name}}"), get(one))
         .with_state(checks)
 }
-
-/// The address of a client.
-#[derive(Clone, Copy, Debug)]
-struct Peer(SocketAddr);
 
 fn level_routes(levels: Levels) -> Router {
     let read = |State(levels): State<Levels>| async move { plain(StatusCode::OK, format!("{}\n", levels.current())) };
@@ -285,26 +298,7 @@ impl Server {
     /// Serves until `stop` is cancelled, then answers what is under way and returns within about a second.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
         let router = router.layer(DefaultBodyLimit::max(BODY_LIMIT)).layer(middleware::from_fn(limit_time));
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                    Ok((stream, peer)) => {
-                        let router = router.clone().layer(Extension(Peer(peer)));
-                        drop(connections.spawn(converse(stream, router, stop.clone())));
-                    }
-                    Err(error) => {
-                        tracing::warn!(address = %self.address, %error, "failed to accept connection, retrying");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-        // Each ends by itself within its grace.
-        while connections.join_next().await.is_some() {}
+        serving::serve(self.listener, Plain, router, LIMITS, stop.cancelled()).await;
     }
 }
 
@@ -315,35 +309,12 @@ async fn limit_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// Serves one connection until its client ends it, the server stops or it has lasted long enough.
-async fn converse(stream: TcpStream, router: Router, stop: CancellationToken) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(HEADER_LIMIT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    let mut ended = tokio::select! {
-        biased;
-        result = connection.as_mut() => Some(result),
-        () = stop.cancelled() => None,
-        () = tokio::time::sleep(CONNECTION_LIFETIME) => None,
-    };
-    if ended.is_none() {
-        connection.as_mut().graceful_shutdown();
-        ended = tokio::time::timeout(GRACE, connection).await.ok();
-    }
-    if let Some(Err(error)) = ended {
-        // Clients come and go; none of that is this process' concern.
-        tracing::debug!(%error, "connection ended");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tower::ServiceExt;
 
     use super::*;
@@ -431,7 +402,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert_eq!(under_way.await.unwrap(), (200, "done".to_owned()));
         task.await.unwrap();
-        assert!(begun.elapsed() < GRACE * 2);
+        assert!(begun.elapsed() < LIMITS.end * 2);
         assert!(TcpStream::connect(address).await.is_err());
         drop(idle);
     }
@@ -454,11 +425,61 @@ mod tests {
         assert_eq!(levels.current(), "debug");
     }
 
+    /// Waits for what the server does by itself. Generous: a busy computer is slow.
+    async fn patiently<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("an answer in time")
+    }
+
+    #[tokio::test]
+    async fn idle_and_slow_connections_do_not_silence_a_probe() {
+        let Running { address, .. } = serve(Endpoints::default().router()).await;
+        let mut kept = vec![];
+        for number in 0..LIMITS.connections * 2 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            if number % 2 == 1 {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:").await.unwrap();
+            }
+            kept.push(stream);
+            if number >= LIMITS.connections {
+                assert_eq!(patiently(fetch(address, "/healthz")).await, (200, "ok".to_owned()));
+            }
+        }
+        // One byte more keeps nobody: the first have gone.
+        let mut first = kept.swap_remove(0);
+        let _ = first.write_all(b"G").await;
+        assert!(matches!(patiently(first.read(&mut [0])).await, Ok(0) | Err(_)), "the longest idle was closed");
+    }
+
+    #[tokio::test]
+    async fn requests_that_hang_leave_room_for_probes() {
+        let hung = Arc::new(Semaphore::new(0));
+        let begun = Arc::new(Semaphore::new(0));
+        let endpoints = Endpoints::default();
+        let slow = get({
+            let (hung, begun) = (hung.clone(), begun.clone());
+            move || async move {
+                begun.add_permits(1);
+                let _ = hung.acquire().await;
+                "done"
+            }
+        });
+        let others = leave_room(Router::new().route("/slow", slow));
+        let Running { address, .. } = serve(endpoints.router().merge(others)).await;
+        let calls: Vec<_> = (0..OTHERS).map(|_| tokio::spawn(fetch(address, "/slow"))).collect();
+        let _ = patiently(begun.acquire_many(u32::try_from(OTHERS).unwrap())).await.unwrap();
+        assert_eq!(patiently(fetch(address, "/slow")).await.0, 503);
+        assert_eq!(patiently(fetch(address, "/healthz")).await.0, 200);
+        hung.add_permits(OTHERS);
+        for call in calls {
+            assert_eq!(patiently(call).await.unwrap(), (200, "done".to_owned()));
+        }
+    }
+
     #[tokio::test]
     async fn headers_without_end_are_refused() {
         let Running { address, .. } = serve(Router::new()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let huge = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(HEADER_LIMIT * 2));
+        let huge = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(LIMITS.head_size * 2));
         // The server may close before all is written.
         let _ = stream.write_all(huge.as_bytes()).await;
         let mut answer = vec![];

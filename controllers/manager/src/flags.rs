@@ -87,6 +87,9 @@ pub(crate) struct ProcessFlags {
     /// Address for metrics, health and readiness.
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub(crate) address: IpAddr,
+    /// Port of its own for `/healthz`, `/livez` and `/readyz`, which --port serves as well.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) health_probe_port: Option<u16>,
     /// What is logged: a level, or directives such as `info,nodewright_runtime=debug`.
     #[arg(long, default_value = "info", env = "NODEWRIGHT_LOG")]
     pub(crate) log_level: String,

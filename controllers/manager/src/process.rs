@@ -24,6 +24,7 @@ use nodewright_runtime::{
     object::Cluster,
     request::Connection,
     server::{Checks, Endpoints, ListenError, Server},
+    serving::raise_open_files,
     telemetry::Telemetry,
     term::{BootClock, Clock, Term},
 };
@@ -88,6 +89,9 @@ struct Base {
 impl Base {
     async fn start(flags: &ProcessFlags, port: u16) -> Outcome<Self> {
         let telemetry = Telemetry::start(&flags.telemetry())?;
+        if let Err(error) = raise_open_files() {
+            tracing::warn!(%error, "failed to raise the limit of open files; too many connections may use them up");
+        }
         let metrics = Arc::new(Metrics::new().with_queue_alias(
             "mcm",
             &[
@@ -101,8 +105,7 @@ impl Base {
         let (ready, awaited, mut tasks) = (Checks::new(), Awaited::new(), JoinSet::new());
         let probed = awaited.clone();
         ready.add("start", move || probed.check());
-        let address = SocketAddr::new(flags.address, flags.port.unwrap_or(port));
-        let server = bind(address).await?;
+        let server = bind(SocketAddr::new(flags.address, flags.port.unwrap_or(port)), "--port").await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
         let endpoints = Endpoints {
             metrics: metrics.clone(),
@@ -110,6 +113,11 @@ impl Base {
             ready: ready.clone(),
             levels: Some(telemetry.levels().clone()),
         };
+        if let Some(port) = flags.health_probe_port {
+            let server = bind(SocketAddr::new(flags.address, port), "--health-probe-port").await?;
+            tracing::info!(address = %server.address(), "serving health and readiness");
+            tasks.spawn(server.serve(endpoints.probes(), stop.clone()));
+        }
         tasks.spawn(server.serve(endpoints.router(), stop.clone()));
         listen_for_signals(stop.clone())?;
         Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, awaited, tasks })
@@ -123,11 +131,11 @@ impl Base {
 }
 
 /// Listens, and gives a process that was killed just now a moment to let go of the port.
-async fn bind(address: SocketAddr) -> Outcome<Server> {
+async fn bind(address: SocketAddr, flag: &'static str) -> Outcome<Server> {
     const PATIENCE: Duration = Duration::from_secs(2);
     let begun = tokio::time::Instant::now();
     loop {
-        match Server::bind(address, "--port").await {
+        match Server::bind(address, flag).await {
             Err(ListenError::InUse { .. }) if begun.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -1,7 +1,6 @@
 //! The server.
 
 mod body;
-mod connections;
 mod routes;
 mod tls;
 
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use nodewright_runtime::request::Connection;
+use nodewright_runtime::serving;
 use nodewright_runtime::term::{Clock, Term};
 use nodewright_runtime::trace::Spans;
 use tokio::net::TcpListener;
@@ -61,11 +61,11 @@ impl fmt::Debug for Options {
 /// What the server endures of its clients. The defaults are for an API server with objects of its usual 3 MiB at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many connections are open at once. Further ones are closed at once.
+    /// How many connections are open at once. At that bound a new one takes the place of the longest idle.
     pub connections: usize,
     /// How long a connection may take until its first request is there, TLS included.
     pub first_request: Duration,
-    /// How long a connection may be idle, or take for the head of a later request. Longer than the 90 s after which
+    /// How long a connection may be idle. Longer than the 90 s after which
     /// API servers close their idle connections, so that none is closed while a request is on its way.
     pub idle: Duration,
     /// How long a body may take.
@@ -92,12 +92,26 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    fn serving(&self) -> serving::Limits {
+        serving::Limits {
+            connections: self.connections,
+            first_request: self.first_request,
+            idle: self.idle,
+            head_size: 64 << 10,
+            end: self.end,
+            ..serving::Limits::default()
+        }
+    }
+}
+
 /// The webhooks' HTTPS server.
 ///
 /// # Guarantees
 ///
 /// * It serves TLS 1.2 and later only. A certificate that was renewed is served from the next handshake on.
 /// * Every request has an answer, or its connection an end, within the [`Limits`]; so memory is bounded too.
+/// * Idle and slow connections make room for new ones (see [`serving`]).
 /// * A panic while an object is judged costs that request, and nothing else.
 ///
 /// # Caveats
@@ -162,7 +176,7 @@ impl WebhookServer {
     /// are answered, within [`Limits::end`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let Self { listener, keeper, tls, routes, limits, .. } = self;
-        let serve = connections::serve(listener, tls, routes, limits, stop);
+        let serve = serving::serve(listener, tls, routes, limits.serving(), stop);
         tokio::select! {
             () = serve => {}
             () = keeper.run() => {}

@@ -1,0 +1,224 @@
+//! One accept loop for all ports of a process: HTTP, or HTTPS behind a [`Handshake`].
+//!
+//! # Guarantees
+//!
+//! - At most [`Limits::connections`] connections are open. At that bound a new connection is served, and an idle one is
+//!   closed: of the address with the most connections, the one that has been idle for the longest time.
+//! - A connection is idle unless a whole request has arrived on it and is being answered. Bytes sent now and then keep no
+//!   connection open.
+//! - A handshake, the head of a request, the pause between two requests and the sending of an answer each have a
+//!   deadline.
+//! - When the server stops, requests under way are answered, for at most [`Limits::end`].
+//!
+//! # Assumptions
+//!
+//! - Handlers bound the time in which they read a body and answer.
+
+mod connection;
+mod files;
+mod places;
+mod progress;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+pub use self::files::raise_open_files;
+use self::places::Places;
+use self::progress::Progress;
+
+/// The pause after a failed accept, which is most likely a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A flood of connections is logged once in this time.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Limits for clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many connections are open at once.
+    pub connections: usize,
+    /// How long the handshake and the head of the first request may take together.
+    pub first_request: Duration,
+    /// How long a connection may stay open without a further request.
+    pub idle: Duration,
+    /// How long the head of a further request may take, from its first byte.
+    pub head: Duration,
+    /// The most bytes of a head.
+    pub head_size: usize,
+    /// How long a client may take to read an answer.
+    pub answer: Duration,
+    /// How long a connection may last, if that is bounded. A client that goes on opens another.
+    pub lifetime: Option<Duration>,
+    /// How long requests under way may take when the server stops, or when a connection has reached its lifetime.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_secs(90),
+            head: Duration::from_secs(5),
+            head_size: 16 << 10,
+            answer: Duration::from_secs(30),
+            lifetime: None,
+            end: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What is said on a connection before HTTP.
+pub trait Handshake: Clone + Send + Sync + 'static {
+    /// What HTTP is spoken on.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Makes one of what was accepted.
+    fn shake(&self, stream: TcpStream) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// Nothing: HTTP without TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain;
+
+impl Handshake for Plain {
+    type Stream = TcpStream;
+
+    async fn shake(&self, stream: TcpStream) -> io::Result<TcpStream> {
+        Ok(stream)
+    }
+}
+
+impl Handshake for TlsAcceptor {
+    type Stream = TlsStream<TcpStream>;
+
+    async fn shake(&self, stream: TcpStream) -> io::Result<Self::Stream> {
+        self.accept(stream).await
+    }
+}
+
+/// The address of a client: an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// Serves until `stop` resolves, then answers what is under way. No connection outlives this future.
+pub async fn serve<H: Handshake>(
+    listener: TcpListener,
+    handshake: H,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let mut connections = Connections::new(limits, listener.local_addr().ok());
+    let (mut stop, stopping) = (pin!(stop), CancellationToken::new());
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(ended) = connections.tasks.join_next_with_id() => {
+                connections.forget(ended);
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if connections.make_room().await {
+                    let peer = Peer(peer);
+                    connections.open(peer, |progress| {
+                        connection::run(
+                            stream,
+                            peer,
+                            handshake.clone(),
+                            router.clone(),
+                            limits,
+                            progress,
+                            stopping.clone(),
+                        )
+                    });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(address = ?connections.address, %error, "failed to accept a connection, retrying");
+                connections.close_one();
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    // Each ends by itself within its time.
+    while connections.tasks.join_next().await.is_some() {}
+}
+
+/// The connections of one port.
+struct Connections {
+    limits: Limits,
+    address: Option<SocketAddr>,
+    tasks: JoinSet<()>,
+    places: Places,
+    /// How many gave way since it was last logged, and when it may be logged again.
+    closed: (u64, Option<Instant>),
+}
+
+impl Connections {
+    fn new(limits: Limits, address: Option<SocketAddr>) -> Self {
+        Self { limits, address, tasks: JoinSet::new(), places: Places::default(), closed: (0, None) }
+    }
+
+    fn open<F>(&mut self, peer: Peer, run: impl FnOnce(Arc<Progress>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let progress = Arc::new(Progress::new(Instant::now()));
+        let task = self.tasks.spawn(run(progress.clone()));
+        self.places.insert(peer.0.ip().to_canonical(), task, progress);
+    }
+
+    fn forget(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+        self.places.remove(id);
+    }
+
+    /// Makes room for one connection more. False if all are answering a request.
+    async fn make_room(&mut self) -> bool {
+        while self.tasks.len() >= self.limits.connections {
+            if !self.close_one() {
+                self.log("all connections are answering requests; closed a new one");
+                return false;
+            }
+            self.log("too many connections; closed the one that was idle for the longest time");
+            // Its task ends the next time it is polled. Until then its memory counts.
+            if let Some(ended) = self.tasks.join_next_with_id().await {
+                self.forget(ended);
+            }
+        }
+        true
+    }
+
+    /// Closes the connection that gives way, if there is one.
+    fn close_one(&mut self) -> bool {
+        self.places.take_idle().inspect(AbortHandle::abort).is_some()
+    }
+
+    fn log(&mut self, what: &str) {
+        let (count, next) = &mut self.closed;
+        *count += 1;
+        let now = Instant::now();
+        if next.is_none_or(|next| next <= now) {
+            tracing::warn!(address = ?self.address, limit = self.limits.connections, closed = *count, "{what}");
+            self.closed = (0, Some(now + LOG_INTERVAL));
+        }
+    }
+}
