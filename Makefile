@@ -11,7 +11,6 @@ SHELL := bash
 target := $(or $(CARGO_TARGET_DIR),target)/debug
 e2e := $(target)/nodewright-e2e
 release := $(or $(CARGO_TARGET_DIR),target)/release
-cargo_deny_version := 0.20.2
 
 # The end-to-end tests wait more than they compute: more of them at once than there are cores.
 export RUST_TEST_THREADS ?= 4
@@ -49,7 +48,7 @@ up: build control-plane ## The same in the background; `. .run/env` gives you ku
 
 .PHONY: down
 down: ## End what run or up has started (1 s)
-	@[ -x $(e2e) ] || cargo build --quiet --package nodewright-e2e
+	@[ -x $(e2e) ] || cargo build --locked --quiet --package nodewright-e2e
 	@$(e2e) down
 
 .PHONY: manager
@@ -70,12 +69,12 @@ steady: build control-plane ## Watch that a fleet at rest causes no write, with 
 .PHONY: bench-runtime
 bench-runtime: ## The runtime beside kube-runtime: memory, owner look-ups, reconciles per second, latency (3 minutes)
 #  Fails when a goal is missed. Wants an idle computer with 9 GiB to spare; at first compiles for 5 minutes more.
-	cargo bench --package nodewright-runtime --bench runtime
+	cargo bench --locked --package nodewright-runtime --bench runtime
 
 .PHONY: bench-fleet
 bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails if a goal is missed. The release build takes 6 minutes more at first; N=10000 takes 13 minutes.
-	@cargo build --release --package nodewright --package nodewright-e2e
+	@cargo build --locked --release --package nodewright --package nodewright-e2e
 	@$(release)/nodewright-e2e fleet --machines=$(N) -- $(MANAGER_FLAGS)
 
 ##@ Break it
@@ -90,7 +89,7 @@ SIMULATED = $(if $(REPLAY),--replay="$(REPLAY)") $(if $(SEED),--seed=$(SEED)) \
 simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong; SEED=7 shows one run (5 minutes)
 #  Fails when an invariant breaks, and prints a run that breaks it: put into a file, REPLAY=FILE shows it again. MINUTES=60
 #  goes on for so long. At first compiles for 5 minutes more.
-	@cargo build --quiet --profile simulate --package nodewright-e2e
+	@cargo build --locked --quiet --profile simulate --package nodewright-e2e
 	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-e2e simulate $(SIMULATED)
 
 .PHONY: mutants
@@ -101,7 +100,7 @@ mutants: ## Change the product in some places for the worse, and see that the si
 
 .PHONY: build
 build: ## Compile the executables (4 minutes at first, then seconds)
-	@cargo build --package nodewright --package nodewright-e2e
+	@cargo build --locked --package nodewright --package nodewright-e2e
 
 .PHONY: test
 test: ## Everything: format, lints, unit and end-to-end tests (17 minutes at first, then 6)
@@ -109,16 +108,17 @@ test: fmt-check control-plane clippy unit-test scenario-test deny
 
 .PHONY: unit-test
 unit-test: control-plane ## All tests but the end-to-end scenarios with machine-controller-manager's CRDs
-	cargo build --workspace --all-targets
-	cargo test --workspace
+	cargo build --locked --workspace --all-targets
+	cargo test --locked --workspace
 
 .PHONY: scenario-test
 scenario-test: control-plane ## The end-to-end scenarios once more, with machine-controller-manager's CRDs (2 minutes)
-	cargo build --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --package nodewright-e2e --test scenarios
+	cargo build --locked --workspace --all-targets
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --package nodewright-e2e --test scenarios
 
 .PHONY: lint
-lint: fmt-check clippy deny ## Check format, lints (none may warn) and dependencies (2 minutes at first, then seconds)
+lint: fmt-check clippy deny ## Check format, lints (none may warn), dependencies and advisories (2 minutes at first, then seconds)
+#  A missing cargo-deny is built once and kept in ~/.cache/nodewright (4 minutes).
 
 .PHONY: fmt
 fmt: ## Format all code (1 s)
@@ -130,17 +130,16 @@ fmt-check:
 
 .PHONY: clippy
 clippy:
-	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 .PHONY: deny
 deny:
-	@if command -v cargo-deny >/dev/null; then cargo deny --workspace check bans licenses sources; \
-	else echo "skipped: cargo-deny is missing; cargo install --locked cargo-deny@$(cargo_deny_version)"; fi
+	@hack/deny.sh
 
 .PHONY: crds
 crds: ## Write config/crd and config/webhook anew, from the code (1 minute)
-	UPDATE_CRDS=1 cargo test --package nodewright-api --test crds
-	UPDATE_MANIFESTS=1 cargo test --package nodewright-webhooks --test manifests
+	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds
+	UPDATE_MANIFESTS=1 cargo test --locked --package nodewright-webhooks --test manifests
 
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and the rest, if not there yet (4 minutes at first, then 0 s)
@@ -150,8 +149,8 @@ control-plane: ## Build kube-apiserver, etcd and the rest, if not there yet (4 m
 e2e: control-plane ## The end-to-end scenarios on the cluster of KUBECONFIG, which gets our CRDs (3 minutes)
 #  Those that need more than an API server, such as its restart, are left out and say so.
 	@[ -n "$${KUBECONFIG:-}" ] || { echo "make e2e needs KUBECONFIG; the scenarios on a local control plane are part of make test"; exit 1; }
-	cargo build --workspace --all-targets
-	NODEWRIGHT_E2E=external cargo test --package nodewright-e2e --test scenarios
+	cargo build --locked --workspace --all-targets
+	NODEWRIGHT_E2E=external cargo test --locked --package nodewright-e2e --test scenarios
 
 .PHONY: e2e-kind
 e2e-kind: ## The same on a kind cluster, made for it and deleted again; needs docker and kind (10 minutes)
