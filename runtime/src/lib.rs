@@ -50,6 +50,7 @@
 
 pub mod cache;
 pub mod conditions;
+mod contact;
 pub mod controller;
 pub mod effect;
 mod effect_runner;

@@ -136,8 +136,9 @@ impl Manager {
             let connection = Connection::new(client.clone(), agent, Term::unlimited(), gate, options.metrics.clone());
             (*cluster, connection)
         };
-        let connections = options.clients.iter().map(connect).collect();
-        let (stores, sources) = (Stores::default(), Sources::default());
+        let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
+        let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact().clone()));
+        let (stores, sources) = (Stores::with_contacts(contacts.collect()), Sources::default());
         let readiness = Readiness::new(stores.clone());
         Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
     }

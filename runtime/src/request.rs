@@ -17,6 +17,7 @@ use kube::{
 use tower::{BoxError, ServiceBuilder};
 
 use crate::{
+    contact::Contact,
     fair::{Flow, Gate},
     leading::Leading,
     metrics::Metrics,
@@ -92,6 +93,7 @@ pub struct Connection {
     gate: Arc<Gate>,
     timeout: Duration,
     metrics: Arc<Metrics>,
+    contact: Arc<Contact>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -180,7 +182,8 @@ impl RequestError {
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
     pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
-        Self { client, agent, leading: term.into(), gate, timeout: Duration::from_secs(35), metrics }
+        let (leading, timeout, contact) = (term.into(), Duration::from_secs(35), Arc::default());
+        Self { client, agent, leading, gate, timeout, metrics, contact }
     }
 
     /// The same connection for another sender.
@@ -198,6 +201,11 @@ impl Connection {
     /// The same connection for the writes of a term that is yet to begin: until it is given, nothing is written.
     pub(crate) fn within_coming(&self, leading: Leading) -> Self {
         Self { leading, ..self.clone() }
+    }
+
+    /// When its server was heard of last, through this connection or one that was made from it.
+    pub(crate) fn contact(&self) -> &Arc<Contact> {
+        &self.contact
     }
 
     /// Sends a request and reads the whole answer.
@@ -273,6 +281,7 @@ impl Connection {
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
         let body =
             body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
+        self.contact.heard();
         Ok(Answer { status, body: body.to_bytes() })
     }
 }

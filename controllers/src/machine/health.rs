@@ -1,4 +1,22 @@
 //! Is a Machine well, and may it be given up?
+//!
+//! A Machine that is not well is `Unknown`, and after its health timeout `Failed`; then its MachineSet replaces it. What was
+//! reported of its Node before this process led, and was in contact with the API servers, proves nothing at first: they may
+//! have been away, so that no kubelet could report. A kubelet that lives does so within six minutes.
+//!
+//! # Guarantees
+//! * A Machine is Failed at the time that its status names as the time at which it is given up. That is the end of its
+//!   health timeout; or, if that is later, six minutes after this process began to lead or contact was regained, unless its
+//!   Node was reported of since. Where that moves the time, status, event and log say so.
+//! * So all outages and changes of leaders together cost at most six minutes after the last of them. An outage is a time of
+//!   more than a minute in which an API server does not answer; an idle server is asked ([`Moment::in_touch`]).
+//! * Before it is Failed for the sake of its Node, the Node is read from the API server. One that has changed stops that.
+//!
+//! # Caveats
+//! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
+//! * The replacement budget may hold a Machine back for longer ([`permit`]); its status says so.
+//!
+//! [`Moment::in_touch`]: nodewright_runtime::plan::Moment::in_touch
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
@@ -54,8 +72,7 @@ pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
     told.is_some_and(|told| told.0 > since)
 }
 
-/// Until when bad health is not held against a Machine that it was reported of before this process was in touch; `None`
-/// when that time is over.
+/// Until when bad health that was reported before this process was in touch is ignored; `None` when that time is over.
 pub(super) fn held_until(node: &Node, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let until = since.checked_add(REPORTS_WITHIN).ok()?;
     (now < until && !is_reported_since(node, since)).then_some(until)
@@ -82,15 +99,43 @@ pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed) && !is_deleting(machine)
 }
 
-/// When a Machine that is not well has been so for too long, counted from `earliest` at the earliest; `None` when that
-/// does not count for it.
-pub(super) fn given_up_at(machine: &Machine, settings: &Settings, earliest: Timestamp) -> Option<Timestamp> {
+/// When the health timeout of a Machine ends that is not well; `None` when it has none.
+pub(super) fn timeout_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
+    timeout_from(machine, settings, since)
+}
+
+/// When the health timeout of a Machine ends that is not well since then.
+pub(super) fn timeout_from(machine: &Machine, settings: &Settings, since: Timestamp) -> Option<Timestamp> {
     if machine.spec.disable_health_timeout == Some(true) {
         return None;
     }
-    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0.max(earliest);
     let limit = machine.spec.health_timeout.as_ref().map_or(settings.health_timeout, |own| own.to_std());
     since.checked_add(SignedDuration::try_from(limit).ok()?).ok()
+}
+
+/// When a Machine with this timeout is given up. While nothing newer is known of its Node than what was reported before
+/// `in_touch`, a kubelet that lives gets the time to report.
+pub(super) fn given_up_at(timeout: Timestamp, node: Option<&Node>, in_touch: Timestamp) -> Timestamp {
+    if node.is_some_and(|node| is_reported_since(node, in_touch)) {
+        return timeout;
+    }
+    timeout.max(in_touch.saturating_add(REPORTS_WITHIN).unwrap_or(timeout))
+}
+
+/// What a status says of the time at which a Machine is given up.
+pub(super) fn announcement(given_up_at: Timestamp) -> String {
+    format!("it is given up at {given_up_at:.0}")
+}
+
+/// Whether the status of a Machine announces this time already. Clocks differ a little: a few seconds are no news.
+pub(super) fn is_announced(machine: &Machine, given_up_at: Timestamp) -> bool {
+    let Some(status) = &machine.status else { return false };
+    let says = |seconds: i64| {
+        let about = given_up_at.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(given_up_at);
+        status.last_operation.description.ends_with(&announcement(about))
+    };
+    (-5..=5).any(says)
 }
 
 /// Whether the budget lets this Machine be marked Failed now; if not, why.
@@ -102,7 +147,7 @@ pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Resu
     let budget = budget(world);
     let in_progress = world.peers.iter().filter(|peer| is_in_progress(peer)).count();
     // By their own times, whatever this process may make of them: the order has to be the same for all of them.
-    let given_up = |machine: &Machine| given_up_at(machine, settings, Timestamp::MIN);
+    let given_up = |machine: &Machine| timeout_at(machine, settings);
     let rank = |machine: &Machine| (given_up(machine), name(machine).to_owned());
     let own = rank(&world.machine);
     let due = |peer: &Machine| may_be_replaced(peer) && given_up(peer).is_some_and(|at| at <= now);

@@ -7,6 +7,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     events::EventKind,
     finalizers as finalizer,
+    look::Look,
     object::{Cluster, has_finalizer, is_deleting, name},
     plan::{Moment, Plan, Planned, Step},
 };
@@ -19,6 +20,7 @@ use super::{
     node_sync,
     status::{StatusDraft, since},
     token, trace,
+    world::{UnseenNode, node_named},
 };
 use crate::node::Node;
 
@@ -170,7 +172,11 @@ fn unwell(
                 await_report(plan, why, until);
                 return draft.step(machine);
             }
-            let text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {why}", name(machine));
+            let mut text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {why}", name(machine));
+            if let Some(timeout) = health::timeout_from(machine, context.settings, at.now) {
+                text += "; ";
+                text += &health::announcement(health::given_up_at(timeout, node, at.in_touch));
+            }
             plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, why.to_owned()));
             draft
                 .phase(MachinePhase::Unknown)
@@ -186,14 +192,14 @@ fn unwell(
 
 /// Waits for a kubelet to show whether it lives: what is known of its health is from before this process was in touch.
 fn await_report(plan: &mut Plan<Call>, why: &str, until: Timestamp) {
-    let text =
-        format!("{why}, but that was reported before this manager led; it counts from {until}, or with a new report");
-    plan.wait("ReportAwaited", text);
-    plan.wake_at(until);
+    let text = format!(
+        "{why}, but that was reported before this manager led, or while an API server was away; it counts from {until:.0}, \
+         or with a new report"
+    );
+    plan.wait_until(until, "ReportAwaited", text);
 }
 
-/// Unknown for too long is Failed, as far as the budget goes. While nothing newer is known than what was said
-/// before this process was in touch, the time counts from that moment.
+/// Unknown for too long is Failed, as far as the budget goes.
 fn give_up_when_due(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
@@ -203,20 +209,13 @@ fn give_up_when_due(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let is_proven = node.is_some_and(|node| health::is_reported_since(node, at.in_touch));
-    let earliest = if is_proven { Timestamp::MIN } else { at.in_touch };
-    let Some(due) = health::given_up_at(machine, context.settings, earliest) else {
+    let Some(timeout) = health::timeout_at(machine, context.settings) else {
         plan.wait("Unhealthy", format!("{why}; its health timeout is switched off"));
         return draft.step(machine);
     };
-    if let Some(until) = node.and_then(|node| health::held_until(node, at.in_touch, at.now)) {
-        await_report(plan, why, until.max(due));
-        return draft.step(machine);
-    }
+    let due = health::given_up_at(timeout, node, at.in_touch);
     if due > at.now {
-        plan.wait("Unhealthy", format!("{why}; it is given up at {due}"));
-        plan.wake_at(due);
-        return draft.step(machine);
+        return announce(plan, machine, why, due, due > timeout, draft);
     }
     if let Err(held) = health::permit(world, context.settings, at.now) {
         plan.wait("ReplacementHeld", held);
@@ -227,6 +226,9 @@ fn give_up_when_due(
         );
         return draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine);
     }
+    if !is_confirmed(plan, world, node) {
+        return draft.step(machine);
+    }
     let text = format!("Machine {} health checks failing since {}. {why}", name(machine), due);
     plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED, text.clone()));
     draft
@@ -234,6 +236,52 @@ fn give_up_when_due(
         .timeout_active(false)
         .operation(OperationType::HealthCheck, OperationState::Failed, text, None)
         .step(machine)
+}
+
+/// Waits until the Machine is given up. The time stands in the status, which is written where the time has moved.
+fn announce(
+    plan: &mut Plan<Call>,
+    machine: &Machine,
+    why: &str,
+    due: Timestamp,
+    is_extended: bool,
+    draft: StatusDraft,
+) -> Option<Step<Call>> {
+    let announcement = health::announcement(due);
+    let (reason, text) = if is_extended {
+        let text = format!(
+            "{why}; that was reported before this manager led, or while an API server was away: without a new report {announcement}"
+        );
+        ("ReportAwaited", text)
+    } else {
+        ("Unhealthy", format!("{why}; {announcement}"))
+    };
+    plan.wait_until(due, reason, text.clone());
+    if health::is_announced(machine, due) {
+        return draft.step(machine);
+    }
+    plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, text.clone()));
+    let text = format!("Machine {} is unhealthy. {text}", name(machine));
+    draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine)
+}
+
+/// Whether the API server's own word stands behind what the cache says of a Machine's Node. A Node that is there is
+/// read by a step of the plan, which ends the plan where the Node has changed; one that is not is looked for by its name.
+fn is_confirmed(plan: &mut Plan<Call>, world: &World, node: Option<&Node>) -> bool {
+    if let Some(node) = node {
+        let confirm = Step::confirm_unchanged(Cluster::TARGET, node);
+        plan.then("a node that has changed is judged again", confirm);
+        return true;
+    }
+    let Some(node) = world.machine.node_name() else { return true };
+    plan.look(Look::at::<Node>(Cluster::TARGET, node_named(node)));
+    let text = match world.unseen_node {
+        UnseenNode::None => return true,
+        UnseenNode::Unknown => format!("the API server is asked whether there is a node {node}"),
+        UnseenNode::Found(_) => format!("node {node} is there again, and is yet to show in the cache"),
+    };
+    plan.wait("LookingForNode", text);
+    false
 }
 
 /// A Machine that has not joined in time is Failed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations, finalizers, labels};
+use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
     object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, label, name, namespace, uid},
@@ -81,8 +81,8 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
         let (node, stranger) = node(stores, &machine);
-        let dies_alone = node.is_none() && is_deleting(machine.as_ref());
-        let unseen_node = if dies_alone { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
+        let looks = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
+        let unseen_node = if node.is_none() && looks { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, &owner);

@@ -6,7 +6,6 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::Arc,
-    time::Duration,
 };
 
 use hashbrown::HashTable;
@@ -59,43 +58,6 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
-    touch: Mutex<Touch>,
-}
-
-/// Whether the watch follows its server, and since when.
-#[derive(Clone, Copy, Debug, Default)]
-struct Touch {
-    /// When it heard something last: a line, or that it was opened.
-    heard: Option<Instant>,
-    /// Since when it does not follow, if so: from when it heard something last.
-    lost: Option<Instant>,
-    /// Since when it follows without a break that mattered.
-    since: Option<Instant>,
-}
-
-/// A break that is shorter than this does not matter: whoever reports could do so before and after it.
-const SHORT_BREAK: Duration = Duration::from_secs(30);
-/// An idle watch hears a bookmark about once a minute. After a longer silence it may have been deaf.
-const SILENT: Duration = Duration::from_secs(90);
-
-impl Touch {
-    fn note(&mut self, follows: bool, now: Instant) {
-        if !follows {
-            self.lost = self.lost.or(self.heard).or(Some(now));
-            return;
-        }
-        let broken = self.lost.take().is_some_and(|lost| now - lost >= SHORT_BREAK);
-        let deaf = self.heard.is_some_and(|heard| now - heard >= SILENT);
-        self.since = self.since.filter(|_| !broken && !deaf).or(Some(now));
-        self.heard = Some(now);
-    }
-
-    /// Since when it follows without a long break; `now` while it does not.
-    fn since(&self, now: Instant) -> Instant {
-        let broken = self.lost.is_some_and(|lost| now - lost >= SHORT_BREAK);
-        let deaf = self.heard.is_some_and(|heard| now - heard >= SILENT);
-        self.since.filter(|_| !broken && !deaf).unwrap_or(now)
-    }
 }
 
 /// Lets a new object share equal parts with one that is known: its former self, or a sibling.
@@ -165,7 +127,6 @@ impl<K: Kind> Store<K> {
             waiters: Mutex::default(),
             relist: Notify::new(),
             lists: Notify::new(),
-            touch: Mutex::default(),
         }
     }
 
@@ -512,8 +473,6 @@ pub(crate) trait AnyStore: Send + Sync {
     /// Whether the condition holds; if not, who asks is woken once when it does.
     fn wait(&self, until: &Until, who: &Sleeper) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
-    /// Since when the watch follows its server without a long break; the present moment while it does not.
-    fn in_touch_since(&self) -> Instant;
     /// Asks the watch for a consistent list.
     fn relist(&self);
     /// Resolves when a list is complete.
@@ -558,9 +517,6 @@ impl<K: Kind> AnyStore for Store<K> {
     fn oldest_wait(&self) -> Option<Instant> {
         self.waiters.lock().oldest()
     }
-    fn in_touch_since(&self) -> Instant {
-        self.touch.lock().since(Instant::now())
-    }
     fn relist(&self) {
         self.relist.notify_one();
     }
@@ -581,11 +537,6 @@ impl<K> Store<K> {
         if self.objects.read().listed.is_none() {
             listed.await;
         }
-    }
-
-    /// The watch follows its server, or no longer does.
-    pub(crate) fn touch(&self, follows: bool) {
-        self.touch.lock().note(follows, Instant::now());
     }
 
     /// Resolves when somebody asks for a consistent list.

@@ -6,7 +6,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use super::store::{AnyStore, Store};
-use crate::object::{Cluster, Key, Kind, ResourceType};
+use crate::{
+    contact::Contact,
+    object::{Cluster, Key, Kind, ResourceType},
+};
 
 type Place = (Cluster, TypeId, Option<Arc<str>>);
 
@@ -14,6 +17,7 @@ type Place = (Cluster, TypeId, Option<Arc<str>>);
 #[derive(Clone, Default)]
 pub struct Stores {
     shared: Arc<RwLock<BTreeMap<Place, Arc<dyn AnyStore>>>>,
+    contacts: BTreeMap<Cluster, Arc<Contact>>,
     view: Option<Arc<View>>,
 }
 
@@ -28,7 +32,7 @@ struct View {
 pub(crate) struct Asked {
     /// The stores that have shown no list since the moment that was given.
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
-    /// Since when all stores that were asked follow their servers without a long break.
+    /// Since when there is contact with the servers of all stores that were asked.
     pub(crate) in_touch: Option<Instant>,
 }
 
@@ -39,6 +43,11 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
+    /// Without stores, for clusters with these contacts.
+    pub(crate) fn with_contacts(contacts: BTreeMap<Cluster, Arc<Contact>>) -> Self {
+        Self { contacts, ..Self::default() }
+    }
+
     /// The store of a kind. One that nobody watches is empty, and stays so.
     pub fn of<K: Kind>(&self, cluster: Cluster) -> Arc<Store<K>> {
         let Some(store) = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None)) else {
@@ -46,7 +55,7 @@ impl Stores {
         };
         if let Some(view) = &self.view {
             let mut asked = view.asked.lock();
-            asked.in_touch = asked.in_touch.max(Some(store.in_touch_since()));
+            asked.in_touch = asked.in_touch.max(self.contacts.get(&cluster).map(|contact| contact.since()));
             if !store.is_listed_since(view.since) {
                 asked.behind.push(store.clone());
             }
@@ -55,9 +64,10 @@ impl Stores {
     }
 
     /// The same stores, for one look that notes what it asks: which stores have shown no list since `since`, and how long
-    /// they have been in touch.
+    /// there has been contact with their servers.
     pub(crate) fn since(&self, since: Instant) -> Self {
-        Self { shared: self.shared.clone(), view: Some(Arc::new(View { since, asked: Mutex::default() })) }
+        let (shared, contacts) = (self.shared.clone(), self.contacts.clone());
+        Self { shared, contacts, view: Some(Arc::new(View { since, asked: Mutex::default() })) }
     }
 
     /// What was asked through [`Stores::since`].

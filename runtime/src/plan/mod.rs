@@ -26,8 +26,9 @@ pub struct Moment<'a, E: Effect> {
     /// Since when this process may write: whatever an earlier leader began was begun before this. As all times here that
     /// are in no object, it moves along with `now` when somebody sets the clock.
     pub since: Timestamp,
-    /// Since when the caches that were asked follow their servers without a break of more than 30 s, and this process may
-    /// write: what was reported before may be old, because nobody could report. Not before `since`.
+    /// Since when there is contact with the API servers of the caches that were asked, without a break of more than a
+    /// minute, and this process may write: what was reported before may be old, because nobody could report. Not before
+    /// `since`.
     pub in_touch: Timestamp,
     /// How many runs in a row have failed.
     pub attempt: u32,
@@ -196,6 +197,15 @@ impl<E> Step<E> {
         Self::Edit(Edit { at: Target::of(cluster, live), part: Part::Main, patch: Patch(vec![stays]) })
     }
 
+    /// Makes sure by the API server's word that `live` is as it was seen: a test only, which writes nothing. If it has
+    /// changed, the plan ends here, and the next one sees what it has become.
+    pub fn confirm_unchanged<K: Kind>(cluster: Cluster, live: &K) -> Self {
+        let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+        let value = live.meta().resource_version.clone().map_or(Value::Null, Value::String);
+        let same = PatchOperation::Test(TestOperation { path, value });
+        Self::Edit(Edit { at: Target::of(cluster, live), part: Part::Main, patch: Patch(vec![same]) })
+    }
+
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
     pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
@@ -240,6 +250,8 @@ pub struct Wait {
     pub reason: &'static str,
     /// What is waited for, and what would end it.
     pub message: String,
+    /// When it ends by itself, if it does. A move of this time is logged.
+    pub until: Option<Timestamp>,
 }
 
 /// What a controller decided for one object.
@@ -322,8 +334,14 @@ impl<E> Plan<E> {
 
     /// Waits for something that will show in a watch.
     pub fn wait(&mut self, reason: &'static str, message: impl Into<String>) -> &mut Self {
-        self.waits.push(Wait { reason, message: message.into() });
+        self.waits.push(Wait { reason, message: message.into(), until: None });
         self
+    }
+
+    /// Waits for something that will show in a watch, until `until` at the latest.
+    pub fn wait_until(&mut self, until: Timestamp, reason: &'static str, message: impl Into<String>) -> &mut Self {
+        self.waits.push(Wait { reason, message: message.into(), until: Some(until) });
+        self.wake_at(until)
     }
 
     /// Looks again at `at` at the latest.

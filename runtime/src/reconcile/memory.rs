@@ -36,8 +36,8 @@ pub(super) struct Memory<E: Effect> {
     pub(super) looks: Vec<Look>,
     /// When the next write to itself would be due if all had come evenly.
     due: Option<Instant>,
-    /// The reasons for which the newest plan waits.
-    waits: Vec<&'static str>,
+    /// The reasons for which the newest plan waits, and until when.
+    waits: Vec<(&'static str, Option<Timestamp>)>,
 }
 
 /// An object may be written to so often in a row by its own plans, and then once in so long a time: two managers that each
@@ -47,6 +47,9 @@ const EVENLY: Duration = Duration::from_millis(500);
 
 /// A time of day that strays by less from the clock that nobody sets has not been set.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
+
+/// The end of a wait that moves by less has not moved.
+const MOVED: SignedDuration = SignedDuration::from_secs(5);
 
 impl<E: Effect> Memory<E> {
     fn new(uid: &str, flow: Flow) -> Self {
@@ -121,10 +124,21 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// The waits of a plan whose reasons its predecessor did not have. What their messages say may change with each plan.
+    /// The waits of a plan whose reasons its predecessor did not have, and those that end at another time. What their
+    /// messages say may change with each plan.
     pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
-        let former = std::mem::replace(&mut self.waits, waits.iter().map(|wait| wait.reason).collect());
-        waits.iter().filter(|wait| !former.contains(&wait.reason)).collect()
+        let former = std::mem::take(&mut self.waits);
+        // The logged time stands until it has moved noticeably: many small moves are one large one.
+        let logged = |wait: &Wait| {
+            let known = former.iter().find(|(reason, _)| *reason == wait.reason)?;
+            let has_moved = match (known.1, wait.until) {
+                (Some(before), Some(now)) => now.duration_since(before).abs() >= MOVED,
+                (before, now) => before.is_some() != now.is_some(),
+            };
+            (!has_moved).then_some(*known)
+        };
+        self.waits = waits.iter().map(|wait| logged(wait).unwrap_or((wait.reason, wait.until))).collect();
+        waits.iter().filter(|wait| logged(wait).is_none()).collect()
     }
 
     /// Keeps what the steps of a plan have led to. Tells why they failed, if they did.
@@ -206,6 +220,23 @@ mod tests {
         assert!(!memory.is_blank(), "it is remembered");
         tokio::time::advance(EVENLY * (IN_A_ROW + 2)).await;
         assert!(memory.is_blank() && memory.pace(Instant::now()).is_zero());
+    }
+
+    #[test]
+    fn a_wait_is_news_when_it_begins_and_when_its_end_moves() {
+        let noon: Timestamp = "2026-06-01T12:00:00Z".parse().expect("it is a time");
+        let mut memory = Memory::<Never>::new("uid", Flow::default());
+        let mut begins = |reason, after: Option<i64>| {
+            let until = after.map(|seconds| noon + SignedDuration::from_secs(seconds));
+            let waits = [Wait { reason, message: String::new(), until }];
+            !memory.begun(&waits).is_empty()
+        };
+        assert!(begins("Unhealthy", Some(0)));
+        assert!(!begins("Unhealthy", Some(3)), "the clocks differ a little");
+        assert!(begins("Unhealthy", Some(6)), "since it was logged");
+        assert!(!begins("Unhealthy", Some(6)));
+        assert!(begins("Unhealthy", None));
+        assert!(begins("Other", None) && !begins("Other", None));
     }
 
     #[tokio::test(start_paused = true)]

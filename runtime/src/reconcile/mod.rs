@@ -471,14 +471,14 @@ fn tell<E: Effect>(plan: &Plan<E>) {
     for planned in plan.steps() {
         tracing::debug!(why = %planned.why, step = %planned.step, "step");
     }
-    for Wait { reason, message } in &plan.waits {
+    for Wait { reason, message, .. } in &plan.waits {
         tracing::debug!(reason, "still waiting: {message}");
     }
 }
 
-/// A wait is news when it begins. What ends it shows in what the object does next.
+/// A wait is news when it begins, and when the time of its end moves. What ends it shows in what the object does next.
 fn tell_waits(begun: &[&Wait]) {
-    for Wait { reason, message } in begun {
+    for Wait { reason, message, .. } in begun {
         tracing::info!(reason, "waiting: {message}");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! # Guarantees
 //! * Its own back-off and health: a failing watch slows nobody else. A busy server is left alone for as long as it asks.
-//! * An idle or black-holed connection is noticed within five minutes.
+//! * A black-holed connection is noticed within four minutes: the server was to end the watch by then.
+//! * An idle server is asked (`crate::contact`), beside the open watch, which is read meanwhile.
 //! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
 //! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
 //!   breaks; what it lists replaces what was known.
@@ -20,7 +21,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::{
     codec::{FramedRead, LinesCodec},
     io::StreamReader,
@@ -34,6 +35,7 @@ use self::{
 };
 use crate::{
     cache::{Change, Store},
+    contact::ANSWER_WITHIN,
     metrics::Metrics,
     object::{Kind, ResourceType, Version, name, namespace},
     queue::Class,
@@ -44,8 +46,8 @@ use crate::{
 const PAGE: u32 = 500;
 /// The server ends a watch after this; less than the idle limit of common load balancers.
 const WATCH_SECONDS: u32 = 200;
-/// No line for so long means that the connection is dead: bookmarks come about once a minute.
-const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// A watch that the server has not ended by then is dead. What it says meanwhile proves nothing: an idle kind is silent.
+const LONGEST: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
 /// A watch that heard nothing for so long at its end may have been deaf.
 const QUIET: Duration = Duration::from_secs(90);
 /// A watch that ends sooner has failed.
@@ -84,8 +86,8 @@ enum Broken {
     Ended { code: u16, message: String },
     #[error("the connection broke: {0}")]
     Connection(String),
-    #[error("nothing was heard for {SILENCE:?}")]
-    Silent,
+    #[error("it has not ended within {LONGEST:?}, as it was to")]
+    Overdue,
     #[error("it ended at once")]
     Short,
 }
@@ -97,7 +99,7 @@ impl Broken {
             Self::Request(error) => error.is_version_unavailable(),
             Self::Ended { code, .. } => *code == 410,
             Self::NoVersion | Self::NoList(_) => true,
-            Self::Connection(_) | Self::Silent | Self::Short => false,
+            Self::Connection(_) | Self::Overdue | Self::Short => false,
         }
     }
 
@@ -145,7 +147,6 @@ impl<K: Kind> Watch<K> {
             if let Err(error) = self.go_on(&resource, &mut at).await {
                 self.metrics.watch_restarted(self.store.cluster(), &resource);
                 self.metrics.watch_healthy(self.store.cluster(), &resource, false);
-                self.store.touch(false);
                 tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
                 if error.needs_list() {
                     at.next = Next::List;
@@ -218,11 +219,14 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn page(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Result<Page<K>, Broken> {
+        let answer = self.connection.send(Call::get(self.page_path(resource, limit, token))).await?;
+        decode::page::<K>(&answer.body).map_err(Broken::NoList)
+    }
+
+    fn page_path(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> String {
         let from = token.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
         let collection = resource.collection(self.store.namespace());
-        let path = format!("{collection}?limit={limit}{}{from}", self.selector());
-        let answer = self.connection.send(Call::get(path)).await?;
-        decode::page::<K>(&answer.body).map_err(Broken::NoList)
+        format!("{collection}?limit={limit}{}{from}", self.selector())
     }
 
     /// The quorum never goes back by itself: what is known was undone, and the versions since are given a second time.
@@ -240,6 +244,32 @@ impl<K: Kind> Watch<K> {
         Ok(version < self.store.version())
     }
 
+    /// Asks the server whenever it is silent. Ends when it knows less than is known here: it was set back.
+    async fn ask_when_silent(&self, resource: &ResourceType) {
+        loop {
+            self.connection.contact().silence().await;
+            let known = self.store.version();
+            match timeout(ANSWER_WITHIN, self.ask(resource)).await {
+                Ok(Ok(version)) if version < known => return,
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error,
+                        "a silent API server was asked whether it is there");
+                }
+                Err(_) => {
+                    tracing::warn!(resource = %resource, cluster = %self.store.cluster(),
+                        "a silent API server did not answer within {ANSWER_WITHIN:?}");
+                }
+            }
+        }
+    }
+
+    /// The version of a consistent list of one object. It takes no place from other requests.
+    async fn ask(&self, resource: &ResourceType) -> Result<Version, Broken> {
+        let answer = self.connection.ask(&self.page_path(resource, 1, None)).await?;
+        decode::page::<K>(&answer.body).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
+    }
+
     async fn follow(&self, resource: &ResourceType, at: &mut Progress) -> Result<Next, Broken> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
@@ -250,16 +280,17 @@ impl<K: Kind> Watch<K> {
         let (begun, mut heard) = (Instant::now(), None);
         let response = self.connection.open(Call::get(path)).await?;
         self.metrics.watch_healthy(self.store.cluster(), resource, true);
-        self.store.touch(true);
         let mut lines = lines(response.into_body());
+        let mut asking = Box::pin(self.ask_when_silent(resource));
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.store.relist_wanted() => return Ok(Next::List),
-                next = timeout(SILENCE, lines.next()) => next,
+                next = timeout_at(begun + LONGEST, lines.next()) => next,
+                () = &mut asking => return Ok(Next::List),
             };
             match next {
-                Err(_) => return Err(Broken::Silent),
+                Err(_) => return Err(Broken::Overdue),
                 Ok(None) if begun.elapsed() < SHORT => return Err(Broken::Short),
                 Ok(None) if heard.is_some_and(|last: Instant| last.elapsed() < QUIET) => return Ok(Next::Follow),
                 // An idle kind may be as silent as a server that was set back.
@@ -272,12 +303,16 @@ impl<K: Kind> Watch<K> {
             }
             // That it was opened alone says little: it may break at once each time.
             (heard, at.failures) = (Some(Instant::now()), 0);
-            self.store.touch(true);
         }
     }
 
     fn hear(&self, resource: &ResourceType, text: &str) -> Result<(), Broken> {
-        match decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))? {
+        let line = decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
+        if matches!(line, Line::Present(_) | Line::Gone { .. }) {
+            // A bookmark does not count: a server goes on sending it while its etcd is away.
+            self.connection.contact().heard();
+        }
+        match line {
             Line::Present(item) => {
                 if let Some(change) = self.take(resource, item) {
                     self.deliver(resource, &change, Class::Live);

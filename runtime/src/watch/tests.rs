@@ -12,10 +12,11 @@ use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::{
+    contact::Contact,
     fair::Gate,
     object::Cluster,
     term::Term,
-    testing::api_server::{ApiServer, Fault, Match},
+    testing::api_server::{ApiServer, Bookmarks, Fault, Match},
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -25,6 +26,7 @@ struct Watching<K> {
     store: Arc<Store<K>>,
     told: Arc<Mutex<Vec<(String, Class)>>>,
     metrics: Arc<Metrics>,
+    contact: Arc<Contact>,
     _stop: DropGuard,
 }
 
@@ -32,6 +34,7 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Term::unlimited(), Gate::new(8, None), metrics.clone());
+    let contact = connection.contact().clone();
     let (store, told) = (Arc::new(Store::<K>::new(Cluster::CONTROL, "default")), Arc::new(Mutex::new(vec![])));
     let heard = told.clone();
     let deliver = Box::new(move |change: &Change<K>, class| {
@@ -50,7 +53,7 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
         patience: Duration::ZERO,
     };
     tokio::spawn(one.run(stop.clone()));
-    Watching { store, told, metrics, _stop: stop.drop_guard() }
+    Watching { store, told, metrics, contact, _stop: stop.drop_guard() }
 }
 
 impl<K: Kind> Watching<K> {
@@ -148,9 +151,90 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     assert!(server.requests().len() > 4);
 }
 
+/// How long the quiet of these tests lasts: four watches, one after the other.
+const QUIET_FOR: Duration = Duration::from_mins(13);
+
+/// A real API server sends the bookmarks of an idle kind after 60 or 120 s, or never.
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_is_in_contact_however_seldom_the_server_speaks() {
+    for bookmarks in
+        [Bookmarks::Every(Duration::from_mins(1)), Bookmarks::Every(Duration::from_mins(2)), Bookmarks::Never]
+    {
+        let server = ApiServer::new();
+        server.send_bookmarks(bookmarks);
+        let watching = watch::<ConfigMap>(server.client());
+        watching.store.synced().await;
+        let begun = watching.contact.since();
+        server.take_requests();
+        for _ in 0..QUIET_FOR.as_secs() / 5 {
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(watching.contact.since(), begun, "{bookmarks:?}");
+        }
+        let lists = server.take_requests().iter().filter(|request| request.verb == "list").count();
+        assert!(lists <= 13 * 2 + 4, "{bookmarks:?}: {lists} questions");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_spare_the_question() {
+    let server = ApiServer::new();
+    let watching = watch::<ConfigMap>(server.client());
+    watching.store.synced().await;
+    sleep(Duration::from_secs(1)).await;
+    server.take_requests();
+    for n in 0..8 {
+        seed(&server, &format!("map-{n}"), &json!({}));
+        sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(server.take_requests(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_noticed_and_one_that_flaps_begins_once() {
+    let server = ApiServer::new();
+    server.send_bookmarks(Bookmarks::Never);
+    let watching = watch::<ConfigMap>(server.client());
+    watching.store.synced().await;
+    sleep(Duration::from_secs(100)).await;
+    // Nothing is answered any more, and the watch that is open is silent.
+    server.fail_always(Match::any(), Fault::Hang);
+    server.hold_watches(true);
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(watching.contact.since(), Instant::now());
+    sleep(Duration::from_secs(29)).await;
+    server.heal();
+    server.hold_watches(false);
+    sleep(Duration::from_secs(11)).await;
+    let regained = watching.contact.since();
+    assert!(regained.elapsed() <= Duration::from_secs(11), "{:?}", regained.elapsed());
+    // Errors that come and go are part of no other outage.
+    for _ in 0..5 {
+        server.fail_always(Match::any(), Fault::Status(500));
+        server.break_watches();
+        sleep(Duration::from_secs(10)).await;
+        server.heal();
+        sleep(Duration::from_secs(50)).await;
+        assert_eq!(watching.contact.since(), regained);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_set_back_is_noticed_by_the_question() {
+    let server = ApiServer::new();
+    server.send_bookmarks(Bookmarks::Never);
+    seed(&server, "kept", &json!({}));
+    let backup = server.back_up();
+    seed(&server, "lost", &json!({}));
+    let watching = watch::<ConfigMap>(server.client());
+    watching.store.synced().await;
+    server.restore(&backup);
+    sleep(Duration::from_secs(35)).await;
+    assert_eq!(watching.store.len(), 1);
+}
+
 /// A connection from which nothing comes any more, not even its end: the server, or what stands in between, is gone.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_falls_silent_is_given_up_within_five_minutes() {
+async fn a_connection_that_falls_silent_is_given_up_within_four_minutes() {
     let opened = Arc::new(AtomicUsize::new(0));
     let count = opened.clone();
     let server = tower::service_fn(move |request: Request<Body>| {
@@ -167,6 +251,6 @@ async fn a_connection_that_falls_silent_is_given_up_within_five_minutes() {
     });
     let watching = watch::<ConfigMap>(kube::Client::new(server, "default"));
     watching.store.synced().await;
-    sleep(Duration::from_mins(5)).await;
+    sleep(Duration::from_mins(4)).await;
     assert_eq!(opened.load(Ordering::Relaxed), 2);
 }

@@ -48,7 +48,7 @@ fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
     assert_eq!(scene(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
     let since = |time: &str| linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(time));
     let young = scene(since("2026-06-01T11:55:00Z"));
-    assert!(young.steps().is_empty());
+    assert_eq!(young.steps(), ["status Unknown"], "it says when the machine is given up");
     assert_eq!(young.plan().wake, Some(at("2026-06-01T12:05:00Z")));
     assert_eq!(scene(since("2026-06-01T11:50:00Z")).steps(), ["status Failed"]);
     let off = scene(since("2026-06-01T01:00:00Z").with("/spec/disableHealthTimeout", json!(true)));
@@ -93,35 +93,85 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
 }
 
 #[test]
-fn the_health_timeout_counts_from_where_this_process_led_unless_there_is_a_newer_report() {
-    let at_time = |now: &str, node: Option<Value>| {
-        let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO));
-        let scene = Scene { now: at(now), ..scene(unknown) };
+fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time_to_report() {
+    // This process is in touch since 9:00.
+    let at_time = |now: &str, since: &str, node: Option<Value>| {
+        let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
+        let mut scene = Scene { now: at(now), ..scene(unknown) };
+        scene.world.unseen_node = UnseenNode::None;
         node.into_iter().fold(scene, Scene::node)
     };
     let wait_of = |scene: &Scene| {
         let plan = scene.plan();
         (plan.waits[0].reason, plan.wake)
     };
-    let due = Some(at("2026-06-01T09:10:00Z"));
-    // Silent since long before: ten minutes from 9:00 on, however long it has been Unknown.
+    let condemned = ["edit Node n", "status Failed"];
+    // Silent since long before.
     let old = || Some(heard_at("Unknown", LONG_AGO, LONG_AGO));
-    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", old())), ("ReportAwaited", due));
-    assert_eq!(wait_of(&at_time("2026-06-01T09:06:00Z", old())), ("Unhealthy", due));
-    assert_eq!(at_time("2026-06-01T09:10:00Z", old()).steps(), ["status Failed"]);
+    let due = Some(at("2026-06-01T09:06:00Z"));
+    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", LONG_AGO, old())), ("ReportAwaited", due));
+    assert_eq!(at_time("2026-06-01T09:06:00Z", LONG_AGO, old()).steps(), condemned);
+    // Unknown since a minute before: its timeout ends later than those six minutes, and is kept.
+    let (recently, due) = ("2026-06-01T08:59:00Z", Some(at("2026-06-01T09:09:00Z")));
+    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", recently, old())), ("Unhealthy", due));
+    assert_eq!(at_time("2026-06-01T09:09:00Z", recently, old()).steps(), condemned);
     // Heard of since: it has been Unknown for too long.
     let heard = Some(heard_at("False", "2026-06-01T09:00:30Z", LONG_AGO));
-    assert_eq!(at_time("2026-06-01T09:01:00Z", heard).steps(), ["status Failed"]);
-    // Missing: judged as ever, with the same time to come back.
-    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", None)), ("Unhealthy", due));
-    assert_eq!(at_time("2026-06-01T09:10:00Z", None).steps(), ["status Failed"]);
+    assert_eq!(at_time("2026-06-01T09:01:00Z", LONG_AGO, heard).steps(), condemned);
+    // Missing: with the same time to come back.
+    assert_eq!(wait_of(&at_time("2026-06-01T09:01:00Z", LONG_AGO, None)).0, "ReportAwaited");
+    assert_eq!(at_time("2026-06-01T09:06:00Z", LONG_AGO, None).steps(), ["status Failed"]);
     // A short timeout does not run out before a kubelet that lives has reported.
     let short = linked("Unknown")
         .with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))
         .with("/spec/healthTimeout", json!("5s"));
     let short = Scene { now: at("2026-06-01T09:05:59Z"), ..scene(short) }.node(heard_at("Unknown", LONG_AGO, LONG_AGO));
     assert_eq!(wait_of(&short), ("ReportAwaited", Some(at("2026-06-01T09:06:00Z"))));
-    assert_eq!(Scene { now: at("2026-06-01T09:06:00Z"), ..short }.steps(), ["status Failed"]);
+    assert_eq!(Scene { now: at("2026-06-01T09:06:00Z"), ..short }.steps(), condemned);
+}
+
+#[test]
+fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_again_only_when_it_moves() {
+    let description = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
+    let text = description(&unwell(linked("Running")).plan());
+    assert!(text.ends_with("; it is given up at 2026-06-01T12:10:00Z"), "{text}");
+    let announced = |text: &str| {
+        let machine = linked("Unknown")
+            .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}))
+            .with("/status/lastOperation/description", json!(text));
+        let mut scene = unwell(machine);
+        let known = serde_json::from_value(conditions("Unknown")["status"]["conditions"].clone()).unwrap();
+        let mut machine = (*scene.world.machine).clone();
+        machine.status.as_mut().unwrap().conditions = known;
+        scene.world.machine = Arc::new(machine);
+        scene
+    };
+    let standing = announced(&text);
+    assert_eq!(standing.steps(), Vec::<String>::new());
+    assert_eq!(standing.plan().waits[0].until, Some(at("2026-06-01T12:10:00Z")));
+    // An API server was away until now: what was reported proves nothing for six minutes.
+    let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&text) };
+    let moved = description(&outage.plan());
+    assert!(moved.contains("without a new report it is given up at 2026-06-01T12:15:00Z"), "{moved}");
+    assert_eq!(outage.plan().events.len(), 1);
+    let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&moved) };
+    assert_eq!(again.steps(), Vec::<String>::new(), "two seconds are no news");
+    // A status of machine-controller-manager's says nothing of it.
+    assert_eq!(description(&announced("other").plan()).rsplit("; ").next(), text.rsplit("; ").next());
+}
+
+#[test]
+fn a_machine_without_a_node_is_given_up_once_the_api_server_has_shown_none() {
+    let mut scene = scene(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
+    scene.world.unseen_node = UnseenNode::Unknown;
+    let plan = scene.plan();
+    assert_eq!((plan.waits[0].reason, plan.looks.len()), ("LookingForNode", 1));
+    let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///1"}})).unwrap();
+    scene.world.unseen_node = UnseenNode::Found(Arc::new(node));
+    assert_eq!(scene.plan().waits[0].reason, "LookingForNode");
+    scene.world.unseen_node = UnseenNode::None;
+    assert_eq!(scene.steps(), ["status Failed"]);
 }
 
 #[test]

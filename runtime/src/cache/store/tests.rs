@@ -267,37 +267,3 @@ fn a_look_up_reads_no_object_but_its_own() {
     let (few, many) = (reads(1_000), reads(10_000));
     assert_eq!((few, many), ((0, 2), (0, 2)), "name and namespace of the one that was looked for");
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_short_break_is_forgotten_and_a_long_one_counts_from_its_end() {
-    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
-    let pass = |seconds| tokio::time::advance(Duration::from_secs(seconds));
-    assert_eq!(store.in_touch_since(), Instant::now(), "never so far");
-    store.touch(true);
-    let begun = Instant::now();
-    for _ in 0..3 {
-        store.touch(false);
-        pass(20).await;
-        store.touch(true);
-    }
-    assert_eq!(store.in_touch_since(), begun);
-    store.touch(false);
-    pass(20).await;
-    assert_eq!(store.in_touch_since(), begun, "it may be short");
-    store.touch(false);
-    pass(20).await;
-    assert_eq!(store.in_touch_since(), Instant::now(), "it is not");
-    store.touch(true);
-    let regained = Instant::now();
-    for _ in 0..5 {
-        pass(60).await;
-        store.touch(true);
-    }
-    assert_eq!(store.in_touch_since(), regained, "a bookmark each minute");
-    pass(100).await;
-    assert_eq!(store.in_touch_since(), Instant::now(), "it may have been deaf");
-    store.touch(false);
-    pass(5).await;
-    store.touch(true);
-    assert_eq!(store.in_touch_since(), Instant::now(), "the break began when something was heard last");
-}

@@ -61,7 +61,7 @@ use self::delete::DeleteOptions;
 pub use self::fault::{Fault, Match};
 use self::handle::Incoming;
 use self::pace::Watches;
-pub use self::pace::{OpenWatch, Pace};
+pub use self::pace::{Bookmarks, OpenWatch, Pace};
 use self::route::{Id, Resource, Route};
 use self::selector::Selector;
 use self::store::{Change, Store, Writer};
@@ -320,6 +320,11 @@ impl ApiServer {
     /// words fit, the latest counts.
     pub fn pace_watches(&self, watches: Match, pace: Pace) {
         self.shared.watches.set_pace(watches, pace);
+    }
+
+    /// Says when watches that are opened from now on get bookmarks while nothing changes.
+    pub fn send_bookmarks(&self, bookmarks: Bookmarks) {
+        self.shared.watches.set_bookmarks(bookmarks);
     }
 
     /// Forgets the history: a watch from an earlier version is told that it is too old (410).

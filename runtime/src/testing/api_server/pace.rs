@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::fault::Match;
 
@@ -19,6 +20,34 @@ pub enum Pace {
     /// Not at all, nor the end of the watch: as a connection that is black-holed, or a server that is frozen.
     Held,
 }
+
+/// When an idle watch gets its bookmarks. A real server sends them after 60 or 120 s and two seconds before the watch
+/// ends; of a kind that has not changed since the server started, never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bookmarks {
+    /// After this time, and two seconds before the end.
+    Every(Duration),
+    /// Not at all.
+    Never,
+}
+
+impl Default for Bookmarks {
+    fn default() -> Self {
+        Self::Every(Duration::from_mins(1))
+    }
+}
+
+impl Bookmarks {
+    /// When the next one comes in a watch that lasts until `end`.
+    pub(super) fn next(self, now: Instant, end: Instant) -> Option<Instant> {
+        let Self::Every(interval) = self else { return None };
+        let last = end.checked_sub(BEFORE_END).filter(|last| *last > now);
+        Some(last.map_or(now + interval, |last| last.min(now + interval)))
+    }
+}
+
+/// How long before the end of a watch its last bookmark comes.
+const BEFORE_END: Duration = Duration::from_secs(2);
 
 /// One watch that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,12 +67,14 @@ pub(super) struct Watches {
     /// With whether it is to break.
     open: Mutex<BTreeMap<u64, (OpenWatch, bool)>>,
     paces: Mutex<Vec<(Match, Pace)>>,
+    bookmarks: Mutex<Bookmarks>,
 }
 
 impl Default for Watches {
     fn default() -> Self {
         let wake = watch::Sender::new(0);
-        Self { wake, opened: Mutex::default(), open: Mutex::default(), paces: Mutex::default() }
+        let (opened, open, paces) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { wake, opened, open, paces, bookmarks: Mutex::default() }
     }
 }
 
@@ -81,6 +112,14 @@ impl Watches {
 
     pub(super) fn is_broken(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_none_or(|(_, broken)| *broken)
+    }
+
+    pub(super) fn set_bookmarks(&self, bookmarks: Bookmarks) {
+        *self.bookmarks.lock() = bookmarks;
+    }
+
+    pub(super) fn bookmarks(&self) -> Bookmarks {
+        *self.bookmarks.lock()
     }
 
     /// The latest word on the same watches replaces an earlier one.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::handle::Incoming;
-use super::pace::Pace;
+use super::pace::{Bookmarks, Pace};
 use super::route::{Resource, Route};
 use super::selector::Selector;
 use super::store::{Change, Refused, at_version};
@@ -21,9 +21,6 @@ use super::{Shared, refusal};
 use super::{answer, list};
 
 const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
-
-/// How often a watch that asked for it is told the version that it has reached, as by a real server.
-const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// One open watch.
 pub(super) struct Watcher {
@@ -35,7 +32,9 @@ pub(super) struct Watcher {
     reached: u64,
     /// When the next change is due that is on its way.
     due: Option<Instant>,
-    bookmarks: Option<Instant>,
+    bookmarks: Option<Bookmarks>,
+    /// When the next bookmark is due.
+    bookmark_at: Option<Instant>,
     until: Instant,
     /// Lines that are yet to be sent.
     ready: VecDeque<Bytes>,
@@ -54,6 +53,9 @@ impl Watcher {
         let selector = Selector::of(route)?;
         list::check_watch_options(route)?;
         let timeout = route.get("timeoutSeconds").parse().unwrap_or(1_800);
+        let (now, bookmarks) = (Instant::now(), shared.watches.bookmarks());
+        let until = now + Duration::from_secs(timeout);
+        let bookmarks = route.is_set("allowWatchBookmarks").then_some(bookmarks);
         let mut watcher = Self {
             shared: shared.clone(),
             wake: shared.watches.subscribe(),
@@ -62,8 +64,9 @@ impl Watcher {
             selector,
             reached: 0,
             due: None,
-            bookmarks: route.is_set("allowWatchBookmarks").then(|| Instant::now() + BOOKMARK_INTERVAL),
-            until: Instant::now() + Duration::from_secs(timeout),
+            bookmarks,
+            bookmark_at: bookmarks.and_then(|bookmarks| bookmarks.next(now, until)),
+            until,
             ready: VecDeque::new(),
             over: false,
         };
@@ -134,8 +137,8 @@ impl Watcher {
                 changed = self.wake.changed() => changed.ok()?,
                 () = sleep_until(self.due.unwrap_or(self.until)), if !held && self.due.is_some() => {}
                 () = sleep_until(self.until), if !held => return None,
-                () = sleep_until(self.bookmarks.unwrap_or(self.until)), if speaks => {
-                    self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
+                () = sleep_until(self.bookmark_at.unwrap_or(self.until)), if speaks && self.bookmark_at.is_some() => {
+                    self.bookmark_at = self.bookmarks.and_then(|bookmarks| bookmarks.next(Instant::now(), self.until));
                     // Whoever asked for what is yet to come is told nothing before.
                     if self.reached <= self.shared.store.lock().version() {
                         return Some(self.bookmark(None));
