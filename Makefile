@@ -15,9 +15,9 @@ release := $(or $(CARGO_TARGET_DIR),target)/release
 # The end-to-end tests wait more than they compute: more of them at once than there are cores.
 export RUST_TEST_THREADS ?= 4
 
-# More flags for the manager that run, up, manager, writes, steady and bench-fleet start: make up MANAGER_FLAGS=--log-level=debug
+# More flags for the manager that run, up, manager, writes, steady, soak and bench-fleet start: make up MANAGER_FLAGS=--log-level=debug
 MANAGER_FLAGS ?=
-# What writes and steady measure.
+# What writes, steady and soak measure.
 MACHINES ?=
 MINUTES ?= 11
 # How many machines bench-fleet creates and deletes.
@@ -95,6 +95,13 @@ simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong
 .PHONY: mutants
 mutants: ## Change the product in some places for the worse, and see that the simulation notices (1 to 2 minutes for each)
 	@hack/mutants
+
+.PHONY: soak
+soak: build control-plane ## Default flags, long rests: deadlines kept, counts exact, no write at rest; MINUTES=40 (40 minutes)
+#  VMs die, kubelets are silent, the API server restarts and is away, the leader is killed. Fails when a promise is broken,
+#  and says which; logs and the audit log stay in .run/soak.
+	@$(e2e) soak --directory=.run/soak $(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES)) \
+		-- $(MANAGER_FLAGS)
 
 ##@ Change it
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use nodewright_e2e::running_set::{commands, fleet, steady, writes};
+use nodewright_e2e::running_set::{commands, fleet, soak, steady, writes};
 use tracing_subscriber::EnvFilter;
 
 /// What every command answers: nothing, or why it failed.
@@ -34,6 +34,7 @@ enum Command {
     Manager(commands::ManagerArguments),
     Writes(writes::WritesArguments),
     Steady(steady::SteadyArguments),
+    Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
     Simulate(nodewright_e2e::simulation::command::Arguments),
     #[command(hide = true)]
@@ -70,6 +71,7 @@ async fn run(command: Command) -> CommandResult {
         Command::Manager(arguments) => Ok(commands::manager(arguments).await?),
         Command::Writes(arguments) => Ok(writes::run(arguments).await?),
         Command::Steady(arguments) => Ok(steady::run(arguments).await?),
+        Command::Soak(arguments) => Ok(soak::run(arguments).await?),
         Command::Fleet(arguments) => Ok(fleet::run(arguments).await?),
         // It has runtimes of its own, and none may be within another.
         Command::Simulate(arguments) => {

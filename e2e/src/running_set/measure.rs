@@ -1,4 +1,4 @@
-//! What `writes`, `steady` and `fleet` have in common: a set of their own, and the requests of Nodewright in its audit log.
+//! What `writes`, `steady`, `soak` and `fleet` have in common: a set of their own, and the requests of Nodewright in its audit log.
 
 use std::{
     io,
@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 
 use super::{
     ManagerProcess, SetError,
@@ -15,6 +16,7 @@ use super::{
 use crate::{
     audit::{AuditLog, Entry},
     cloud::CloudClient,
+    plane::Plane,
 };
 
 /// How the names of all of Nodewright's clients begin.
@@ -69,6 +71,17 @@ impl Measured {
 
     pub(super) fn manager(&mut self) -> &mut ManagerProcess {
         self.set.manager()
+    }
+
+    pub(super) fn plane(&self) -> &Plane {
+        self.set.plane()
+    }
+
+    /// Starts again what has ended by itself, the manager excepted; says what.
+    pub(super) async fn mend(&mut self) -> Result<Vec<String>, SetError> {
+        let said = Mutex::new(Vec::new());
+        self.set.mend(|line| said.lock().push(line)).await?;
+        Ok(said.into_inner())
     }
 
     /// The name of the one MachineDeployment.
