@@ -125,4 +125,12 @@ pub mod machine {
     pub const FAILED_TERMINATION: &str = "FailedTermination";
     /// Nothing is left of the machine.
     pub const TERMINATED: &str = "Terminated";
+    /// The VM that the machine names is another machine's, by its tags.
+    pub const PROVIDER_ID_MISMATCH: &str = "ProviderIDMismatch";
+    /// Other machines name the same VM.
+    pub const PROVIDER_ID_NOT_UNIQUE: &str = "ProviderIDNotUnique";
+    /// `spec.providerID` is no longer the id of the machine's VM.
+    pub const PROVIDER_ID_CHANGED: &str = "ProviderIDChanged";
+    /// Several Nodes have the providerID of the machine's VM.
+    pub const SEVERAL_NODES: &str = "SeveralNodes";
 }

@@ -1,13 +1,18 @@
 //! The keys by which objects are found. All in one place, because those of one kind share a store.
 
 use k8s_openapi::api::core::v1::SecretReference;
-use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, labels};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::Index,
-    object::{controller_uid, is_deleting, label, name, namespace},
+    object::{controller_uid, is_deleting, name, namespace},
 };
 
-use crate::{ledger::set_of, machine::may_be_replaced, node::Node};
+use crate::{
+    claim::{node_name, vm_id},
+    ledger::set_of,
+    machine::may_be_replaced,
+    node::Node,
+};
 
 /// MachineDeployments by UID.
 pub(crate) const DEPLOYMENT_BY_UID: Index<MachineDeployment> =
@@ -34,13 +39,13 @@ pub(crate) const ORPHAN_MACHINES: Index<Machine> = Index {
 pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
     Index { name: "class", key_of: |machine| Some(place(namespace(machine), machine.class_name())) };
 
-/// Machines by the provider's id of their VM.
+/// Machines by the provider's id of the VM that they have, or claim to have.
 pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
-    Index { name: "instance", key_of: |machine| machine.provider_id().map(|id| instance_id(id).to_owned()) };
+    Index { name: "instance", key_of: |machine| vm_id(machine).map(|id| instance_id(id).to_owned()) };
 
-/// Machines by the name of their Node.
+/// Machines by the name under which their Node is looked for.
 pub(crate) const MACHINE_BY_NODE: Index<Machine> =
-    Index { name: "node", key_of: |machine| machine.node_name().map(str::to_owned) };
+    Index { name: "node", key_of: |machine| node_name(machine).map(str::to_owned) };
 
 /// Machines that wait for the replacement budget, by the UID of their set.
 pub(crate) const WAITING_BY_SET: Index<Machine> = Index {
@@ -57,10 +62,6 @@ pub(crate) const LEAVING_BY_SET: Index<Machine> = Index {
 /// Nodes by the provider's id of their VM.
 pub(crate) const NODE_BY_INSTANCE: Index<Node> =
     Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
-
-/// Nodes by the name of the Machine that they bear.
-pub(crate) const NODE_BY_MACHINE: Index<Node> =
-    Index { name: "machine", key_of: |node| label(node, labels::MACHINE_NAME).map(str::to_owned) };
 
 /// MachineClasses by the Secret with their user data, as [`place`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =

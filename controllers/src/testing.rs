@@ -72,6 +72,9 @@ impl Driver for Uncalled {
     fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
         vec![]
     }
+    fn identity(&self) -> &'static [&'static str] {
+        &[]
+    }
     fn deadline(&self) -> Duration {
         Duration::from_secs(30)
     }

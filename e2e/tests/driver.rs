@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, error::Error, time::Duration};
 
 use nodewright_api::{Code, RawJson};
 use nodewright_controllers::driver::{
-    Class, Driver, DriverError, MachineRequest, SecretData, SecretText,
+    Class, Driver, DriverError, MachineRequest, Mismatch, SecretData, SecretText,
     simulated::{Options, SimulatedDriver},
 };
 use nodewright_e2e::cloud::{self, CloudClient, Effect, FaultOperation, FaultOrder, Server, Settings, VmState};
@@ -58,6 +58,7 @@ fn machine(name: &str) -> MachineRequest {
         namespace: "default".to_owned(),
         uid: format!("uid-of-{name}"),
         provider_id: None,
+        is_proven: false,
         last_known_state: String::new(),
         class: class("ours"),
         user_data: SecretText::default(),
@@ -124,16 +125,31 @@ async fn a_call_whose_answer_is_lost_is_made_again_without_harm() -> TestResult 
 }
 
 #[tokio::test]
-async fn another_clusters_machines_are_left_alone() -> TestResult {
+async fn a_vm_that_is_not_proven_the_machines_is_a_mismatch_and_left_alone() -> TestResult {
     let world = World::new().await?;
-    let theirs = MachineRequest { uid: "another".to_owned(), class: class("theirs"), ..machine("m") };
-    let made = world.driver.create(theirs).await?;
-    let ours = || MachineRequest { provider_id: Some(made.provider_id.clone()), ..machine("m") };
-    assert_eq!(code(world.driver.status(machine("m")).await), Some(Code::NotFound));
-    assert_eq!(code(world.driver.status(ours()).await), Some(Code::NotFound));
-    world.driver.delete(machine("m")).await?;
-    world.driver.delete(ours()).await?;
+    let vms = [
+        (MachineRequest { class: class("theirs"), ..machine("m") }, Mismatch::Cluster),
+        (machine("another"), Mismatch::Machine),
+    ];
+    for (theirs, mismatch) in vms {
+        let made = world.driver.create(MachineRequest { uid: format!("{mismatch:?}"), ..theirs }).await?;
+        let ours = || MachineRequest { provider_id: Some(made.provider_id.clone()), is_proven: true, ..machine("m") };
+        assert_eq!(code(world.driver.status(machine("m")).await), Some(Code::NotFound));
+        let error = world.driver.status(ours()).await.err().ok_or("no error")?;
+        assert_eq!((error.code, error.mismatch), (Code::FailedPrecondition, Some(mismatch)), "{error}");
+        world.driver.delete(machine("m")).await?;
+        let error = world.driver.delete(ours()).await.err().ok_or("no error")?;
+        assert_eq!(error.mismatch, Some(mismatch), "{error}");
+    }
     assert!(world.cloud.vms().await?.iter().all(|vm| vm.state != VmState::Deleting));
+
+    // The machine's own VM is found and deleted, whatever the id names.
+    let own = world.driver.create(machine("m")).await?;
+    let foreign = world.cloud.vms().await?.into_iter().find(|vm| vm.name == "another").ok_or("no vm")?;
+    let wrong = || MachineRequest { provider_id: Some(foreign.provider_id.clone()), ..machine("m") };
+    assert_eq!(world.driver.status(wrong()).await?, own);
+    assert!(world.driver.delete(wrong()).await.is_err_and(|error| error.mismatch.is_some()));
+    world.cloud.wait_for_count(2, SOON).await?;
     Ok(())
 }
 
@@ -158,7 +174,7 @@ async fn what_is_exhausted_or_hidden_has_its_code() -> TestResult {
     world.fault(FaultOperation::Create, Effect::Invisible { seconds: 0.5 }).await?;
     let made = world.driver.create(machine("m")).await?;
     assert_eq!(code(world.driver.status(machine("m")).await), Some(Code::NotFound));
-    let known = MachineRequest { provider_id: Some(made.provider_id), ..machine("m") };
+    let known = MachineRequest { provider_id: Some(made.provider_id), is_proven: true, ..machine("m") };
     world.driver.delete(known).await?;
     world.cloud.wait_for_count(0, SOON).await?;
     Ok(())

@@ -162,6 +162,7 @@ fn machine(name: &str) -> MachineRequest {
         namespace: "default".to_owned(),
         uid: format!("uid-of-{name}"),
         provider_id: None,
+        is_proven: false,
         last_known_state: String::new(),
         class: Class {
             name: "class".to_owned(),

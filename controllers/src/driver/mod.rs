@@ -4,7 +4,9 @@
 //! * `create` is idempotent by its token: however often it is called with one token there is one VM, also when an
 //!   earlier call was answered late or never.
 //! * `delete` of what is not there is [`Ok`].
-//! * A VM belongs to a Machine by cluster and Machine name. VMs of other clusters are never seen, changed or deleted.
+//! * A VM belongs to a Machine by cluster and Machine name, which its tags say. An id is a claim and no proof: the VM that
+//!   it names is shown or deleted only if its tags fit. If it exists and they do not, that is a [`Mismatch`], and never
+//!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all of them, or an error; never a part.
 //! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
@@ -35,6 +37,17 @@ pub struct DriverError {
     pub message: String,
     /// What is exhausted, where `code` is [`Code::ResourceExhausted`].
     pub exhausted: Option<Scope>,
+    /// Set when the VM that the Machine names is not proven to be the Machine's.
+    pub mismatch: Option<Mismatch>,
+}
+
+/// What the tags of a VM say that a Machine names, and that is not proven to be the Machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The Machine's name fits and the cluster does not: another cluster's VM, or the class has been edited.
+    Cluster,
+    /// It is the VM of another Machine, or of none.
+    Machine,
 }
 
 /// How far exhausted capacity reaches.
@@ -51,7 +64,13 @@ pub enum Scope {
 impl DriverError {
     /// A failure with a code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), exhausted: None }
+        Self { code, message: message.into(), exhausted: None, mismatch: None }
+    }
+
+    /// The same failure: the VM that the Machine names is not proven to be the Machine's.
+    #[must_use]
+    pub fn with_mismatch(self, mismatch: Mismatch) -> Self {
+        Self { mismatch: Some(mismatch), ..self }
     }
 
     /// Whether the same call may succeed a little later without anybody's help.
@@ -105,8 +124,10 @@ pub struct MachineRequest {
     pub namespace: String,
     /// UID of the Machine: the token of `create`, and a second tag. Not the VM's identity: it changes on a restore.
     pub uid: String,
-    /// `spec.providerID`, where it is known.
+    /// The provider's id of its VM, where it is known: a claim, until the tags of that VM prove it.
     pub provider_id: Option<String>,
+    /// Whether an earlier answer has proven that id. Then `delete` also removes a VM that does not show yet.
+    pub is_proven: bool,
     /// `status.lastKnownState`: the driver's own notes.
     pub last_known_state: String,
     /// Class and credentials.
@@ -151,6 +172,10 @@ pub trait Driver: Send + Sync + 'static {
     /// Checks a `providerSpec`. Each entry is a JSON path below `providerSpec` (empty: all of it) and what is allowed.
     fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)>;
 
+    /// The fields by which `status`, `delete` and `list` find the VMs of a class, as JSON paths below `providerSpec`. They
+    /// must not change while machines use the class: their VMs would be lost.
+    fn identity(&self) -> &'static [&'static str];
+
     /// How long one call may take. Then it is dropped, and may still take effect for a while.
     fn deadline(&self) -> Duration;
 
@@ -163,11 +188,17 @@ pub trait Driver: Send + Sync + 'static {
     /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] where there is nothing to do.
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// Removes the VM of a Machine and all that belongs to it. May return before it is gone: `status` tells.
+    /// Removes the VMs of a Machine and all that belongs to them. May return before they are gone: `status` tells.
+    ///
+    /// What `provider_id` names goes only if its tags prove that it is the Machine's, or if it does not show and
+    /// `is_proven`. If it is another's it stays, the Machine's own VMs go, and the answer is a [`Mismatch`].
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
 
-    /// Finds the VM of a Machine, by `provider_id` where it is known and by cluster and name otherwise.
-    /// [`Code::NotFound`] when there is none, [`Code::OutOfRange`] when there are several.
+    /// Finds the VM of a Machine: what `provider_id` names if its tags prove it, else by cluster and name.
+    /// [`Code::NotFound`] when there is none, [`Code::OutOfRange`] when there are several, a [`Mismatch`] when the Machine has
+    /// none and what `provider_id` names is another's.
+    ///
+    /// A driver that answers [`Code::Unimplemented`] proves nothing: its Machines are believed what they name.
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
     /// All VMs of the cluster of a class: provider id and Machine name.

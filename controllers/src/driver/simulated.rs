@@ -6,7 +6,8 @@
 //! # Guarantees
 //! * `create` carries the Machine's UID as the client token, under which the cloud makes one VM and no second one, not
 //!   even after the first is deleted.
-//! * A VM whose tag `cluster` is another is treated as not there: neither shown nor deleted, whatever a provider id says.
+//! * A VM is shown or deleted only if its tags `cluster` and `machine` prove that it is the Machine's, whatever a provider
+//!   id says. One that exists and is another's is a [`Mismatch`].
 //! * `list` gives all pages or an error.
 //!
 //! # Caveats
@@ -34,7 +35,7 @@ use self::{
     client::{Client, CreateVm, NodeTemplate, Vm, VmState},
     spec::ProviderSpec,
 };
-use super::{Class, Driver, DriverError, Instance, MachineRequest, Result};
+use super::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 
 /// The name of the provider in `MachineClass.provider`.
 pub const PROVIDER: &str = "simulated";
@@ -147,23 +148,33 @@ impl SimulatedDriver {
     }
 
     async fn delete_vms(self, request: MachineRequest) -> Result<()> {
-        let cluster = spec::cluster(&request.class.provider_spec)?;
-        let known = request.provider_id.as_deref().map(vm_id).transpose()?;
-        let mut vms = self.client.list(&[(TAG_CLUSTER, &cluster), (TAG_MACHINE, &request.name)]).await?;
-        if let Some(id) = known
-            && !vms.iter().any(|vm| vm.id == id)
+        let owner = Owner::of(&request)?;
+        let mut vms = self.client.list(&owner.tags()).await?;
+        let mut mismatch = None;
+        if let Some(id) = request.provider_id.as_deref()
+            && !vms.iter().any(|vm| vm.provider_id == id)
         {
-            match self.client.get(id).await {
-                Ok(vm) => vms.extend(Some(vm).filter(|vm| vm.is_of(&cluster))),
-                // Gone, or not visible yet: only the order to delete it reaches what does not show.
-                Err(error) if error.code == Code::NotFound => self.delete_one(id).await?,
+            match self.claimed(id).await {
+                Ok(vm) => match owner.prove(&vm) {
+                    Ok(()) => vms.push(vm),
+                    Err(error) => mismatch = Some(error),
+                },
+                // It may be there and not show yet: only the order to delete it reaches it then.
+                Err(error) if error.code == Code::NotFound && request.is_proven => self.delete_one(vm_id(id)?).await?,
+                Err(error) if error.code == Code::NotFound => {}
+                Err(error) if error.mismatch.is_some() => mismatch = Some(error),
                 Err(error) => return Err(error),
             }
         }
         for vm in vms.iter().filter(|vm| vm.state != VmState::Deleting) {
             self.delete_one(&vm.id).await?;
         }
-        Ok(())
+        mismatch.map_or(Ok(()), Err)
+    }
+
+    /// The VM that a Machine names.
+    async fn claimed(&self, provider_id: &str) -> Result<Vm> {
+        self.client.get(vm_id(provider_id)?).await
     }
 
     async fn delete_one(&self, id: &str) -> Result<()> {
@@ -174,16 +185,22 @@ impl SimulatedDriver {
     }
 
     async fn find(self, request: MachineRequest) -> Result<Instance> {
-        let cluster = spec::cluster(&request.class.provider_spec)?;
-        let vm = if let Some(provider_id) = request.provider_id.as_deref() {
-            Some(self.client.get(vm_id(provider_id)?).await?).filter(|vm| vm.is_of(&cluster))
-        } else {
-            let vms = self.client.list(&[(TAG_CLUSTER, &cluster), (TAG_MACHINE, &request.name)]).await?;
-            the_one(vms, &request.name)?
-        };
-        vm.map(instance).ok_or_else(|| {
-            let message = format!("there is no vm for machine {} in cluster {cluster}", request.name);
-            DriverError::new(Code::NotFound, message)
+        let owner = Owner::of(&request)?;
+        let mut fault = None;
+        if let Some(id) = request.provider_id.as_deref() {
+            match self.claimed(id).await {
+                Ok(vm) => match owner.prove(&vm) {
+                    Ok(()) => return Ok(instance(vm)),
+                    Err(error) => fault = Some(error),
+                },
+                Err(error) if error.code == Code::NotFound || error.mismatch.is_some() => fault = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let vms = self.client.list(&owner.tags()).await?;
+        the_one(vms, &request.name)?.map(instance).ok_or_else(|| {
+            let message = || format!("there is no vm for machine {} in cluster {}", owner.machine, owner.cluster);
+            fault.unwrap_or_else(|| DriverError::new(Code::NotFound, message()))
         })
     }
 
@@ -194,10 +211,52 @@ impl SimulatedDriver {
     }
 }
 
-impl Vm {
-    fn is_of(&self, cluster: &str) -> bool {
-        self.tags.get(TAG_CLUSTER).is_some_and(|tag| tag == cluster)
+/// What the tags of a Machine's VM say.
+struct Owner<'a> {
+    cluster: String,
+    machine: &'a str,
+    class: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    fn of(request: &'a MachineRequest) -> Result<Self> {
+        let cluster = spec::cluster(&request.class.provider_spec)?;
+        Ok(Self { cluster, machine: &request.name, class: &request.class.name })
     }
+
+    fn tags(&self) -> [(&'static str, &str); 2] {
+        [(TAG_CLUSTER, &self.cluster), (TAG_MACHINE, self.machine)]
+    }
+
+    /// Whether the tags of a VM say that it is this Machine's; if not, what they say.
+    fn prove(&self, vm: &Vm) -> Result<()> {
+        let tag = |key: &str| vm.tags.get(key).map(String::as_str);
+        let (cluster, machine) = (tag(TAG_CLUSTER), tag(TAG_MACHINE));
+        let mismatch = match (cluster == Some(&self.cluster), machine == Some(self.machine)) {
+            (true, true) => return Ok(()),
+            (false, true) => Mismatch::Cluster,
+            (_, false) => Mismatch::Machine,
+        };
+        let remedy = match mismatch {
+            Mismatch::Cluster => {
+                format!("set providerSpec.cluster of MachineClass {} back if it was changed", self.class)
+            }
+            Mismatch::Machine => "correct spec.providerID, or delete the Machine".to_owned(),
+        };
+        let message = format!(
+            "vm {} is not this machine's: its tags say cluster {}, machine {}, and not cluster {:?}, machine {:?}; {remedy}",
+            vm.provider_id,
+            quoted(cluster),
+            quoted(machine),
+            self.cluster,
+            self.machine,
+        );
+        Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(mismatch))
+    }
+}
+
+fn quoted(tag: Option<&str>) -> String {
+    tag.map_or_else(|| "(none)".to_owned(), |tag| format!("{tag:?}"))
 }
 
 /// Of several VMs of one Machine, the one that stays. What is being deleted counts only when nothing else is there:
@@ -216,7 +275,7 @@ fn vm_id(provider_id: &str) -> Result<&str> {
     provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|id| !id.is_empty()).ok_or_else(|| {
         let message =
             format!("provider id {provider_id:?} is not of this provider; it must begin {PROVIDER_ID_PREFIX}");
-        DriverError::new(Code::InvalidArgument, message)
+        DriverError::new(Code::InvalidArgument, message).with_mismatch(Mismatch::Machine)
     })
 }
 
@@ -239,6 +298,10 @@ impl Driver for SimulatedDriver {
 
     fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
         spec::validate(provider_spec)
+    }
+
+    fn identity(&self) -> &'static [&'static str] {
+        &["cluster"]
     }
 
     fn deadline(&self) -> Duration {

@@ -16,6 +16,8 @@ use super::{
     calls::{Call, Outcome, Verb},
     context::{Context, event},
     owned::Link,
+    ownership::{Word, has_problem, word},
+    proof::{is_unborn, refuted},
     status::StatusDraft,
 };
 use crate::driver::{Class, DriverError, Instance};
@@ -83,6 +85,16 @@ pub(super) fn newest<'a, const N: usize>(at: &'a Moment<'_, Call>, calls: [&Call
     Some(Answer { call, ended: *ended, outcome, known })
 }
 
+/// Whether a class or its Secrets have changed since a call was made with them.
+pub(super) fn is_corrected(answer: &Answer<'_>, again: &Call) -> bool {
+    has_other_class(answer.call, again)
+}
+
+/// Whether a call was made with another class, or other Secrets, than the next one.
+pub(super) fn has_other_class(asked: &Call, again: &Call) -> bool {
+    asked.request.machine.class.revision != again.request.machine.class.revision
+}
+
 /// Says what went wrong, and makes the next call after a pause; at once when what was refused has been corrected.
 fn retry(
     plan: &mut Plan<Call>,
@@ -94,8 +106,7 @@ fn retry(
 ) {
     let Some(error) = answer.outcome.error() else { return };
     let due = answer.ended.checked_add(pause(error, answer.known.failures, context)).unwrap_or(at.now);
-    let corrected = answer.call.request.machine.class.revision != next.request.machine.class.revision;
-    if due <= at.now || corrected {
+    if due <= at.now || is_corrected(answer, &next) {
         plan.then("the pause after a failed call is over", Step::Call(next));
         return;
     }
@@ -117,7 +128,7 @@ fn retry(
 }
 
 /// How long to wait after a failure: as machine-controller-manager, but the short pauses grow.
-fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDuration {
+pub(super) fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDuration {
     let settings = context.settings;
     let pause = match error.code {
         Code::ResourceExhausted => settings.exhausted_retry,
@@ -146,46 +157,69 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         plan.wait("CallingProvider", "the provider has not answered yet");
         return;
     }
-    if let Some(answer) = newest(at, [&initialize]) {
-        match answer.outcome {
-            Outcome::Instance(instance) => provisioned(plan, at, machine, Some(instance), context),
-            _ if answer.outcome.says_none() => provisioned(plan, at, machine, None, context),
-            _ => retry(plan, at, world, context, &answer, initialize.clone()),
+    let instance = match word(at, &status, &create) {
+        Word::Unasked => {
+            plan.then("nobody has said yet whose VM it is", Step::Call(status));
+            return;
         }
-        return;
-    }
+        Word::Refuted(answer, error) => return refuted(plan, at, world, context, (&answer, error), status),
+        Word::Failed(answer) => return retry(plan, at, world, context, &answer, status),
+        // It is gone already, or does not show yet: the creation timeout decides.
+        Word::Absent(_) => return provisioned(plan, at, machine, Proof::None, context),
+        Word::Unimplemented => return provisioned(plan, at, machine, Proof::Claim, context),
+        Word::Owned(instance) => instance,
+    };
     // A VM that this process has made is new, whatever became of the answer.
     let is_new = at.outcomes.get(&create).is_some();
-    match newest(at, [&status, &create]) {
+    match newest(at, [&initialize]) {
+        Some(Answer { outcome: Outcome::Instance(instance), .. }) => {
+            provisioned(plan, at, machine, Proof::Instance(instance), context);
+        }
+        Some(answer) if answer.outcome.says_none() => {
+            provisioned(plan, at, machine, Proof::Instance(instance), context);
+        }
+        Some(answer) => retry(plan, at, world, context, &answer, initialize.clone()),
+        None if !is_new && !instance.uninitialized => {
+            provisioned(plan, at, machine, Proof::Instance(instance), context);
+        }
         None => {
-            plan.then("nothing is known of the VM since the last restart", Step::Call(status));
-        }
-        Some(Answer { outcome: Outcome::Instance(instance), .. }) if !is_new && !instance.uninitialized => {
-            provisioned(plan, at, machine, Some(instance), context);
-        }
-        Some(Answer { outcome: Outcome::Instance(_), .. }) => {
             plan.then("the VM is not set up yet", Step::Call(initialize));
         }
-        // A provider without status, or a VM that is gone already: the creation timeout decides.
-        Some(answer) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
-            provisioned(plan, at, machine, None, context);
-        }
-        Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
     }
+}
+
+/// What says that a VM is the Machine's.
+enum Proof<'a> {
+    /// The provider.
+    Instance(&'a Instance),
+    /// The Machine: the provider cannot tell.
+    Claim,
+    /// Nothing: the provider knows no such VM.
+    None,
 }
 
 fn provisioned(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
     machine: &Machine,
-    instance: Option<&Instance>,
+    proof: Proof<'_>,
     context: Context<'_>,
 ) {
-    let state = instance.and_then(|instance| instance.last_known_state.as_ref());
-    let draft = StatusDraft::of(machine, at.now)
-        .condition(conditions::machine::INSTANCE_PROVISIONED, true, "Provisioned", machine.spec.provider_id.clone())
-        .without(conditions::machine::CONFIGURATION_VALID)
-        .last_known_state(state);
+    let draft = StatusDraft::of(machine, at.now).without(conditions::machine::CONFIGURATION_VALID);
+    let id = machine.spec.provider_id.as_str();
+    let (draft, text) = match proof {
+        Proof::Instance(instance) => {
+            let draft = draft.proven(machine, Some(instance)).last_known_state(instance.last_known_state.as_ref());
+            (draft, format!("VM {} exists", instance.provider_id))
+        }
+        Proof::Claim => {
+            (draft.proven(machine, None), format!("VM {id} is taken for the machine's: the provider cannot tell"))
+        }
+        Proof::None => {
+            let text = format!("the provider knows no VM {id}");
+            (draft.condition(conditions::machine::INSTANCE_PROVISIONED, false, "NotFound", text.clone()), text)
+        }
+    };
     let draft = if context.settings.has_target {
         let (kind, state) = (OperationType::Create, OperationState::Processing);
         draft.phase(MachinePhase::Pending).timeout_active(true).operation(
@@ -199,25 +233,25 @@ fn provisioned(
         draft.phase(MachinePhase::Available).operation(kind, state, operations::CREATING_ON_PROVIDER, None)
     };
     plan.then("the VM is made; its node has yet to join", draft.step(machine));
-    plan.event(event(
-        machine,
-        EventKind::Normal,
-        reasons::machine::PROVISIONED,
-        format!("VM {} exists", machine.spec.provider_id),
-    ));
+    plan.event(event(machine, EventKind::Normal, reasons::machine::PROVISIONED, text));
 }
 
 /// The class, if it can be acted on; else what to do is said, and waited for.
-fn usable_class<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World) -> Option<&'a Class> {
+pub(super) fn usable_class<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World) -> Option<&'a Class> {
     let problem = match &world.class {
         Ok(class) => return Some(class),
         Err(problem) => problem,
     };
     let (machine, reason, message) = (world.machine.as_ref(), problem.reason, problem.message.as_str());
-    let draft = StatusDraft::of(machine, at.now)
-        .operation(OperationType::Create, OperationState::Processing, message, None)
-        .condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
-    if let Some(step) = draft.step(machine) {
+    let draft =
+        StatusDraft::of(machine, at.now).condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
+    let draft = if is_unborn(machine.phase()) {
+        draft.operation(OperationType::Create, OperationState::Processing, message, None)
+    } else {
+        draft
+    };
+    // The condition says one thing at a time.
+    if let Some(step) = draft.step(machine).filter(|_| !has_problem(world)) {
         plan.then("the machine's class cannot be used", step);
         plan.event(event(machine, EventKind::Warning, reason, message.to_owned()));
     }

@@ -13,8 +13,10 @@ use nodewright_runtime::{
 use super::{
     Owner, Settings, World,
     calls::{Call, Origin, Request, Verb},
+    ownership::is_verified,
     trace,
 };
+use crate::claim::vm_id;
 use crate::driver::{Class, Driver, MachineRequest, SecretText};
 
 /// See the module.
@@ -32,7 +34,8 @@ impl Context<'_> {
             name: name(machine).to_owned(),
             namespace: namespace(machine).to_owned(),
             uid: uid(machine).to_owned(),
-            provider_id: machine.provider_id().map(str::to_owned),
+            provider_id: vm_id(machine).map(str::to_owned),
+            is_proven: is_verified(machine),
             last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
             class: class.clone(),
             user_data: SecretText::default(),

@@ -18,11 +18,16 @@ use super::{
     context::{Context, event},
     health::{self, Health},
     node_sync,
+    ownership::{self, Vm, joined_as},
+    proof::{is_unborn, prove},
     status::{StatusDraft, since},
     token, trace,
     world::{UnseenNode, node_named},
 };
-use crate::node::Node;
+use crate::{
+    claim::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
+    node::Node,
+};
 
 /// How often the conditions of a Node that is still coming up are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -36,12 +41,20 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
         plan.then("the machine has to outlive its VM", Step::edit(Cluster::CONTROL, machine, add));
         return plan;
     }
+    if ownership::report(&mut plan, at, world) {
+        return plan;
+    }
+    let unborn = is_unborn(machine.phase());
+    let is_held = !world.claim.rivals.is_empty() || !world.claim.twins.is_empty();
+    let is_open = world.claim.vm == Vm::Unproven && (is_held || (!unborn && context.settings.has_target));
+    if (is_open && !prove(&mut plan, at, world, context)) || is_held {
+        return plan;
+    }
     if *machine.phase() == MachinePhase::Failed && !is_well(world, context) {
         plan.wait("Failed", "the machine set deletes and replaces a machine in phase Failed");
         return plan;
     }
-    let unborn = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
-    match machine.provider_id() {
+    match vm_id(machine) {
         None => birth::create(&mut plan, at, world, context),
         Some(_) if unborn && !is_well(world, context) => birth::set_up(&mut plan, at, world, context),
         Some(_) if context.settings.has_target => watch_over(&mut plan, at, world, context),
@@ -126,7 +139,7 @@ fn well(
         .phase(MachinePhase::Running)
         .timeout_active(false)
         .operation(kind, OperationState::Successful, text, None)
-        .condition(conditions::machine::NODE_JOINED, true, "Joined", name(node))
+        .condition(conditions::machine::NODE_JOINED, true, JOINED, joined_as(machine, node))
         .without(conditions::machine::CONFIGURATION_VALID)
         .step(machine)
 }
@@ -149,8 +162,9 @@ fn joined(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &No
 
 fn lacks_node(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let why = match &world.stranger {
+        _ if world.claim.vm != Vm::Proven => format!("the provider knows no VM {}", world.machine.spec.provider_id),
         Some(stranger) => format!("node {} belongs to another VM", name(stranger.as_ref())),
-        None => format!("there is no node with providerID {}", world.machine.spec.provider_id),
+        None => format!("there is no node with providerID {}", vm_id(&world.machine).unwrap_or_default()),
     };
     let step = unwell(plan, at, world, None, &why, context);
     plan.then("the machine has no node", step);
@@ -273,7 +287,8 @@ fn is_confirmed(plan: &mut Plan<Call>, world: &World, node: Option<&Node>) -> bo
         plan.then("a node that has changed is judged again", confirm);
         return true;
     }
-    let Some(node) = world.machine.node_name() else { return true };
+    // Of a Machine that has no VM the provider has said so.
+    let Some(node) = node_name(&world.machine).filter(|_| world.claim.vm == Vm::Proven) else { return true };
     plan.look(Look::at::<Node>(Cluster::TARGET, node_named(node)));
     let text = match world.unseen_node {
         UnseenNode::None => return true,
@@ -304,7 +319,7 @@ fn join_or_fail(
             .phase(MachinePhase::Failed)
             .timeout_active(false)
             .operation(OperationType::Create, OperationState::Failed, text, None)
-            .condition(conditions::machine::NODE_JOINED, false, "Timeout", why)
+            .condition(conditions::machine::NODE_JOINED, false, JOIN_TIMEOUT, noted_node(machine).unwrap_or_default())
             .step(machine);
     }
     plan.wait("Joining", why);

@@ -17,6 +17,8 @@ mod health;
 mod life;
 mod node_sync;
 mod owned;
+mod ownership;
+mod proof;
 mod settings;
 mod status;
 #[cfg(test)]
@@ -41,14 +43,16 @@ pub(crate) use self::health::may_be_replaced;
 pub use self::{
     caller::Caller,
     calls::{Call, Outcome, Request, Verb},
+    ownership::{Claim, Vm},
     settings::Settings,
     world::{ClassProblem, Owner, UnseenNode, World},
 };
 use crate::{
+    claim::vm_id,
     driver::Driver,
     indexes::{
-        LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, NODE_BY_MACHINE,
-        SET_BY_UID, WAITING_BY_SET, instance_id, place,
+        LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID,
+        WAITING_BY_SET, instance_id, place,
     },
     node::Node,
 };
@@ -88,7 +92,10 @@ impl Controller for MachineController {
             .index(LEAVING_BY_SET)
             .sharing(Machine::share)
             // A budget that one Machine has used up is free again once that Machine is well or gone.
-            .wakes(|change, stores, wake| waiting_peers(change.sides().last(), stores, wake));
+            .wakes(|change, stores, wake| {
+                waiting_peers(change.sides().last(), stores, wake);
+                rivals(change, stores, wake);
+            });
         on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).wakes(machines_of_set);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
             for class in change.sides() {
@@ -104,7 +111,7 @@ impl Controller for MachineController {
             }
         });
         if self.settings.has_target {
-            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).index(NODE_BY_MACHINE).wakes(machines_of_node);
+            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).wakes(machines_of_node);
         }
     }
 
@@ -130,6 +137,17 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         for machine in &found {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        }
+    }
+}
+
+/// Machines that name one VM wait for one another.
+fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    for machine in change.sides() {
+        let Some(id) = vm_id(machine) else { continue };
+        let all = stores.of::<Machine>(Cluster::CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+        for other in all.iter().filter(|other| uid(other.as_ref()) != uid(machine.as_ref())) {
+            wake(Key::of(Cluster::CONTROL, other.as_ref()));
         }
     }
 }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels};
+use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, label, name, namespace, uid},
+    object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
 };
 
+use super::ownership::{self, Claim, Found};
 use crate::{
+    claim::{node_name, vm_id},
     drain::PodView,
     driver::{Class, SecretData},
-    indexes::{NODE_BY_INSTANCE, NODE_BY_MACHINE, SET_BY_UID, instance_id},
+    indexes::SET_BY_UID,
     ledger::{Index, Ledger},
     node::Node,
 };
@@ -29,7 +31,9 @@ pub struct World {
     pub class: Result<Class, ClassProblem>,
     /// Whether the class is kept by its finalizer: else it could vanish before its VM does.
     pub class_held: bool,
-    /// Its Node: the one with its VM's providerID.
+    /// The VM that it names, and how far that is proven.
+    pub claim: Claim,
+    /// Its Node: the one of its VM, if that is proven and no other Machine's.
     pub node: Option<Arc<Node>>,
     /// The Node that a look at its name has found, where there is none in the cache.
     pub unseen_node: UnseenNode,
@@ -80,9 +84,9 @@ impl World {
     /// `provider` is the one whose classes are this controller's.
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
-        let (node, stranger) = node(stores, &machine);
+        let Found { claim, node, stranger } = ownership::find(stores, &machine);
         let looks = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
-        let unseen_node = if node.is_none() && looks { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
+        let unseen_node = if looks && node.is_none() { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, &owner);
@@ -93,6 +97,7 @@ impl World {
         Some(Self {
             class: class(stores, &machine, provider),
             class_held,
+            claim,
             node,
             unseen_node,
             stranger,
@@ -128,11 +133,12 @@ pub(super) fn node_named(node: &str) -> String {
 /// What a look at the name of a Machine's Node has found. Names are given to other VMs again: only a Node that says that it
 /// is of this VM is the Machine's.
 fn unseen_node(stores: &Stores, machine: &Machine) -> UnseenNode {
-    let look = machine.node_name().and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
+    let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
     let Some(look) = look else { return UnseenNode::Unknown };
-    let instance = machine.provider_id().map(instance_id);
-    let is_ours = |node: &Arc<Node>| node.provider_id().is_some_and(|id| Some(instance_id(id)) == instance);
-    look.all().into_iter().find(is_ours).map_or(UnseenNode::None, UnseenNode::Found)
+    look.all()
+        .into_iter()
+        .find(|node| node.provider_id().is_some() && node.provider_id() == vm_id(machine))
+        .map_or(UnseenNode::None, UnseenNode::Found)
 }
 
 /// The field selector of a Node's Pods.
@@ -151,32 +157,6 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
         ))
     });
     Some(pods)
-}
-
-/// The Node of a Machine by providerID; by name only where the Node has no providerID yet.
-fn node(stores: &Stores, machine: &Machine) -> (Option<Arc<Node>>, Option<Arc<Node>>) {
-    let store = stores.of::<Node>(Cluster::TARGET);
-    let by_id = machine.provider_id().map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
-    let by_id = by_id.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-    let by_name = machine.node_name().and_then(|node| store.by_name("", node));
-    match (by_id, by_name) {
-        (Some(node), Some(other)) if uid(node.as_ref()) != uid(other.as_ref()) => (Some(node), Some(other)),
-        (Some(node), _) => (Some(node), None),
-        (None, Some(node)) if has_no_id(&node) => (Some(node), None),
-        (None, Some(stranger)) => (None, Some(stranger)),
-        (None, None) => (labelled(&store, machine), None),
-    }
-}
-
-fn has_no_id(node: &Node) -> bool {
-    node.provider_id().is_none()
-}
-
-/// A Machine without its label `node` may still have a Node that bears the Machine's name, and no other VM's id.
-fn labelled(store: &nodewright_runtime::cache::Store<Node>, machine: &Machine) -> Option<Arc<Node>> {
-    let mut nodes = store.by(NODE_BY_MACHINE, name(machine));
-    nodes.retain(|node| has_no_id(node) && label(node.as_ref(), labels::MACHINE_NAME) == Some(name(machine)));
-    nodes.into_iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))
 }
 
 fn owner(stores: &Stores, machine: &Machine) -> Owner {

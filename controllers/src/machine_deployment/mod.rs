@@ -58,8 +58,9 @@ use nodewright_runtime::{
 
 pub use self::world::{SetView, World};
 use crate::{
-    indexes::{DEPLOYMENT_BY_UID, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
-    machine_set::will_take,
+    claim::{noted_id, rivals},
+    indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
+    machine_set::would_take,
 };
 
 /// Keeps each MachineDeployment.
@@ -84,12 +85,18 @@ impl Controller for MachineDeploymentController {
                 change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
             },
         );
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(ORPHAN_MACHINES).wakes(|change, stores, wake| {
-            if matters(change) {
-                let sets = change.sides().flat_map(|machine| sets_of(stores, machine));
-                sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
-            }
-        });
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(ORPHAN_MACHINES).index(MACHINE_BY_INSTANCE).wakes(
+            |change, stores, wake| {
+                if matters(change) {
+                    // What another machine named, too, may be taken once that one is gone.
+                    let rivals = change.sides().flat_map(|machine| rivals(stores, machine));
+                    let orphans = rivals.filter(|rival| controller_uid(rival.as_ref()).is_none());
+                    let concerned = change.sides().cloned().chain(orphans);
+                    let sets = concerned.flat_map(|machine| sets_of(stores, &machine));
+                    sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
+                }
+            },
+        );
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
@@ -123,7 +130,7 @@ fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
     let sets = stores.of::<MachineSet>(Cluster::CONTROL);
     match controller_uid(machine) {
         Some(uid) => sets.by(SET_BY_UID, uid),
-        None => sets.all().into_iter().filter(|set| will_take(set, machine)).collect(),
+        None => sets.all().into_iter().filter(|set| would_take(set, machine)).collect(),
     }
 }
 
@@ -137,7 +144,8 @@ fn matters(change: &Change<Machine>) -> bool {
         let failed = operation.filter(|operation| operation.state == nodewright_api::OperationState::Failed);
         let owner = controller_uid(machine).map(str::to_owned);
         let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME).map(str::to_owned);
-        (is_deleting(machine), machine.phase().clone(), expiry, failed, owner, marked)
+        let has_vm = noted_id(machine).is_some();
+        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, marked)
     };
     gist(old) != gist(new)
 }

@@ -48,7 +48,7 @@ impl World {
         sets.sort_by_cached_key(|set| age(set));
         let nobodys = machines.by(ORPHAN_MACHINES, &key.namespace);
         let sets = sets.into_iter().map(|set| {
-            let orphans = nobodys.iter().filter(|machine| will_take(&set, machine)).cloned().collect();
+            let orphans = nobodys.iter().filter(|machine| will_take(stores, &set, machine)).cloned().collect();
             SetView { machines: machines.owned_by(uid(set.as_ref())), orphans, set }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);

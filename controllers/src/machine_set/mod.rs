@@ -31,10 +31,11 @@ pub use self::world::World;
 pub(crate) use self::{
     owned::LedgerPart,
     plan::ORPHAN,
-    world::{is_sized, will_take},
+    world::{is_sized, will_take, would_take},
 };
 use crate::{
-    indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
+    claim::rivals,
+    indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
 };
 
@@ -55,8 +56,11 @@ impl Controller for MachineSetController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID);
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_SET_NAME).index(ORPHAN_MACHINES).wakes(
-            |change, stores, wake| {
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+            .index(MACHINES_BY_SET_NAME)
+            .index(ORPHAN_MACHINES)
+            .index(MACHINE_BY_INSTANCE)
+            .wakes(|change, stores, wake| {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
                 for machine in change.sides() {
                     let owner =
@@ -72,9 +76,13 @@ impl Controller for MachineSetController {
                         let takers = all.iter().filter(|set| world::selects(set, machine));
                         takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
                     }
+                    // What another Machine named, too, may be taken once that one is gone.
+                    for rival in rivals(stores, machine).iter().filter(|it| controller_uid(it.as_ref()).is_none()) {
+                        let takers = sets.all().into_iter().filter(|set| world::selects(set, rival));
+                        takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
+                    }
                 }
-            },
-        );
+            });
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {

@@ -153,6 +153,11 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     }
     propagate(plan, world, members, ledger);
     fill(plan, set, members, ledger, missing);
+    if let Some(names) = listed(world.contested.iter().map(|machine| name(machine.as_ref()))) {
+        let message = format!("machines are not adopted, because other machines name the same VMs: {names}");
+        plan.wait(reasons::machine::PROVIDER_ID_NOT_UNIQUE, message.clone());
+        plan.event(warning(set, reasons::machine::PROVIDER_ID_NOT_UNIQUE, message));
+    }
     if !world.orphans.is_empty() {
         let message = "machines without an owner that the set selects: its deployment has yet to give it its size";
         plan.wait("SurplusOrphans", format!("{} {message}", world.orphans.len()));
@@ -411,14 +416,20 @@ fn warning(set: &MachineSet, reason: &'static str, message: String) -> Event {
     Event { regarding: reference(set), kind: EventKind::Warning, reason, message }
 }
 
-/// One line for a batch: the first names, and how many more.
+/// One line for a batch.
 fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<_> = names.collect();
+    let noun = if names.len() == 1 { "machine" } else { "machines" };
+    listed(names.into_iter()).map(|names| format!("{verb} {noun} {names}"))
+}
+
+/// The first names, and how many more.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<_> = names.collect();
     let (first, more) = (names.iter().take(3).copied().collect::<Vec<_>>().join(", "), names.len().saturating_sub(3));
     match (names.len(), more) {
         (0, _) => None,
-        (1, _) => Some(format!("{verb} machine {first}")),
-        (_, 0) => Some(format!("{verb} machines {first}")),
-        _ => Some(format!("{verb} machines {first} and {more} more")),
+        (_, 0) => Some(first),
+        _ => Some(format!("{first} and {more} more")),
     }
 }

@@ -39,6 +39,7 @@ fn world(set: MachineSet, machines: Vec<Machine>) -> World {
         set: Arc::new(set),
         machines: machines.into_iter().map(Arc::new).collect(),
         orphans: vec![],
+        contested: vec![],
         namesakes: vec![],
     }
 }
@@ -266,6 +267,19 @@ fn the_autoscalers_choice_goes_once_its_replica_count_has_come() {
     );
     let steps = steps(&planned(&world(later.clone(), vec![marked(&later)])));
     assert_eq!(steps[1], [format!("delete {}", index_name(LEDGER, 0))]);
+}
+
+#[test]
+fn a_machine_whose_vm_is_anothers_is_not_adopted_and_the_set_says_so() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let mut world = world(set.clone(), vec![member(&set, 0).build()]);
+    world.contested = vec![Arc::new(machine("copy").label("name", "set").build())];
+    let plan = planned(&world);
+    let writes =
+        plan.steps().filter(|planned| !matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == "uid-set"));
+    assert_eq!(writes.count(), 0, "{:?}", plan.stages);
+    let wait = plan.waits.iter().find(|wait| wait.reason == "ProviderIDNotUnique").unwrap();
+    assert!(wait.message.contains("copy") && plan.events[0].message == wait.message, "{wait:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use nodewright_runtime::{
 };
 
 use crate::{
+    claim::is_contested,
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::base,
 };
@@ -22,6 +23,8 @@ pub struct World {
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it could take, by name.
     pub orphans: Vec<Arc<Machine>>,
+    /// Machines without an owner that it selects and does not take, because their VM is another Machine's, or named by one.
+    pub contested: Vec<Arc<Machine>>,
     /// Machines that it does not control and whose names it could ask for.
     pub namesakes: Vec<Arc<Machine>>,
 }
@@ -33,8 +36,13 @@ pub(super) fn selects(set: &MachineSet, machine: &Machine) -> bool {
 }
 
 /// Whether a set is going to take a Machine that nobody owns, once it has been given its size: one that is being deleted
-/// takes nobody.
-pub(crate) fn will_take(set: &MachineSet, machine: &Machine) -> bool {
+/// takes nobody, and none takes a Machine whose VM is another Machine's.
+pub(crate) fn will_take(stores: &Stores, set: &MachineSet, machine: &Machine) -> bool {
+    would_take(set, machine) && !is_contested(stores, machine)
+}
+
+/// Whether a set is going to take a Machine that nobody owns, if its VM is its own.
+pub(crate) fn would_take(set: &MachineSet, machine: &Machine) -> bool {
     !is_deleting(set) && may_take(set, machine)
 }
 
@@ -60,6 +68,7 @@ impl World {
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
         orphans.retain(|machine| may_take(&set, machine));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        Some(Self { set, machines, orphans, namesakes })
+        let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
+        Some(Self { set, machines, orphans, contested, namesakes })
     }
 }

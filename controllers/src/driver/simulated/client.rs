@@ -284,7 +284,7 @@ fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
     } else {
         Scope::MachineType
     });
-    DriverError { code, message, exhausted }
+    DriverError { exhausted, ..DriverError::new(code, message) }
 }
 
 /// Escapes all that may not stand in a path or a query.

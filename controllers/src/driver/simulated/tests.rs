@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{Options, SimulatedDriver};
-use crate::driver::{Class, Driver, MachineRequest, Scope, SecretData, SecretText};
+use crate::driver::{Class, Driver, MachineRequest, Mismatch, Scope, SecretData, SecretText};
 
 /// What the server does with one request.
 enum Answer {
@@ -112,6 +112,7 @@ fn request(provider_id: Option<&str>) -> MachineRequest {
         namespace: "ns".to_owned(),
         uid: "uid-1".to_owned(),
         provider_id: provider_id.map(str::to_owned),
+        is_proven: false,
         last_known_state: String::new(),
         class: class(),
         user_data: SecretText("secret words".into()),
@@ -201,8 +202,8 @@ async fn every_kind_of_failure_has_its_code() {
 async fn status_finds_by_provider_id_or_by_name() {
     let cloud = Canned::new([
         Answer::Json(200, vm("vm-1", "running", "c")),
-        Answer::Json(200, vm("vm-1", "running", "another")),
         refusal(404, "NotFound", "none"),
+        page(&[]),
         page(&[]),
         page(&[vm("vm-1", "running", "c"), vm("vm-2", "pending", "c")]),
         page(&[vm("vm-1", "deleting", "c"), vm("vm-2", "pending", "c")]),
@@ -213,14 +214,42 @@ async fn status_finds_by_provider_id_or_by_name() {
     let code = |result: super::Result<_>| result.map_err(|error| error.code);
     let by_id = || request(Some("simulated:///vm-1"));
     assert!(driver.status(by_id()).await.is_ok());
-    assert_eq!(code(driver.status(by_id()).await), Err(Code::NotFound), "another cluster's");
     assert_eq!(code(driver.status(by_id()).await), Err(Code::NotFound));
     assert_eq!(code(driver.status(request(None)).await), Err(Code::NotFound));
     assert_eq!(code(driver.status(request(None)).await), Err(Code::OutOfRange));
     assert_eq!(driver.status(request(None)).await.unwrap().provider_id, "simulated:///vm-2");
     assert_eq!(driver.status(request(None)).await.unwrap().provider_id, "simulated:///vm-1");
-    let foreign = request(Some("aws:///vm-1"));
-    assert_eq!(code(driver.status(foreign).await), Err(Code::InvalidArgument));
+}
+
+/// VMs that exist under the id `vm-9` and are not Machine `m`'s of cluster `c`: what their tags say, and what that is.
+fn foreign() -> [(Value, Mismatch, &'static str); 4] {
+    [
+        (json!({"cluster": "another", "machine": "m"}), Mismatch::Cluster, "cluster \"another\", machine \"m\""),
+        (json!({"cluster": "c", "machine": "other"}), Mismatch::Machine, "cluster \"c\", machine \"other\""),
+        (json!({"cluster": "another", "machine": "other"}), Mismatch::Machine, "machine \"other\""),
+        (json!({}), Mismatch::Machine, "cluster (none), machine (none)"),
+    ]
+}
+
+#[tokio::test]
+async fn a_vm_whose_tags_do_not_prove_it_is_a_mismatch_and_never_not_found() {
+    for (tags, mismatch, found) in foreign() {
+        let mut named = vm("vm-9", "running", "c");
+        named["tags"] = tags;
+        let answers = || [Answer::Json(200, named.clone()), page(&[])];
+        let cloud = Canned::new(answers()).await;
+        let error = cloud.driver().status(request(Some("simulated:///vm-9"))).await.unwrap_err();
+        assert_eq!((error.code, error.mismatch), (Code::FailedPrecondition, Some(mismatch)), "{error}");
+        for part in ["simulated:///vm-9", found, "cluster \"c\", machine \"m\""] {
+            assert!(error.message.contains(part), "{part}: {error}");
+        }
+        let own = Canned::new([Answer::Json(200, named.clone()), page(&[vm("vm-1", "running", "c")])]).await;
+        let found = own.driver().status(request(Some("simulated:///vm-9"))).await.unwrap();
+        assert_eq!(found.provider_id, "simulated:///vm-1", "the machine's own is found all the same");
+    }
+    let cloud = Canned::new([page(&[])]).await;
+    let error = cloud.driver().status(request(Some("aws:///vm-1"))).await.unwrap_err();
+    assert_eq!((error.code, error.mismatch), (Code::InvalidArgument, Some(Mismatch::Machine)), "of another provider");
 }
 
 #[tokio::test]
@@ -235,14 +264,33 @@ async fn delete_removes_all_that_is_the_machines_and_nothing_else() {
     let listed = "GET /vms?limit=500&tag.cluster=c&tag.machine=m";
     assert_eq!(cloud.asked(), [listed, "DELETE /vms/vm-1", "DELETE /vms/vm-3"]);
 
-    let cloud = Canned::new([page(&[]), Answer::Json(200, vm("vm-9", "running", "another"))]).await;
-    cloud.driver().delete(request(Some("simulated:///vm-9"))).await.unwrap();
-    assert_eq!(cloud.asked(), [listed, "GET /vms/vm-9"], "another cluster's vm is left alone");
+    for (tags, mismatch, _) in foreign() {
+        let mut named = vm("vm-9", "running", "c");
+        named["tags"] = tags;
+        let own = page(&[vm("vm-1", "running", "c")]);
+        let cloud = Canned::new([own, Answer::Json(200, named), Answer::Json(202, vm("vm-1", "deleting", "c"))]).await;
+        // That it was proven once does not make it the machine's while its tags say otherwise.
+        let asked = MachineRequest { is_proven: true, ..request(Some("simulated:///vm-9")) };
+        let error = cloud.driver().delete(asked).await.unwrap_err();
+        assert_eq!(error.mismatch, Some(mismatch), "{error}");
+        assert_eq!(
+            cloud.asked(),
+            [listed, "GET /vms/vm-9", "DELETE /vms/vm-1"],
+            "the foreign vm stays, the own one goes"
+        );
+    }
+}
 
+#[tokio::test]
+async fn delete_reaches_a_vm_that_does_not_show_only_if_it_was_proven() {
     let gone = || refusal(404, "NotFound", "none");
+    let asked = |is_proven| MachineRequest { is_proven, ..request(Some("simulated:///vm-9")) };
     let cloud = Canned::new([page(&[]), gone(), gone()]).await;
-    cloud.driver().delete(request(Some("simulated:///vm-9"))).await.unwrap();
+    cloud.driver().delete(asked(true)).await.unwrap();
     assert_eq!(cloud.asked()[2], "DELETE /vms/vm-9", "it might be there and not show");
+    let cloud = Canned::new([page(&[]), gone()]).await;
+    cloud.driver().delete(asked(false)).await.unwrap();
+    assert_eq!(cloud.asked().len(), 2, "nobody has said whose it is");
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use super::{
     },
     tell_stage,
 };
+use crate::claim::NODE_AWAITED;
 use crate::drain::{self, Next, PodView, Rules};
 use crate::node::Node;
 
@@ -153,7 +154,8 @@ fn forced(at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_
     dead.then_some("the node has not been ready for too long: its pods cannot answer")
 }
 
-fn drain_deadline(world: &World, context: Context<'_>) -> Option<Timestamp> {
+/// Until when Pods are asked to leave before they are made to.
+pub(super) fn drain_deadline(world: &World, context: Context<'_>) -> Option<Timestamp> {
     let begun = world.machine.metadata.deletion_timestamp.as_ref()?.0;
     let own = world.machine.spec.drain_timeout.as_ref().map(|own| own.to_std());
     begun.checked_add(SignedDuration::try_from(own.unwrap_or(context.settings.drain_timeout)).ok()?).ok()
@@ -166,7 +168,8 @@ fn not_ready_limit(node: &Node, context: Context<'_>) -> Option<Timestamp> {
 
 /// The condition that machine-controller-manager puts on a Node before it drains it.
 fn terminating(world: &World, node: &Node, now: Timestamp) -> NodeCondition {
-    let failed = own_condition(&world.machine, conditions::machine::NODE_JOINED).is_some()
+    let failed = own_condition(&world.machine, conditions::machine::NODE_JOINED)
+        .is_some_and(|joined| joined.reason.as_deref() != Some(NODE_AWAITED))
         && health::not_ready_since(node).is_some();
     let (reason, message) = if failed {
         (reasons::node::UNHEALTHY, "Machine controller is terminating failed machine")

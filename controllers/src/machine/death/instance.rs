@@ -13,15 +13,17 @@ use nodewright_runtime::{
 use super::{
     super::{
         World,
-        birth::{Answer, link, newest},
+        birth::{Answer, has_other_class, is_corrected, link, newest},
         calls::{Call, Outcome, Verb},
         context::{Context, event},
+        ownership::{Vm, is_verified},
         status::{StatusDraft, own_condition, true_since},
         world::CLASS_NOT_FOUND,
     },
     tell_stage,
 };
-use crate::driver::{Class, DriverError, Instance};
+use crate::claim::vm_id;
+use crate::driver::{Class, DriverError, Instance, Mismatch};
 
 /// Pause before the provider is asked again whether a VM is gone.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
@@ -67,17 +69,20 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         tell(plan, at, world, "CallingProvider", "the VM is being removed");
         return false;
     }
-    if world.machine.provider_id().is_none() && !identified(plan, at, world, &calls, context) {
+    if world.claim.vm == Vm::None && !identified(plan, at, world, &calls, context) {
         return false;
     }
-    // A deletion without the VM's id was one of a VM that was not known yet.
-    let is_of_this_vm =
-        |answer: &Answer<'_>| answer.call.request.machine.provider_id.as_deref() == world.machine.provider_id();
+    // A deletion without the VM's id, or without its proof, was one of a VM that was not known yet.
+    let (id, is_proven) = (vm_id(&world.machine), is_verified(&world.machine));
+    let is_of_this_vm = |answer: &Answer<'_>| {
+        let asked = &answer.call.request.machine;
+        asked.provider_id.as_deref() == id && asked.is_proven == is_proven
+    };
     let Some(deleted) = newest(at, [&calls.delete]).filter(is_of_this_vm) else {
         plan.then("the VM has to go", Step::Call(calls.delete));
         return false;
     };
-    match deleted.outcome.error().filter(|error| error.code != Code::NotFound) {
+    match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(world, error)) {
         Some(error) => {
             retry(plan, at, world, &Failed::of(error, &deleted, &calls.delete), context);
             false
@@ -149,7 +154,7 @@ fn never_had_a_class(world: &World) -> bool {
     let machine = world.machine.as_ref();
     let told = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
     let told = told.is_some_and(|told| told.status == "False" && told.reason.as_deref() == Some(CLASS_NOT_FOUND));
-    told && machine.provider_id().is_none()
+    told && vm_id(machine).is_none()
 }
 
 /// The provider says, after the deletion, that there is no VM.
@@ -167,9 +172,14 @@ fn confirmed(
         return false;
     };
     match outcome {
-        outcome if outcome.says_none() => return none_on_its_way(plan, at, world, &calls, *when, context),
+        outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(world, error)) => {
+            return none_on_its_way(plan, at, world, &calls, *when, context);
+        }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
-            retry(plan, at, world, &Failed { error, ended: *when, times: 1, again: calls.status }, context);
+            let asked = at.outcomes.asked(&calls.status);
+            let is_corrected = asked.is_some_and(|asked| has_other_class(asked, &calls.status));
+            let failed = Failed { error, ended: *when, times: 1, is_corrected, again: calls.status };
+            retry(plan, at, world, &failed, context);
         }
         _ => {
             let again = at.now.duration_since(deleted.begun) >= DELETE_AGAIN;
@@ -179,7 +189,7 @@ fn confirmed(
                 (true, true) => drop(plan.then("the VM is still there", Step::Call(calls.delete))),
                 (true, false) => drop(plan.then("is the VM gone?", Step::Call(calls.status))),
             }
-            let message = match world.machine.provider_id() {
+            let message = match vm_id(&world.machine) {
                 Some(id) => format!("VM {id} is being removed"),
                 None => "all VMs of the machine's name are being removed".to_owned(),
             };
@@ -188,6 +198,13 @@ fn confirmed(
         }
     }
     false
+}
+
+/// Whether a VM that the Machine names, and that is not proven to be its own, is left where it is. One that was proven is
+/// not: its tags or the class have changed since. Nor is one that bears the Machine's name in another cluster: most likely the
+/// class was edited before anybody asked.
+fn is_left(world: &World, error: &DriverError) -> bool {
+    world.claim.vm != Vm::Proven && error.mismatch == Some(Mismatch::Machine)
 }
 
 /// The VM that the newest answers speak of.
@@ -211,7 +228,7 @@ fn terminating_since(world: &World) -> Option<Timestamp> {
 fn uncertain_until(at: &Moment<'_, Call>, world: &World, create: &Call, context: Context<'_>) -> Option<Timestamp> {
     let hidden = SignedDuration::try_from(context.driver.consistency()).ok()?;
     let asked = at.outcomes.get(create);
-    if world.machine.provider_id().is_some() {
+    if vm_id(&world.machine).is_some() {
         let told = asked.and_then(|known| known.last.as_ref()).map_or(at.since, |(ended, _)| *ended);
         let noted = noted_as_made(world).filter(|noted| *noted <= at.now);
         return noted.map_or(told, |noted| noted.max(told)).checked_add(hidden).ok();
@@ -229,26 +246,35 @@ fn noted_as_made(world: &World) -> Option<Timestamp> {
 }
 
 /// A call that failed, and the one to make next.
-struct Failed<'a> {
+pub(super) struct Failed<'a> {
     error: &'a DriverError,
     ended: Timestamp,
     times: u32,
+    /// Whether the class has been corrected since.
+    is_corrected: bool,
     again: Call,
 }
 
 impl<'a> Failed<'a> {
-    fn of(error: &'a DriverError, answer: &Answer<'_>, again: &Call) -> Self {
-        Self { error, ended: answer.ended, times: answer.known.failures, again: again.clone() }
+    pub(super) fn of(error: &'a DriverError, answer: &Answer<'_>, again: &Call) -> Self {
+        let is_corrected = is_corrected(answer, again);
+        Self { error, ended: answer.ended, times: answer.known.failures, is_corrected, again: again.clone() }
     }
 }
 
-fn retry(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, failed: &Failed<'_>, context: Context<'_>) {
-    let Failed { error, ended, times, again } = failed;
+pub(super) fn retry(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    failed: &Failed<'_>,
+    context: Context<'_>,
+) {
+    let Failed { error, ended, times, is_corrected, again } = failed;
     let grown = context.settings.short_retry.saturating_mul(1 << times.saturating_sub(1).min(7));
     let longest = if error.is_passing() { Duration::from_mins(1) } else { Duration::from_mins(10) };
     let pause = SignedDuration::try_from(grown.min(longest).max(context.settings.short_retry)).unwrap_or_default();
     let due = ended.checked_add(pause).unwrap_or(at.now);
-    if due <= at.now {
+    if due <= at.now || *is_corrected {
         plan.then("the pause after a failed call is over", Step::Call(again.clone()));
         return;
     }

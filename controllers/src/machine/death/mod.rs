@@ -2,6 +2,7 @@
 //!
 //! Each stage is over when it can be seen to be over, so a restart goes on wherever things stand.
 
+mod claim;
 mod drain;
 mod instance;
 
@@ -17,9 +18,10 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
 };
 
-use crate::{machine_set::LedgerPart, node::Node};
+use crate::{claim::node_name, machine_set::LedgerPart, node::Node};
 
 use self::{
+    claim::claimed,
     drain::{detached, drained},
     instance::vm_gone,
 };
@@ -27,6 +29,7 @@ use super::{
     Owner, World,
     calls::{Call, Verb},
     context::{Context, event},
+    ownership::Vm,
     status::{StatusDraft, has_shown_node, own_condition},
     trace,
     world::{UnseenNode, node_named},
@@ -55,7 +58,7 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
         plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATING, text));
         return plan;
     }
-    let stages = [drained, detached, vm_gone, node_gone, name_retired];
+    let stages = [claimed, drained, detached, vm_gone, node_gone, name_retired];
     if stages.iter().all(|stage| stage(&mut plan, at, world, context)) {
         let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then(
@@ -98,7 +101,8 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
 fn unseen<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
     let asks = context.settings.has_target && !machine.is_force_deletion();
-    let Some(name) = machine.node_name().filter(|_| asks) else { return &UnseenNode::None };
+    let is_ours = world.claim.vm == Vm::Proven;
+    let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return &UnseenNode::None };
     plan.look(Look::at::<Node>(Cluster::TARGET, node_named(name)));
     if matches!(world.unseen_node, UnseenNode::Unknown) {
         let text = "the API server is asked whether there is a node of the machine";

@@ -265,6 +265,7 @@ fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
         .answered(Verb::Delete, 9, Outcome::Done)
         .answered(Verb::Status, 0, vm());
     linked_later.world.machine = Arc::new(unseen().build());
+    linked_later.world.claim.vm = Vm::Proven;
     assert_eq!(linked_later.steps(), ["call Delete"], "the deletion of a VM that was not known does not count");
 }
 

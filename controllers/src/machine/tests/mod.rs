@@ -1,6 +1,7 @@
 //! Worlds in, plans out: a Machine's birth, life and death, step by step.
 
 mod birth;
+mod claims;
 mod death;
 mod life;
 
@@ -17,7 +18,8 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, World, context::Context, world::UnseenNode,
+    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, Vm, World, context::Context,
+    world::UnseenNode,
 };
 use crate::{
     drain::PodView,
@@ -42,10 +44,14 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn scene(machine: MachineBuilder) -> Scene {
+    let machine = Arc::new(machine.build());
+    // Of most tests the claim is no subject: what is named is proven.
+    let vm = if machine.provider_id().is_some() { Vm::Proven } else { Vm::of(&machine) };
     let world = World {
-        machine: Arc::new(machine.build()),
+        machine,
         class: Ok(class()),
         class_held: true,
+        claim: Claim { vm, ..Claim::default() },
         node: None,
         unseen_node: UnseenNode::None,
         stranger: None,

@@ -18,7 +18,7 @@ use super::super::{
     world::{SetView, World, may_adopt},
 };
 use crate::{
-    machine_set::will_take,
+    machine_set::would_take,
     testing::{NOW, machine},
 };
 
@@ -109,7 +109,7 @@ impl Cluster {
                     .filter(|it| controller_uid(it.as_ref()) == set.metadata.uid.as_deref())
                     .cloned()
                     .collect(),
-                orphans: machines.iter().filter(|it| is_orphan(it) && will_take(set, it)).cloned().collect(),
+                orphans: machines.iter().filter(|it| is_orphan(it) && would_take(set, it)).cloned().collect(),
             })
             .collect();
         sets.sort_by_key(|view| view.set.metadata.creation_timestamp.clone().map(|time| time.0));

@@ -111,6 +111,7 @@ impl Product {
             set: Arc::new(self.set(set)),
             machines: objects(|slot| slot != Slot::Stranger),
             orphans: vec![],
+            contested: vec![],
             namesakes: objects(|slot| slot == Slot::Stranger),
         };
         let failure = taken.map(|index| Failure {
@@ -220,6 +221,7 @@ impl Product {
             machine: Arc::new(self.machine(index, slot, since)),
             class: Ok(class()),
             class_held: true,
+            claim: machine::Claim::default(),
             node: None,
             unseen_node: machine::UnseenNode::None,
             stranger: None,

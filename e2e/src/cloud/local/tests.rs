@@ -57,6 +57,7 @@ fn machine() -> MachineRequest {
         namespace: "default".to_owned(),
         uid: "uid".to_owned(),
         provider_id: None,
+        is_proven: false,
         last_known_state: String::new(),
         class: Class {
             name: "class".to_owned(),

@@ -1,0 +1,67 @@
+//! What a Machine's object says of its VM and its Node.
+//!
+//! `spec.providerID` is a claim: anybody may write it. What the provider has proven is noted in the status, which only the
+//! Machine controller writes: the condition `InstanceProvisioned` is True and its message is the id; the message of
+//! `NodeJoined` is the name that the provider gave the Node. What is noted stays, whatever becomes of the claim.
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, conditions};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{Cluster, uid},
+};
+
+use crate::indexes::{MACHINE_BY_INSTANCE, instance_id};
+
+/// Reason of `InstanceProvisioned`: the driver has proven the VM.
+pub(crate) const PROVISIONED: &str = "Provisioned";
+/// Reason of `InstanceProvisioned`: the driver cannot tell, and the Machine is believed.
+pub(crate) const UNVERIFIED: &str = "Unverified";
+/// Reason of `NodeJoined`: the VM is there, and its Node has yet to come.
+pub(crate) const NODE_AWAITED: &str = "NodeAwaited";
+/// Reason of `NodeJoined`: the Node has joined.
+pub(crate) const JOINED: &str = "Joined";
+/// Reason of `NodeJoined`: the Node has not joined in time.
+pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
+
+/// The id of the VM that the status notes as the Machine's.
+pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
+    let noted = machine.status.as_ref()?.conditions.iter();
+    let noted =
+        noted.filter(|noted| noted.type_ == conditions::machine::INSTANCE_PROVISIONED && noted.status == "True");
+    noted.filter_map(|noted| noted.message.as_deref()).find(|id| !id.is_empty())
+}
+
+/// The id of the VM that is acted on: what is noted, else what is claimed.
+pub(crate) fn vm_id(machine: &Machine) -> Option<&str> {
+    noted_id(machine).or(machine.provider_id())
+}
+
+/// The name that the driver has given the Node, as the status notes it.
+pub(crate) fn noted_node(machine: &Machine) -> Option<&str> {
+    let noted = machine.status.as_ref()?.conditions.iter();
+    let mut noted = noted.filter(|noted| noted.type_ == conditions::machine::NODE_JOINED);
+    let noted = noted.find(|noted| matches!(noted.reason.as_deref(), Some(NODE_AWAITED | JOINED | JOIN_TIMEOUT)))?;
+    noted.message.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The name under which the Node is looked for. It is a hint where it comes from the label.
+pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
+    noted_node(machine).or(machine.node_name())
+}
+
+/// The other Machines that name the same VM.
+pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
+    let Some(id) = vm_id(machine) else { return vec![] };
+    let mut all = stores.of::<Machine>(Cluster::CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+    all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
+    all
+}
+
+/// Whether a Machine names a VM that another one has or names, too, and is not itself the one that has it.
+pub(crate) fn is_contested(stores: &Stores, machine: &Machine) -> bool {
+    let rivals = rivals(stores, machine);
+    let has_it = noted_id(machine).is_some() && rivals.iter().all(|rival| noted_id(rival).is_none());
+    !rivals.is_empty() && !has_it
+}

@@ -1,0 +1,235 @@
+//! Worlds in, plans out: a claim is no proof.
+
+use super::*;
+use crate::driver::Mismatch;
+
+/// A Machine that names a VM, of which nothing is noted.
+fn unproven(phase: &str) -> Scene {
+    let mut scene = scene(linked(phase));
+    scene.world.claim.vm = Vm::Unproven;
+    scene
+}
+
+/// A Machine whose status notes the VM.
+fn proven(phase: &str) -> MachineBuilder {
+    linked(phase).with("/status/conditions", json!([noted("p:///1")]))
+}
+
+fn noted(id: &str) -> Value {
+    json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": id,
+        "lastTransitionTime": "2026-06-01T11:00:00Z"})
+}
+
+fn dying(mut scene: Scene) -> Scene {
+    let mut machine: Value = serde_json::to_value(scene.world.machine.as_ref()).unwrap();
+    machine["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:00Z".into();
+    machine["status"]["currentStatus"] = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
+    scene.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    scene
+}
+
+fn refuted(mismatch: Mismatch) -> Outcome {
+    Outcome::Failed(DriverError::new(Code::FailedPrecondition, "vm 1 is m2's").with_mismatch(mismatch))
+}
+
+fn condition(plan: &Plan<Call>, kind: &str) -> Value {
+    let status = status_of(plan);
+    let all = status["conditions"].as_array().unwrap();
+    all.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+}
+
+#[test]
+fn what_is_taken_over_is_proven_by_one_call_and_one_write() {
+    for phase in ["Pending", "Running", "Unknown", "Failed"] {
+        assert_eq!(unproven(phase).steps(), ["call Status"]);
+        let told = unproven(phase).answered(Verb::Status, 1, vm());
+        assert_eq!(told.steps(), [format!("status {phase}")], "the phase stays");
+        let proof = condition(&told.plan(), "InstanceProvisioned");
+        assert_eq!((proof["status"].as_str(), proof["message"].as_str()), (Some("True"), Some("p:///1")));
+        assert_eq!(condition(&told.plan(), "NodeJoined")["message"], "n", "the driver has named the node");
+    }
+    let restored = unproven("").answered(Verb::Status, 1, vm());
+    assert_eq!(restored.steps(), ["status Pending"]);
+    assert_eq!(condition(&restored.plan(), "InstanceProvisioned")["message"], "p:///1");
+}
+
+#[test]
+fn a_vm_that_is_anothers_is_left_alone_with_its_node() {
+    for (phase, then) in [("Running", "Running"), ("Unknown", "Unknown"), ("", "CrashLoopBackOff")] {
+        let told = || unproven(phase).answered(Verb::Status, 1, refuted(Mismatch::Machine));
+        let mut scene = told();
+        scene.world.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
+        assert_eq!(scene.steps(), [format!("status {then}")], "no node is touched");
+        let plan = scene.plan();
+        let proof = condition(&plan, "InstanceProvisioned");
+        assert_eq!((proof["status"].as_str(), proof["reason"].as_str()), (Some("False"), Some("ProviderIDMismatch")));
+        assert_eq!((proof["message"].as_str(), plan.events.len()), (Some("vm 1 is m2's"), 1));
+        // Said once.
+        let mut machine: Value = serde_json::to_value(scene.world.machine.as_ref()).unwrap();
+        machine["status"] = status_of(&plan);
+        scene.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        assert!(scene.plan().is_idle() && scene.plan().events.is_empty(), "{:?}", scene.steps());
+        assert_eq!(scene.plan().waits[0].reason, "ProviderIDMismatch");
+        // The class has been corrected.
+        if let Ok(class) = &mut scene.world.class {
+            class.revision = "another".into();
+        }
+        assert_eq!(scene.steps(), ["call Status"]);
+    }
+}
+
+#[test]
+fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
+    let away = unproven("Running").answered(Verb::Status, 1, failed(Code::Unavailable));
+    assert_eq!(away.steps(), ["status Running"], "only why nothing is done");
+    assert_eq!(away.plan().waits[0].reason, "ProviderFailed");
+    let mut classless = unproven("Running");
+    classless.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    assert_eq!(classless.steps(), ["status Running"]);
+    assert_eq!(classless.plan().waits[0].reason, "ClassNotFound");
+}
+
+#[test]
+fn a_vm_of_which_the_provider_knows_nothing_proves_no_node() {
+    let gone = || unproven("Running").answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(gone().steps(), ["status Unknown"], "judged as a machine without a node");
+    assert_eq!(gone().plan().events[0].message, "the provider knows no VM p:///1");
+    // A ready Node with its id speaks against it.
+    let mut lives = gone();
+    lives.world.claim.node = Some(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
+    assert!(lives.steps().is_empty());
+    assert_eq!(lives.plan().waits[0].reason, "VMNotFound");
+    lives.now += SignedDuration::from_secs(30);
+    assert_eq!(lives.steps(), ["call Status"], "it may not have shown yet");
+    let restored = unproven("").answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(condition(&restored.plan(), "InstanceProvisioned")["status"], "False");
+}
+
+#[test]
+fn a_driver_that_cannot_tell_is_told_by_the_machine() {
+    let mute = unproven("Running").answered(Verb::Status, 1, failed(Code::Unimplemented));
+    let proof = condition(&mute.plan(), "InstanceProvisioned");
+    assert_eq!((proof["status"].as_str(), proof["reason"].as_str()), (Some("True"), Some("Unverified")));
+}
+
+#[test]
+fn a_machine_that_dies_proves_its_vm_before_anything_is_torn_down() {
+    assert_eq!(dying(unproven("")).steps(), ["call Status"]);
+    let own = dying(unproven("")).answered(Verb::Status, 1, vm());
+    assert_eq!(own.steps(), ["status Terminating"]);
+    assert_eq!(condition(&own.plan(), "InstanceProvisioned")["message"], "p:///1");
+    let away = dying(unproven("")).answered(Verb::Status, 1, failed(Code::Unavailable));
+    assert!(!away.steps().contains(&"call Delete".to_owned()), "{:?}", away.steps());
+}
+
+#[test]
+fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
+    let told = |mismatch| dying(unproven("")).answered(Verb::Status, 1, refuted(mismatch));
+    assert_eq!(told(Mismatch::Machine).steps(), ["status Terminating"]);
+    assert_eq!(told(Mismatch::Machine).plan().events[0].reason, "ProviderIDMismatch");
+    let said = |mismatch| {
+        let known = json!([{"type": "InstanceProvisioned", "status": "False", "reason": "ProviderIDMismatch"}]);
+        let mut scene = dying(scene(linked("").with("/status/conditions", known)));
+        scene.world.claim.vm = Vm::Unproven;
+        scene.answered(Verb::Status, 3, refuted(mismatch))
+    };
+    assert_eq!(said(Mismatch::Machine).steps(), ["call Delete"], "its own VMs go, if there are any");
+    let deleted = said(Mismatch::Machine).answered(Verb::Delete, 2, refuted(Mismatch::Machine));
+    assert_eq!(deleted.steps(), ["call Status"]);
+    let mut gone = deleted.answered(Verb::Status, 1, refuted(Mismatch::Machine));
+    assert_eq!(gone.plan().waits[0].reason, "Confirming", "one of its own may not show yet");
+    gone.now += SignedDuration::from_secs(20);
+    let gone = gone.answered(Verb::Status, 1, refuted(Mismatch::Machine));
+    assert_eq!(gone.steps(), ["edit Machine default/m"]);
+    // It bears this machine's name in another cluster: most likely the class was edited.
+    let stays = said(Mismatch::Cluster).answered(Verb::Delete, 2, refuted(Mismatch::Cluster));
+    assert_eq!(
+        (stays.steps(), stays.plan().waits[0].reason),
+        (vec!["status Terminating".to_owned()], "ProviderFailed")
+    );
+}
+
+#[test]
+fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected() {
+    for mismatch in [Mismatch::Cluster, Mismatch::Machine] {
+        let mut stays = dying(scene(proven(""))).answered(Verb::Delete, 2, refuted(mismatch));
+        assert_eq!(stays.steps(), ["status Terminating"]);
+        let told = condition(&stays.plan(), "InstanceTerminated");
+        assert_eq!((told["status"].as_str(), told["message"].as_str()), (Some("False"), Some("vm 1 is m2's")));
+        if let Ok(class) = &mut stays.world.class {
+            class.revision = "corrected".into();
+        }
+        assert_eq!(stays.steps(), ["call Delete"], "at once");
+    }
+}
+
+#[test]
+fn what_two_machines_name_is_touched_by_neither() {
+    let contested = |scene: Scene| {
+        let mut scene = scene.node(conditions(READY));
+        scene.world.claim.rivals = vec!["copy".into()];
+        scene.world.node = None;
+        scene
+    };
+    for phase in ["Pending", "Running", "Unknown"] {
+        let mut held = contested(scene(proven(phase).created("2026-06-01T01:00:00Z")));
+        assert_eq!(held.steps(), [format!("status {phase}")], "only the reason");
+        let plan = held.plan();
+        let told = condition(&plan, "ConfigurationValid");
+        assert_eq!((told["status"].as_str(), told["reason"].as_str()), (Some("False"), Some("ProviderIDNotUnique")));
+        assert!(told["message"].as_str().unwrap().contains("copy") && plan.events.len() == 1, "{told}");
+        let mut machine: Value = serde_json::to_value(held.world.machine.as_ref()).unwrap();
+        machine["status"] = status_of(&plan);
+        held.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        assert!(held.plan().is_idle() && held.plan().events.is_empty(), "said once: {:?}", held.steps());
+        assert_eq!(dying_of(&held).steps(), Vec::<String>::new(), "its VM stays while the other machine does");
+        held.world.claim.rivals.clear();
+        assert_eq!(held.steps(), [format!("status {phase}")], "and it is in order again");
+        assert_eq!(condition(&held.plan(), "ConfigurationValid"), Value::Null);
+    }
+    let copy = || {
+        let known = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ProviderIDNotUnique"}]);
+        let mut scene = contested(scene(linked("").with("/status/conditions", known)));
+        scene.world.claim.vm = Vm::Unproven;
+        scene
+    };
+    // Its first status says it; then the provider is asked, and what it says is said, too.
+    let mut said = copy();
+    let mut machine: Value = serde_json::to_value(said.world.machine.as_ref()).unwrap();
+    machine["status"] = status_of(&said.plan());
+    said.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    assert_eq!(said.steps(), ["call Status"]);
+    let told = said.answered(Verb::Status, 1, refuted(Mismatch::Machine));
+    assert_eq!(condition(&told.plan(), "InstanceProvisioned")["reason"], "ProviderIDMismatch");
+    let ended = dying(told);
+    assert_eq!(ended.steps(), ["status Terminating"], "the copy goes whatever the other one does");
+}
+
+fn dying_of(scene: &Scene) -> Scene {
+    let world = scene.world.clone();
+    dying(Scene { world, outcomes: Outcomes::default(), refusals: vec![], ..*scene })
+}
+
+#[test]
+fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
+    let patched = scene(proven("Running").with("/spec/providerID", json!("p:///2"))).node(synced(READY));
+    assert_eq!(patched.steps(), ["status Running"]);
+    let told = condition(&patched.plan(), "ConfigurationValid");
+    assert_eq!(told["reason"], "ProviderIDChanged");
+    for id in ["p:///1", "p:///2"] {
+        assert!(told["message"].as_str().unwrap().contains(id), "{told}");
+    }
+    assert_eq!(patched.call(Verb::Delete).request.machine.provider_id.as_deref(), Some("p:///1"));
+    let emptied = scene(proven("Running").with("/spec/providerID", json!(""))).node(synced(READY));
+    assert_eq!(condition(&emptied.plan(), "ConfigurationValid")["reason"], "ProviderIDChanged", "no second VM is made");
+}
+
+#[test]
+fn several_nodes_of_one_vm_are_touched_by_nobody() {
+    let mut torn = scene(proven("Running"));
+    torn.world.claim.twins = vec!["aaa".into(), "bbb".into()];
+    assert_eq!(torn.steps(), ["status Running"]);
+    let told = condition(&torn.plan(), "ConfigurationValid");
+    assert_eq!(told["reason"], "SeveralNodes");
+    assert!(told["message"].as_str().unwrap().contains("aaa, bbb"), "{told}");
+}
