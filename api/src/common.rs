@@ -1,10 +1,11 @@
 //! What several kinds share: templates, references, and the record of the last operation.
 
+use crate::lenient;
 use crate::machine::MachineSpec;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
 use garde::Validate;
-use k8s_openapi::api::core::v1::NodeSpec;
+use k8s_openapi::api::core::v1::NodeConfigSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,54 @@ pub struct NodeTemplate {
     /// The Node's spec, of which only the taints are used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::node_spec")]
-    pub spec: NodeSpec,
+    pub spec: NodeTemplateSpec,
+}
+
+/// The spec of a Node. Only its taints are used; the rest is kept as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeTemplateSpec {
+    /// Deprecated in Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_source: Option<NodeConfigSource>,
+    /// Deprecated in Kubernetes.
+    #[serde(rename = "externalID", skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+    /// The range of the Pods' addresses.
+    #[serde(rename = "podCIDR", skip_serializing_if = "Option::is_none")]
+    pub pod_cidr: Option<String>,
+    /// The ranges of the Pods' addresses.
+    #[serde(rename = "podCIDRs", skip_serializing_if = "Option::is_none")]
+    pub pod_cidrs: Option<Vec<String>>,
+    /// The provider's id of the instance.
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// What keeps Pods away that do not tolerate it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<Taint>>,
+    /// Whether the Node is cordoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unschedulable: Option<bool>,
+}
+
+/// What keeps Pods away from a Node that do not tolerate it.
+///
+/// It is written as it was read, its time too: a list of taints is replaced under a test of the list that stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    /// What Pods that do not tolerate the taint have to expect.
+    #[serde(deserialize_with = "null_as_default")]
+    pub effect: String,
+    /// The key.
+    #[serde(deserialize_with = "null_as_default")]
+    pub key: String,
+    /// When it was added, as it is written. Go has times that jiff has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 /// What a machine that is created from the template will look like.
@@ -123,7 +171,7 @@ pub struct LastOperation {
     pub error_code: String,
 
     /// When this record was last changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
 
     /// How far the operation has come.

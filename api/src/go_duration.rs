@@ -13,8 +13,9 @@ use std::time::Duration;
 /// begin with a sign; `0` needs no unit. It is written as Go's `Duration.String` writes it: `2h` becomes
 /// `2h0m0s`. Equality is that of the duration, not of its text.
 ///
-/// The range is that of 64 bits of nanoseconds, about 292 years either way. A negative duration can be
-/// read, because MCM reads it; [`GoDuration::to_std`] takes it for zero.
+/// The range is that of 64 bits of nanoseconds, about 292 years either way. What is longer in an object is read as the
+/// longest, because an object that cannot be decoded is one that nobody looks after; [`FromStr`] refuses it. A negative
+/// duration can be read, because MCM reads it; [`GoDuration::to_std`] takes it for zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
@@ -59,6 +60,11 @@ impl GoDuration {
     /// The nanoseconds.
     pub const fn nanoseconds(self) -> i64 {
         self.0
+    }
+
+    /// Whether the duration is the longest one, or stands for a longer one.
+    pub const fn is_longest(self) -> bool {
+        self.0 == i64::MAX || self.0 == i64::MIN
     }
 
     /// Whether the duration is shorter than none.
@@ -212,7 +218,12 @@ impl Serialize for GoDuration {
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(|error| de::Error::custom(format_args!("invalid duration {text:?}: {error}")))
+        match text.parse() {
+            Err(ParseGoDurationError::TooLong) if text.starts_with('-') => Ok(Self(i64::MIN)),
+            Err(ParseGoDurationError::TooLong) => Ok(Self(i64::MAX)),
+            Err(error) => Err(de::Error::custom(format_args!("invalid duration {text:?}: {error}"))),
+            Ok(duration) => Ok(duration),
+        }
     }
 }
 
@@ -332,6 +343,16 @@ mod tests {
             assert_eq!(text, expected);
             assert_eq!(text.parse(), Ok(GoDuration(nanoseconds)), "{text} is read back");
         }
+    }
+
+    #[test]
+    fn what_is_too_long_in_an_object_is_read_as_the_longest() {
+        let read = |text: &str| serde_json::from_value::<GoDuration>(text.into());
+        assert_eq!(read("9999999h").unwrap(), GoDuration(i64::MAX));
+        assert_eq!(read("-9999999h").unwrap(), GoDuration(i64::MIN));
+        assert_eq!(read("99999999999999999999999s").unwrap(), GoDuration(i64::MAX));
+        assert!(read("soon").is_err());
+        assert!(read("9999999h").unwrap().is_longest() && !GoDuration::from_seconds(1).is_longest());
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod finalizers;
 mod go_duration;
 pub mod int_or_percent;
 pub mod labels;
+pub mod lenient;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
@@ -51,8 +52,8 @@ mod wire;
 
 pub use codes::Code;
 pub use common::{
-    ClassRef, ConditionStatus, LastOperation, MachineSummary, MachineTemplate, NodeTemplate, OperationState,
-    OperationType,
+    ClassRef, ConditionStatus, LastOperation, MachineSummary, MachineTemplate, NodeTemplate, NodeTemplateSpec,
+    OperationState, OperationType, Taint,
 };
 pub use go_duration::{GoDuration, ParseGoDurationError};
 pub use machine::{CurrentStatus, Machine, MachinePhase, MachineSpec, MachineStatus};

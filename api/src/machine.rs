@@ -3,7 +3,7 @@
 use crate::common::{ClassRef, LastOperation, NodeTemplate};
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
-use crate::{GoDuration, annotations, finalizers, labels};
+use crate::{GoDuration, annotations, finalizers, labels, lenient};
 use garde::Validate;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -121,7 +121,7 @@ pub struct MachineStatus {
     pub addresses: Vec<NodeAddress>,
 
     /// The conditions of the Node, and beside them those of the machine itself.
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::copied_node_conditions")]
     pub conditions: Vec<NodeCondition>,
 
     /// The last operation on the machine.
@@ -150,11 +150,11 @@ pub struct CurrentStatus {
     pub timeout_active: bool,
 
     /// When the phase last changed: the start of the health and in-place timeouts.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
 
     /// Until when the machine is preserved; absent when it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub preserve_expiry_time: Option<Time>,
 }
 

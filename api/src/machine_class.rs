@@ -4,7 +4,7 @@ use crate::common::ConditionStatus;
 use crate::raw_json::RawJson;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default};
-use crate::{API_VERSION, GROUP, VERSION};
+use crate::{API_VERSION, GROUP, VERSION, lenient};
 use garde::Validate;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -62,12 +62,12 @@ pub struct MachineClass {
 ))]
 pub struct MachineClassNodeTemplate {
     /// The resources of the node. The controllers insist on `cpu`, `gpu` and `memory`.
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub capacity: BTreeMap<String, Quantity>,
 
     /// Extended resources that are written to the Node's capacity without a rollout.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub virtual_capacity: BTreeMap<String, Quantity>,
 
@@ -124,7 +124,7 @@ pub struct MachineClassCondition {
     pub status: ConditionStatus,
 
     /// When the status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
 
     /// Why, in one word.

@@ -2,9 +2,9 @@
 
 use crate::common::{ConditionStatus, MachineSummary, MachineTemplate};
 use crate::int_or_percent::{ParseIntOrPercentError, UpdateBounds};
-use crate::labels;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
+use crate::{labels, lenient};
 use garde::Validate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -272,11 +272,11 @@ pub struct MachineDeploymentCondition {
     pub status: ConditionStatus,
 
     /// When the condition was last written. Of `Progressing` this is the clock of the progress deadline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
 
     /// When the status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
 
     /// Why, in one word.

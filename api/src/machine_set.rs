@@ -1,9 +1,9 @@
 //! `MachineSet`: a number of machines made from one template.
 
 use crate::common::{ClassRef, ConditionStatus, LastOperation, MachineSummary, MachineTemplate};
-use crate::labels;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default};
+use crate::{labels, lenient};
 use garde::Validate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::{CustomResource, ResourceExt};
@@ -153,7 +153,7 @@ pub struct MachineSetCondition {
     pub status: ConditionStatus,
 
     /// When the status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
 
     /// Why, in one word.

@@ -1,13 +1,13 @@
 //! What is read of a Node.
 
-use k8s_openapi::{
-    api::core::v1::{NodeCondition, Taint},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
+use nodewright_api::{Taint, lenient};
 use serde::Deserialize;
 
 /// A Node without what nobody here reads: its images, addresses, capacity and versions, which are most of it.
+///
+/// All that an API server holds can be decoded: times are kept as text, or read as the nearest one in range.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 #[serde(default)]
@@ -38,6 +38,7 @@ pub struct NodeSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
     /// What it and others say of its health.
+    #[serde(deserialize_with = "lenient::node_conditions")]
     pub conditions: Option<Vec<NodeCondition>>,
     /// The volumes that are attached to it: only how many there are.
     pub volumes_attached: Option<Vec<Volume>>,
@@ -67,6 +68,19 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_beyond_jiffs_range_are_no_obstacle() {
+        let far = "9999-12-31T23:59:59Z";
+        let taint = serde_json::json!({"key": "k", "effect": "NoSchedule", "timeAdded": far});
+        let node: Node = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a"}, "spec": {"taints": [taint]}, "status": {"conditions": [
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": far, "lastTransitionTime": far}]}
+        }))
+        .unwrap();
+        assert_eq!(serde_json::to_value(node.taints()).unwrap(), serde_json::json!([taint]), "as it was read");
+        assert!(node.conditions()[0].last_heartbeat_time.is_some());
+    }
 
     #[test]
     fn a_node_is_read_as_far_as_it_is_needed() {

@@ -11,7 +11,7 @@ use std::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cache::{AnyStore, Change, Index, Share, Store, Stores},
+    cache::{AnyStore, Change, Index, Share, Store, Stores, Unreadable},
     effect::Effect,
     metrics::Metrics,
     object::{Cluster, Key, Kind, ResourceType},
@@ -94,7 +94,7 @@ impl Watches<'_> {
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
             stores.add(store.clone());
-            Box::new(Source { store, listeners: vec![] })
+            Box::new(Source { store, listeners: vec![], unreadable: vec![] })
         });
         let source: &mut Source<K> =
             source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
@@ -148,13 +148,28 @@ impl<K: Kind> Watched<'_, K> {
             whom(change, stores, &mut |key| queue.add(key, class));
         }));
     }
+
+    /// Says which objects of the controller it concerns that an object cannot be decoded, or can be again, or is gone.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn wakes_unreadable(
+        self,
+        whom: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(Key)) + Send + Sync + 'static,
+    ) -> Self {
+        let queue = self.queue.clone();
+        self.source.unreadable.push(Box::new(move |object, stores, class| {
+            whom(object, stores, &mut |key| queue.add(key, class));
+        }));
+        self
+    }
 }
 
 type Listener<K> = Box<dyn Fn(&Change<K>, &Stores, Class) + Send + Sync>;
+type UnreadableListener = Box<dyn Fn(&Unreadable, &Stores, Class) + Send + Sync>;
 
 struct Source<K> {
     store: Arc<Store<K>>,
     listeners: Vec<Listener<K>>,
+    unreadable: Vec<UnreadableListener>,
 }
 
 /// All kinds that are watched, once each, whoever asked for them; in an order that does not change from run to run.
@@ -202,16 +217,22 @@ impl<K: Kind> AnySource for Source<K> {
     }
 
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
-        let Self { store, listeners } = *self;
+        let Self { store, listeners, unreadable } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
         // Each for itself: a mistake of one must not keep the change from the others.
+        let seen = stores.clone();
         let deliver = move |change: &Change<K>, class| {
-            let told = |tell: &Listener<K>| catch_unwind(AssertUnwindSafe(|| tell(change, &stores, class))).is_ok();
+            let told = |tell: &Listener<K>| catch_unwind(AssertUnwindSafe(|| tell(change, &seen, class))).is_ok();
             listeners.iter().filter(|tell| !told(tell)).count() == 0
         };
+        let deliver_unreadable = Box::new(move |object: &Unreadable, class| {
+            let told =
+                |tell: &UnreadableListener| catch_unwind(AssertUnwindSafe(|| tell(object, &stores, class))).is_ok();
+            unreadable.iter().filter(|tell| !told(tell)).count() == 0
+        });
         let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
         let (selector, deliver, patience) = ("".into(), Box::new(deliver), Duration::ZERO);
-        let watch = Watch { connection, store, selector, deliver, metrics, poison, patience };
+        let watch = Watch { connection, store, selector, deliver, deliver_unreadable, metrics, poison, patience };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
     }
 }

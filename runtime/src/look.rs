@@ -153,7 +153,8 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
         close::<K>(looks, place);
         return;
     }
-    let (weak, here): (Weak<Looks>, Place) = (Arc::downgrade(looks), place.clone());
+    let weak: Weak<Looks> = Arc::downgrade(looks);
+    let (here, weak_too, here_too) = (place.clone(), weak.clone(), place.clone());
     let watch = Watch {
         connection: connection.clone(),
         store: store.clone(),
@@ -161,6 +162,12 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
         deliver: Box::new(move |_, _| {
             if let Some(looks) = weak.upgrade() {
                 looks.wake(&here);
+            }
+            true
+        }),
+        deliver_unreadable: Box::new(move |_, _| {
+            if let Some(looks) = weak_too.upgrade() {
+                looks.wake(&here_too);
             }
             true
         }),

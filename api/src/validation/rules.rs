@@ -3,8 +3,8 @@
 // The signatures are garde's.
 #![allow(clippy::trivially_copy_pass_by_ref, clippy::ref_option)]
 
-use crate::GoDuration;
 use crate::validation::metadata;
+use crate::{GoDuration, ParseGoDurationError};
 use garde::Error;
 
 type Result = garde::Result;
@@ -30,10 +30,13 @@ pub(crate) fn not_negative_if_set(number: &Option<i32>, context: &()) -> Result 
     number.as_ref().map_or(Ok(()), |number| not_negative(number, context))
 }
 
-/// The duration, if there is one, must not be below zero.
+/// The duration, if there is one, must not be below zero, nor longer than Go can tell.
 pub(crate) fn not_negative_duration(duration: &Option<GoDuration>, (): &()) -> Result {
     if duration.is_some_and(GoDuration::is_negative) {
         return Err(Error::new("must not be negative"));
+    }
+    if duration.is_some_and(GoDuration::is_longest) {
+        return Err(Error::new(ParseGoDurationError::TooLong));
     }
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! Templates of machines and of nodes.
 
-use crate::common::{MachineTemplate, NodeTemplate};
+use crate::common::{MachineTemplate, NodeTemplate, NodeTemplateSpec, Taint};
 use crate::field::{FieldError, FieldPath};
 use crate::machine::MachineSpec;
 use crate::validation::metadata;
-use k8s_openapi::api::core::v1::{NodeSpec, Taint};
 use serde_json::json;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -52,7 +51,7 @@ fn taint_errors(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
 /// What is written in the spec of a machine and has no effect.
 pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
-    let used = NodeSpec { taints: spec.node_template.spec.taints.clone(), ..NodeSpec::default() };
+    let used = NodeTemplateSpec { taints: spec.node_template.spec.taints.clone(), ..NodeTemplateSpec::default() };
     if spec.node_template.spec != used {
         warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the node"));
     }

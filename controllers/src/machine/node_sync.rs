@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::api::core::v1::{NodeCondition, Taint};
-use nodewright_api::{Machine, NodeTemplate, annotations, finalizers, labels};
+use k8s_openapi::api::core::v1::NodeCondition;
+use nodewright_api::{Machine, NodeTemplate, Taint, annotations, finalizers, labels};
 use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -251,6 +251,19 @@ mod tests {
         let patch = patch(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
         assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+    }
+
+    #[test]
+    fn a_taint_with_a_time_that_jiff_lacks_is_written_back_as_it_was_read() {
+        let machine = machine("m")
+            .with("/spec/nodeTemplate", json!({"spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}}))
+            .build();
+        let far = json!({"key": "a", "effect": "NoExecute", "timeAdded": "9999-12-31T23:59:59Z"});
+        let odd = json!({"key": "b", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00.5+01:00"});
+        let mut live = bare();
+        live["spec"]["taints"] = json!([far, odd]);
+        let live = synced(&machine, live);
+        assert_eq!(live["spec"]["taints"], json!([far, odd, {"key": "t", "effect": "NoSchedule"}]));
     }
 
     #[test]

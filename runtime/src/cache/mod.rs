@@ -4,10 +4,12 @@ mod barrier;
 mod index;
 mod store;
 mod stores;
+mod unreadable;
 
 pub(crate) use self::{barrier::Until, store::AnyStore};
 pub use self::{
     index::Index,
     store::{Change, Share, Store},
     stores::Stores,
+    unreadable::Unreadable,
 };

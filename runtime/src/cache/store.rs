@@ -15,6 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     barrier::{Until, Waiters},
     index::{Entries, Index, Owners},
+    unreadable::UnreadableObjects,
 };
 use crate::{
     object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid},
@@ -58,6 +59,7 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
+    pub(super) unreadable: UnreadableObjects,
 }
 
 /// Lets a new object share equal parts with one that is known: its former self, or a sibling.
@@ -127,6 +129,7 @@ impl<K: Kind> Store<K> {
             waiters: Mutex::default(),
             relist: Notify::new(),
             lists: Notify::new(),
+            unreadable: UnreadableObjects::default(),
         }
     }
 
@@ -226,6 +229,7 @@ impl<K: Kind> Store<K> {
         let mut objects = self.objects.write();
         objects.epoch = objects.epoch.wrapping_add(1);
         objects.listing = true;
+        self.unreadable.begin_list();
     }
 
     /// Lets the list that was begun, or the one after it if it breaks off, replace what is known, and set the version
@@ -244,7 +248,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// Marks an object that could not be decoded as still there, so that the end of a list does not report it gone.
-    pub fn keep(&self, namespace: &str, name: &str) {
+    pub(super) fn keep(&self, namespace: &str, name: &str) {
         let mut objects = self.objects.write();
         let epoch = objects.epoch;
         if let Some(slot) = objects.find(namespace, name)

@@ -8,6 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, Visitor},
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::undecodable::Undecodable;
 use crate::{
+    cache::Unreadable,
     lean::{self, Lean},
     object::{Kind, Version},
 };
@@ -32,7 +34,7 @@ pub(super) struct Page<K> {
 #[derive(Debug)]
 pub(super) enum Item<K> {
     Good(Box<K>),
-    Bad(Undecodable),
+    Bad(Box<Undecodable>),
 }
 
 /// One line of a watch.
@@ -66,6 +68,11 @@ struct EventEnvelope<'a> {
     kind: String,
     #[serde(borrow)]
     object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    metadata: ObjectMeta,
 }
 
 #[derive(Default, Deserialize)]
@@ -165,13 +172,18 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
         Err(_) => "its decoder panicked".to_owned(),
     };
     let Identity { metadata } = identity(raw);
-    Item::Bad(Undecodable {
-        version: Version::parse(&metadata.resource_version),
-        namespace: metadata.namespace,
-        name: metadata.name,
-        uid: metadata.uid,
-        why,
-    })
+    let object = match whole_metadata(raw) {
+        Some(metadata) => Unreadable::new(metadata),
+        None => Unreadable::named(&metadata.namespace, &metadata.name, &metadata.uid),
+    };
+    Item::Bad(Box::new(Undecodable { version: Version::parse(&metadata.resource_version), object, why }))
+}
+
+/// The metadata of an object that cannot be decoded: most often the fault is elsewhere, and they tell whose it is.
+fn whole_metadata(raw: &RawValue) -> Option<ObjectMeta> {
+    let read = || lean::from_str::<Envelope>(raw.get()).ok();
+    let metadata = catch_unwind(AssertUnwindSafe(read)).ok()??.metadata;
+    metadata.name.is_some().then_some(metadata)
 }
 
 fn identity(raw: &RawValue) -> Identity {
@@ -199,13 +211,14 @@ mod tests {
     fn one_bad_object_does_not_hide_the_others() {
         let body = r#"{"metadata":{"resourceVersion":"9","continue":""},"items":[
             {"metadata":{"name":"good","resourceVersion":"3","managedFields":[{"manager":"x"}]}},
-            {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4"},"data":{"k":{"secret":"hush"}}}]}"#;
+            {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4","labels":{"set":"a"}},"data":{"k":{"secret":"hush"}}}]}"#;
         let page: Page<ConfigMap> = page(body.as_bytes()).unwrap();
         assert_eq!((page.version, page.next, page.items.len()), (Some(Version(9)), None, 2));
         let Item::Good(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
         assert_eq!(good.metadata.managed_fields, None);
         let Item::Bad(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
-        assert_eq!((bad.name.as_str(), bad.namespace.as_str(), bad.version), ("bad", "n", Some(Version(4))));
+        assert_eq!((bad.object.name(), bad.object.namespace(), bad.version), ("bad", "n", Some(Version(4))));
+        assert_eq!(bad.object.label("set"), Some("a"), "its metadata can be decoded");
         assert!(!bad.why.contains("hush"), "{}", bad.why);
     }
 
@@ -216,7 +229,16 @@ mod tests {
             r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"deep","resourceVersion":"5"}},"data":{deep}}}}}"#
         );
         let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
-        assert_eq!((bad.name.as_str(), bad.version), ("deep", Some(Version(5))));
+        assert_eq!((bad.object.name(), bad.version), ("deep", Some(Version(5))));
+        assert!(bad.object.metadata().is_some(), "the depth is elsewhere");
+    }
+
+    #[test]
+    fn where_the_metadata_is_at_fault_the_name_is_known() {
+        let text =
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5","labels":["x"]}}}"#;
+        let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(text).unwrap() else { panic!("decoded") };
+        assert_eq!((bad.object.name(), bad.object.uid(), bad.object.metadata()), ("a", "u", None));
     }
 
     #[test]

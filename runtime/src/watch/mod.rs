@@ -7,7 +7,8 @@
 //! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
 //! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
 //!   breaks; what it lists replaces what was known.
-//! * An object that cannot be decoded is named in a log line, a metric and an event; the others go on.
+//! * An object that cannot be decoded is named in a log line, a metric and an event, and the store knows that it exists;
+//!   the others go on.
 //! * A panic of whoever is told of a change is caught and counted; the watch goes on.
 //!
 //! # Assumptions
@@ -34,7 +35,7 @@ use self::{
     undecodable::Undecodable,
 };
 use crate::{
-    cache::{Change, Store},
+    cache::{Change, Store, Unreadable},
     contact::ANSWER_WITHIN,
     metrics::Metrics,
     object::{Kind, ResourceType, Version, name, namespace},
@@ -60,6 +61,9 @@ const BACKOFF_MOST: Duration = Duration::from_secs(30);
 /// Where changes go. False when somebody who was told has panicked.
 pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Class) -> bool + Send + Sync>;
 
+/// Where it goes that an object cannot be decoded, or can be again, or is gone. False as in [`Deliver`].
+pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Class) -> bool + Send + Sync>;
+
 /// Keeps one store up to date.
 pub(crate) struct Watch<K> {
     pub(crate) connection: Connection,
@@ -67,6 +71,7 @@ pub(crate) struct Watch<K> {
     /// Field selector; empty for everything.
     pub(crate) selector: Arc<str>,
     pub(crate) deliver: Deliver<K>,
+    pub(crate) deliver_unreadable: DeliverUnreadable,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) poison: Arc<Poison>,
     /// How long to wait between the first list and the watch: for whom the list may be enough. Nothing is missed meanwhile.
@@ -196,7 +201,7 @@ impl<K: Kind> Watch<K> {
             }
             for item in page.items {
                 if let Item::Bad(object) = &item {
-                    bad.insert((object.namespace.clone(), object.name.clone()));
+                    bad.insert((object.object.namespace().to_owned(), object.object.name().to_owned()));
                 }
                 let change = self.take(resource, item);
                 if let Some(change) = change.filter(|_| !is_first) {
@@ -207,6 +212,9 @@ impl<K: Kind> Watch<K> {
             if token.is_none() {
                 for change in self.store.end_list(version, started) {
                     self.deliver(resource, &change, Class::Live);
+                }
+                for object in self.store.end_unreadable() {
+                    self.tell_unreadable(resource, &object);
                 }
                 let listed = if is_first { self.store.all() } else { vec![] };
                 for object in listed {
@@ -324,6 +332,9 @@ impl<K: Kind> Watch<K> {
                 if let Some(change) = self.store.remove(&namespace, &name, version) {
                     self.deliver(resource, &change, Class::Live);
                 }
+                if let Some(object) = self.store.remove_unreadable(&namespace, &name) {
+                    self.tell_unreadable(resource, &object);
+                }
             }
             Line::Bookmark(version) => version.into_iter().for_each(|version| self.store.advance(version)),
             Line::Error { code, message } => return Err(Broken::Ended { code, message }),
@@ -342,25 +353,46 @@ impl<K: Kind> Watch<K> {
         };
         let (place, called) = (namespace(object.as_ref()), name(object.as_ref()));
         self.poison.remove(self.store.cluster(), resource, &self.selector, place, called);
-        self.store.apply(*object)
+        let known = self.store.is_unreadable(place, called).then(|| (place.to_owned(), called.to_owned()));
+        let change = self.store.apply(*object);
+        // In this order: at no time is it neither known nor known to exist.
+        if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {
+            self.tell_unreadable(resource, &object);
+        }
+        change
     }
 
     fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {
-        tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.namespace,
-            name = object.name, why = object.why, "an object cannot be decoded and is left out until it is changed");
+        tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.object.namespace(),
+            name = object.object.name(), why = object.why,
+            "an object cannot be decoded; what depends on it waits until it is corrected or deleted");
         self.poison.add(self.store.cluster(), resource, &self.selector, object);
-        self.store.keep(&object.namespace, &object.name);
+        let is_new = self.store.add_unreadable(object.object.clone());
         if let Some(version) = object.version {
             self.store.advance(version);
+        }
+        // Before the end of the first list nothing is planned, and all objects are planned for after it.
+        if is_new && self.store.is_synced() {
+            self.tell_unreadable(resource, &object.object);
+        }
+    }
+
+    fn tell_unreadable(&self, resource: &ResourceType, object: &Unreadable) {
+        if !(self.deliver_unreadable)(object, Class::Live) {
+            self.count_panic(resource);
         }
     }
 
     fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Class) {
         if !(self.deliver)(change, class) {
-            tracing::error!(resource = %resource, cluster = %self.store.cluster(),
-                "whoever was told of a change panicked; what it would have woken is planned for with its next change");
-            self.metrics.watch_panicked(self.store.cluster(), resource);
+            self.count_panic(resource);
         }
+    }
+
+    fn count_panic(&self, resource: &ResourceType) {
+        tracing::error!(resource = %resource, cluster = %self.store.cluster(),
+            "whoever was told of a change panicked; what it would have woken is planned for with its next change");
+        self.metrics.watch_panicked(self.store.cluster(), resource);
     }
 
     fn selector(&self) -> String {

@@ -42,12 +42,18 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
         heard.lock().push((format!("{}{what}", name(change.sides().next().unwrap().as_ref())), class));
         true
     });
+    let heard = told.clone();
+    let deliver_unreadable = Box::new(move |object: &Unreadable, class| {
+        heard.lock().push((format!("{} unreadable", object.name()), class));
+        true
+    });
     let (poison, selector) = (Poison::new(metrics.clone()), "".into());
     let one = Watch {
         connection,
         store: store.clone(),
         selector,
         deliver,
+        deliver_unreadable,
         metrics: metrics.clone(),
         poison,
         patience: Duration::ZERO,
@@ -98,11 +104,41 @@ async fn what_can_no_longer_be_decoded_is_kept_as_it_was_over_another_list() {
     seed(&server, "a", &json!({"key": [["bad"]]}));
     seed(&server, "b", &json!({}));
     server.compact();
-    assert_eq!(watching.tells().await, [one("b", Class::Live)], "nobody is told that it is gone");
+    let told = watching.tells().await;
+    assert_eq!(told, [one("a unreadable", Class::Live), one("b", Class::Live)], "nobody is told that it is gone");
     let kept = watching.store.by_name("default", "a").unwrap();
     assert_eq!(kept.data.as_ref().unwrap()["key"], "good");
+    assert!(watching.store.is_unreadable("default", "a"));
     server.remove(&format!("{MAPS}/a"));
-    assert_eq!(watching.tells().await, [one("a is gone", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("a is gone", Class::Live), one("a unreadable", Class::Live)]);
+    assert!(!watching.store.is_unreadable("default", "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_known_to_exist_until_it_is_gone_or_readable() {
+    let server = ApiServer::new();
+    let (good, bad) = (json!({"key": "good"}), json!({"key": [["bad"]]}));
+    for name in ["a", "b", "c"] {
+        seed(&server, name, &bad);
+    }
+    let watching = watch::<ConfigMap>(server.client());
+    let unreadable = || watching.store.unreadable().iter().map(|object| object.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!(watching.tells().await, [], "all is planned for after the first list");
+    assert!(watching.store.is_synced() && watching.store.is_empty());
+    assert_eq!(unreadable(), ["a", "b", "c"]);
+    seed(&server, "a", &good);
+    assert_eq!(watching.tells().await, [one("a unreadable", Class::Live), one("a", Class::Live)]);
+    assert_eq!(unreadable(), ["b", "c"]);
+    server.remove(&format!("{MAPS}/b"));
+    assert_eq!(watching.tells().await, [one("b unreadable", Class::Live)], "the end of one that was never read");
+    assert_eq!(unreadable(), ["c"]);
+    // In a gap, so that another list shows it.
+    server.break_watches();
+    server.remove(&format!("{MAPS}/c"));
+    seed(&server, "d", &bad);
+    server.compact();
+    assert_eq!(watching.tells().await, [one("d unreadable", Class::Live), one("c unreadable", Class::Live)]);
+    assert_eq!(unreadable(), ["d"]);
 }
 
 /// A kind whose own decoder has a mistake.
@@ -130,7 +166,7 @@ async fn a_decoder_that_panics_is_an_object_that_cannot_be_decoded() {
     assert_eq!(watching.tells().await, [one("well", Class::Initial)]);
     seed(&server, "seen", &json!({"key": "panics"}));
     seed(&server, "other", &json!({"key": "fine"}));
-    assert_eq!(watching.tells().await, [one("other", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("seen unreadable", Class::Live), one("other", Class::Live)]);
     let text = watching.metrics.encode().unwrap();
     assert!(text.contains(r#"watch_undecodable_objects{cluster="control",resource="configmaps"} 2"#), "{text}");
 }

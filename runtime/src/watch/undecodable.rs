@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 
 use crate::{
+    cache::Unreadable,
     events::{Event, Recorder},
     metrics::Metrics,
     object::{Cluster, ResourceType},
@@ -23,9 +24,7 @@ const NAMED: usize = 100;
 /// What is known of an object that could not be decoded. Its content is not kept, so it cannot get into a log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undecodable {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+    pub(super) object: Unreadable,
     pub(super) version: Option<crate::object::Version>,
     pub(super) why: String,
 }
@@ -73,7 +72,7 @@ impl Poison {
 
     pub(super) fn add(&self, cluster: Cluster, resource: &ResourceType, selector: &Arc<str>, object: &Undecodable) {
         let place = (cluster, resource.to_string(), selector.clone());
-        let name = (object.namespace.clone(), object.name.clone());
+        let name = (object.object.namespace().to_owned(), object.object.name().to_owned());
         let event = event(resource, object);
         let mut state = self.state.lock();
         if let Some(recorder) = &state.recorder {
@@ -82,7 +81,7 @@ impl Poison {
         state.objects.entry(place.clone()).or_default().insert(name.clone(), event);
         self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &place.1));
         if state.named.len() < NAMED && state.named.insert((place, name)) {
-            self.metrics.undecodable_object(cluster, resource, &object.namespace, &object.name, true);
+            self.metrics.undecodable_object(cluster, resource, object.object.namespace(), object.object.name(), true);
         }
     }
 
@@ -136,11 +135,14 @@ fn event(resource: &ResourceType, object: &Undecodable) -> Event {
     let regarding = ObjectReference {
         api_version: Some(resource.api_version()),
         kind: Some(resource.kind.to_string()),
-        namespace: some(&object.namespace),
-        name: some(&object.name),
-        uid: some(&object.uid),
+        namespace: some(object.object.namespace()),
+        name: some(object.object.name()),
+        uid: some(object.object.uid()),
         ..ObjectReference::default()
     };
-    let text = format!("this object cannot be read and is left alone until it is changed: {}", object.why);
+    let text = format!(
+        "this object cannot be read; until it is corrected or deleted, what depends on it waits: {}",
+        object.why
+    );
     Event::warning(regarding, UNDECODABLE, text)
 }

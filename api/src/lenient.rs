@@ -1,0 +1,137 @@
+//! Readers for what an API server holds and the types of other crates cannot.
+//!
+//! An object that cannot be decoded is one that nobody looks after. So a value that is merely out of range is read as
+//! the nearest one in range.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::NodeCondition,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+
+use crate::wire::null_as_default;
+
+/// The first moment that an API server takes: 0001-01-01T00:00:00Z.
+const FIRST: i64 = -62_135_596_800;
+
+/// Reads a time. Go has more of them at the end of the year 9999 than jiff; later ones are the last that jiff has.
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
+    let Some(text) = Option::<Cow<'de, str>>::deserialize(deserializer)? else { return Ok(None) };
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(Some(Time(time.max(Timestamp::from_second(FIRST).unwrap_or(Timestamp::MIN)))));
+    }
+    // Go writes the year 10000 for one that is given with an offset.
+    let (year, rest) = text.split_once('-').unwrap_or_default();
+    let is_late = year.parse::<u32>().is_ok_and(|year| year >= 9999) && rest.contains(['T', 't']);
+    if is_late { Ok(Some(Time(Timestamp::MAX))) } else { Err(D::Error::custom("must be a time as in RFC 3339")) }
+}
+
+/// Reads the conditions of a Node, if there is a list of them, with times as [`time`] reads them.
+pub fn node_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<NodeCondition>>, D::Error> {
+    let all = Option::<Vec<Condition>>::deserialize(deserializer)?;
+    Ok(all.map(|all| all.into_iter().map(NodeCondition::from).collect()))
+}
+
+/// The same, where no list is an empty one.
+pub(crate) fn copied_node_conditions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<NodeCondition>, D::Error> {
+    Ok(node_conditions(deserializer)?.unwrap_or_default())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type", deserialize_with = "null_as_default")]
+    kind: String,
+    #[serde(deserialize_with = "null_as_default")]
+    status: String,
+    reason: Option<String>,
+    message: Option<String>,
+    #[serde(deserialize_with = "time")]
+    last_heartbeat_time: Option<Time>,
+    #[serde(deserialize_with = "time")]
+    last_transition_time: Option<Time>,
+}
+
+impl From<Condition> for NodeCondition {
+    fn from(condition: Condition) -> Self {
+        let Condition { kind, status, reason, message, last_heartbeat_time, last_transition_time } = condition;
+        Self { type_: kind, status, reason, message, last_heartbeat_time, last_transition_time }
+    }
+}
+
+/// Reads quantities, which may be written as numbers: `cpu: 4`.
+pub(crate) fn quantities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
+    let all = Option::<BTreeMap<String, NumberOrText>>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(all.into_iter().map(|(name, NumberOrText(text))| (name, Quantity(text))).collect())
+}
+
+struct NumberOrText(String);
+
+impl<'de> Deserialize<'de> for NumberOrText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrTextVisitor)
+    }
+}
+
+struct NumberOrTextVisitor;
+
+impl Visitor<'_> for NumberOrTextVisitor {
+    type Value = NumberOrText;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a number or a text")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<NumberOrText, E> {
+        Ok(NumberOrText(number.to_string()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<NumberOrText, E> {
+        Ok(NumberOrText(number.to_string()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<NumberOrText, E> {
+        Ok(NumberOrText(number.to_string()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<NumberOrText, E> {
+        Ok(NumberOrText(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn times_beyond_the_range_are_the_last_one() {
+        let read = |text: &str| time(Value::from(text)).map(|time| time.unwrap().0.to_string());
+        assert_eq!(read("2026-06-01T12:00:00Z").unwrap(), "2026-06-01T12:00:00Z");
+        for late in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "10000-01-01T11:59:59Z"] {
+            assert_eq!(read(late).unwrap(), "9999-12-30T22:00:00.999999999Z", "{late}");
+        }
+        assert_eq!(read("0000-01-01T00:00:00+10:00").unwrap(), "0001-01-01T00:00:00Z");
+        assert!(read("soon").is_err() && read("9999-soon").is_err());
+        assert_eq!(time(Value::Null).unwrap(), None);
+    }
+
+    #[test]
+    fn conditions_and_quantities_are_read_as_go_reads_them() {
+        let conditions = json!([{"type": "Ready", "status": "True", "reason": null,
+            "lastHeartbeatTime": "9999-12-31T23:59:59Z", "lastTransitionTime": null}]);
+        let conditions = node_conditions(conditions).unwrap().unwrap();
+        assert_eq!(conditions[0].last_heartbeat_time, Some(Time(Timestamp::MAX)));
+        let read = quantities(json!({"cpu": 4, "gpu": "1", "memory": 2.5})).unwrap();
+        assert_eq!(read.values().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["4", "1", "2.5"]);
+    }
+}
