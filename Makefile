@@ -79,6 +79,8 @@ bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines,
 
 ##@ Break it
 
+# Which attacks of hostile, by parts of their names.
+ONLY ?=
 # Which run to look at alone, by its seed or from a file, and for how many minutes to go on.
 SEED ?=
 REPLAY ?=
@@ -102,6 +104,11 @@ soak: build control-plane ## Default flags, long rests: deadlines kept, counts e
 #  and says which; logs and the audit log stay in .run/soak.
 	@$(e2e) soak --directory=.run/soak $(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES)) \
 		-- $(MANAGER_FLAGS)
+
+.PHONY: hostile
+hostile: build control-plane ## Attack a running set through its ports, its objects and its cloud; ONLY=reviews for one attack (3 minutes)
+#  Prints one line for each attack with what was measured, and fails if one does harm.
+	@$(e2e) hostile $(if $(ONLY),--only=$(ONLY)) -- $(MANAGER_FLAGS)
 
 ##@ Change it
 

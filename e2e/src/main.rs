@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use nodewright_e2e::running_set::{commands, fleet, soak, steady, writes};
+use nodewright_e2e::running_set::{commands, fleet, hostile, soak, steady, writes};
 use tracing_subscriber::EnvFilter;
 
 /// What every command answers: nothing, or why it failed.
@@ -36,6 +36,7 @@ enum Command {
     Steady(steady::SteadyArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
+    Hostile(hostile::HostileArguments),
     Simulate(nodewright_e2e::simulation::command::Arguments),
     #[command(hide = true)]
     Keep(commands::KeepArguments),
@@ -73,6 +74,7 @@ async fn run(command: Command) -> CommandResult {
         Command::Steady(arguments) => Ok(steady::run(arguments).await?),
         Command::Soak(arguments) => Ok(soak::run(arguments).await?),
         Command::Fleet(arguments) => Ok(fleet::run(arguments).await?),
+        Command::Hostile(arguments) => Ok(hostile::run(arguments).await?),
         // It has runtimes of its own, and none may be within another.
         Command::Simulate(arguments) => {
             Ok(tokio::task::spawn_blocking(move || nodewright_e2e::simulation::command::run(&arguments)).await??)

@@ -23,6 +23,7 @@ mod costs;
 mod directory;
 mod error;
 pub mod fleet;
+pub mod hostile;
 mod http_get;
 mod interruptions;
 mod journal;
