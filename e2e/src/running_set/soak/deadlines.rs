@@ -14,7 +14,8 @@ const ANNOUNCEMENT: &str = "given up at ";
 const SLACK: SignedDuration = SignedDuration::from_secs(45);
 /// How much earlier: clocks of one computer agree, but times in objects are whole seconds.
 const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
-/// How long a new or reconnected manager waits for reports of kubelets before it believes older ones.
+/// How long a manager that leads or is in touch anew waits for reports of kubelets before it believes older ones. All
+/// outages together cost this much after the last of them.
 const REPORTS: SignedDuration = SignedDuration::from_mins(6);
 
 /// What was seen of a machine's deadline.
@@ -52,7 +53,7 @@ impl Deadlines {
         Self { health_timeout, outages: Vec::new(), waiting: BTreeMap::new() }
     }
 
-    /// The API server or the leader is back after an outage: each allows one fresh start.
+    /// The API server or the leader is back after an outage: kubelets get the time to report.
     pub(super) fn outage_ended(&mut self, at: Timestamp) {
         self.outages.push(at);
     }
@@ -83,11 +84,10 @@ impl Deadlines {
         notes
     }
 
-    /// The latest time at which a machine may be given up that has been waiting since then.
+    /// The latest time at which a machine may be given up that has been unhealthy since then.
     fn latest(&self, since: Timestamp) -> Timestamp {
-        let fresh_start = later(self.outages.iter().copied().max().unwrap_or(since), self.health_timeout.max(REPORTS));
         let undisturbed = later(since, self.health_timeout);
-        if self.outages.iter().any(|outage| *outage > since) { fresh_start.max(undisturbed) } else { undisturbed }
+        self.outages.iter().map(|outage| later(*outage, REPORTS)).fold(undisturbed, Timestamp::max)
     }
 
     fn wait(&mut self, now: Timestamp, machine: &Machine) -> Vec<Note> {
@@ -199,20 +199,15 @@ mod tests {
             ("it comes back", None, vec![(1, unknown("")), (60, machine("Running", ""))], 0),
             ("never", None, vec![(1, unknown("")), (630, unknown("")), (660, unknown("")), (2_000, unknown(""))], 1),
             ("too early", None, vec![(1, unknown("")), (500, failed())], 1),
-            (
-                "a fresh start after an outage",
-                Some(300),
-                vec![(1, unknown("")), (800, unknown("")), (900, failed())],
-                0,
-            ),
-            ("no second one", Some(300), vec![(1, unknown("")), (950, unknown(""))], 1),
-            ("none for an outage before", Some(-60), vec![(1, unknown("")), (660, unknown(""))], 1),
+            ("an outage moves it", Some(300), vec![(1, unknown("")), (650, unknown("")), (660, failed())], 0),
+            ("not further", Some(300), vec![(1, unknown("")), (750, unknown(""))], 1),
+            ("not for an outage long before", Some(0), vec![(1, unknown("")), (660, unknown(""))], 1),
             ("as its text says", None, vec![(1, unknown(&says(600))), (601, failed())], 0),
             ("later than its text says", Some(300), vec![(1, unknown(&says(600))), (660, unknown(&says(600)))], 1),
             (
                 "a move that is said",
                 Some(300),
-                vec![(1, unknown(&says(600))), (301, unknown(&says(900))), (901, failed())],
+                vec![(1, unknown(&says(600))), (301, unknown(&says(660))), (661, failed())],
                 0,
             ),
             ("moved for ever", None, vec![(1, unknown(&says(600))), (700, unknown(&says(1_300)))], 1),

@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(10);
 /// How long it may take until all machines are up and nothing is written.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(3);
+/// A manager treats a break as short up to here, and no deadline may move.
+const SHORT_OUTAGE: Duration = Duration::from_secs(25);
 
 pub(super) struct Watcher {
     pub(super) measured: Measured,
@@ -197,6 +199,9 @@ impl Watcher {
         self.look_for(duration).await?;
         self.measured.plane().start_again(Component::ApiServer).await?;
         self.is_away = false;
+        if since.elapsed() > SHORT_OUTAGE {
+            self.deadlines.outage_ended(Timestamp::now());
+        }
         Ok(since.elapsed())
     }
 }
