@@ -77,9 +77,9 @@ impl Perform<Never> for NoEffects {
 /// What is known of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
-    /// When the newest call began.
+    /// When the newest call was made. For one that waits for its lane or its provider: when it began to wait.
     pub begun: Timestamp,
-    /// Whether a call is under way.
+    /// Whether a call is under way, or waits to be made.
     pub running: bool,
     /// How many calls in a row have ended without success.
     pub failures: u32,
@@ -149,6 +149,13 @@ impl<E: Effect> Outcomes<E> {
         let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
         self.known.insert(effect.clone(), Known { begun: now, running: true, failures, last, order });
         true
+    }
+
+    /// Notes that a call that has waited is made now.
+    pub fn started(&mut self, effect: &E, now: Timestamp) {
+        if let Some(known) = self.known.get_mut(effect).filter(|known| known.running) {
+            known.begun = now;
+        }
     }
 
     /// The time of day has been set: what was so long ago stays so long ago.

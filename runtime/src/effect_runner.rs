@@ -48,13 +48,20 @@ impl<E: Effect> EffectRunner<E> {
         Arc::new(Self { performer, lanes, limit, providers, term, tasks, metrics })
     }
 
-    /// Begins a call, in `span`; `done` learns its outcome. Without a term nothing begins and nothing is told.
-    pub(crate) fn start(self: &Arc<Self>, effect: E, span: Span, done: impl FnOnce(E::Outcome) + Send + 'static) {
+    /// Queues a call, in `span`. `begun` is called when it is made, which may be much later, and `done` with its outcome.
+    /// Without a term neither is called.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        effect: E,
+        span: Span,
+        begun: impl FnOnce() + Send + 'static,
+        done: impl FnOnce(E::Outcome) + Send + 'static,
+    ) {
         let runner = self.clone();
         let task = async move {
             let lane = runner.lane(&effect);
             let turn = lane.lock().await;
-            let outcome = runner.run(effect.clone()).await;
+            let outcome = runner.run(effect.clone(), begun).await;
             drop(turn);
             drop(lane);
             runner.leave(&effect.lane());
@@ -65,7 +72,7 @@ impl<E: Effect> EffectRunner<E> {
         self.tasks.spawn(task.instrument(span));
     }
 
-    async fn run(&self, effect: E) -> Option<E::Outcome> {
+    async fn run(&self, effect: E, begun: impl FnOnce()) -> Option<E::Outcome> {
         let provider = self.provider(&effect);
         let _permit = provider.acquire().await.ok()?;
         if self.term.is_over() {
@@ -73,6 +80,7 @@ impl<E: Effect> EffectRunner<E> {
         }
         // Not what remains of the term: that is a few seconds at any time, and grows while the term is extended.
         let limit = effect.deadline();
+        begun();
         let measured = self.metrics.effect_started(effect.name());
         // A task of its own, so that a panic in a driver ends the call and not the runner.
         let (performer, asked, term) = (self.performer.clone(), effect.clone(), self.term.clone());
@@ -183,7 +191,7 @@ mod tests {
         let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));
         let runner = EffectRunner::new(performer, limit, term, tasks.clone(), Arc::default());
         for call in calls {
-            runner.start(call.clone(), Span::none(), |_| {});
+            runner.start(call.clone(), Span::none(), || {}, |_| {});
             tokio::task::yield_now().await;
         }
         tasks.close();
@@ -207,6 +215,30 @@ mod tests {
             [Call("a", "1", "x", 900), Call("b", "2", "x", 900), Call("c", "3", "x", 1), Call("d", "4", "y", 1)];
         let (begun, _) = begun(2, Term::unlimited(), &calls).await;
         assert_eq!(begun, [("a", 0), ("b", 0), ("d", 0), ("c", 60)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_call_counts_from_when_it_is_made_and_not_from_when_it_was_queued() {
+        let (tasks, told) = (TaskTracker::new(), Arc::new(Mutex::new(vec![])));
+        let performer = Arc::new(Calls(Instant::now(), Arc::default()));
+        let runner = EffectRunner::new(performer, 2, Term::unlimited(), tasks.clone(), Arc::default());
+        let start = Instant::now();
+        // Two that hang until their deadline; one more for the provider, and one for the lane of another.
+        for call in
+            [Call("a", "1", "x", 900), Call("b", "2", "x", 900), Call("c", "3", "x", 50), Call("d", "3", "x", 1)]
+        {
+            let (at_begin, at_end, name) = (told.clone(), told.clone(), call.0);
+            let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));
+            let done = move |_| at_end.lock().push((name, "done", start.elapsed().as_secs()));
+            runner.start(call, Span::none(), begun, done);
+            tokio::task::yield_now().await;
+        }
+        tasks.close();
+        tasks.wait().await;
+        let told = told.lock().clone();
+        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("c", "begun")), Some(&("c", "begun", 60)));
+        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("c", "done")), Some(&("c", "done", 110)));
+        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("d", "begun")), Some(&("d", "begun", 110)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -92,10 +92,16 @@ pub(crate) struct Execution {
     pub(crate) status_written: bool,
 }
 
+/// After so many refusals of single steps a stage ends: what refuses them may refuse all.
+const MOST_FAILURES: usize = 8;
+
 /// Executes steps as one field manager.
 ///
 /// # Guarantees
-/// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further batch.
+/// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further stage.
+/// * A step that is refused for its own sake does not hold up the others of its stage. After it the batches begin at 1
+///   again, and the stage ends after eight such failures; the next run begins with other steps. A failure that meets
+///   every request (no connection, 429, 5xx, the end of the term) ends the stage at once.
 /// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
 /// * No write hits a namesake, and those that rest on a version no other version.
 ///
@@ -103,7 +109,7 @@ pub(crate) struct Execution {
 /// The API server honours UIDs and versions as the conformance tests say. The steps of a stage do not rest on each other.
 ///
 /// # Caveats
-/// * After a failure the other steps of its batch have been sent all the same.
+/// * After a failure that ends a stage the other steps of its batch have been sent all the same.
 /// * What was under way when the term ended may be committed after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
@@ -112,29 +118,55 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Runs the stages. Effects are handed to `call`, which must not wait for them.
+    /// Runs the stages. Effects are handed to `call`, which must not wait for them. `attempt` is the number of runs in a
+    /// row that have failed before.
     pub(crate) async fn run<E: Clone>(
         &self,
         stages: &[Vec<Planned<E>>],
+        attempt: u32,
         sending: &Sending,
         call: impl Fn(&E),
     ) -> Execution {
         let mut execution = Execution::default();
         for stage in stages {
-            let mut rest = stage.as_slice();
-            let mut batch = 1;
-            while !rest.is_empty() && execution.failure.is_none() {
-                let (now, later) = rest.split_at(batch.min(rest.len()));
-                let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, &call))).await;
-                now.iter().zip(ends).for_each(|(planned, end)| execution.note(&planned.step, end));
-                rest = later;
-                batch *= 2;
-            }
+            self.run_stage(stage, attempt, sending, &call, &mut execution).await;
             if execution.failure.is_some() {
                 break;
             }
         }
         execution
+    }
+
+    async fn run_stage<E: Clone>(
+        &self,
+        stage: &[Planned<E>],
+        attempt: u32,
+        sending: &Sending,
+        call: &impl Fn(&E),
+        execution: &mut Execution,
+    ) {
+        // Were the order always the same, eight steps that are refused for good would keep the rest from being tried.
+        let first = (attempt as usize * MOST_FAILURES).checked_rem(stage.len()).unwrap_or(0);
+        let mut steps = stage[first..].iter().chain(&stage[..first]);
+        let (mut batch, mut failures) = (1, 0);
+        loop {
+            let now: Vec<_> = steps.by_ref().take(batch).collect();
+            if now.is_empty() {
+                return;
+            }
+            let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, call))).await;
+            batch *= 2;
+            for (planned, end) in now.into_iter().zip(ends) {
+                if let StepEnd::Failed { error, .. } = &end {
+                    failures = if error.class.is_of_one_request() { failures + 1 } else { MOST_FAILURES };
+                    batch = 1;
+                }
+                execution.note(&planned.step, end);
+            }
+            if failures >= MOST_FAILURES {
+                return;
+            }
+        }
     }
 
     async fn step<E>(&self, step: &Step<E>, sending: &Sending, call: &impl Fn(&E)) -> StepEnd {
@@ -310,8 +342,14 @@ impl Execution {
             StepEnd::Refused { uid, error } => self.refused.push((uid, error)),
             StepEnd::Failed { step, error, unsure } => {
                 self.unsure.extend(unsure);
-                // The most telling failure of a batch: not one that only says that the term is over.
-                if self.failure.as_ref().is_none_or(|(_, known)| known.class == FailureClass::Expired) {
+                // The most telling failure: the first one, rather one with which the next plan can deal, and not one that
+                // only says that the term is over.
+                let weight = |class| match class {
+                    FailureClass::Expired => 0,
+                    FailureClass::Taken => 2,
+                    _ => 1,
+                };
+                if self.failure.as_ref().is_none_or(|(_, known)| weight(known.class) < weight(error.class)) {
                     self.failure = Some((step, error));
                 }
             }

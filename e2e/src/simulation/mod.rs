@@ -28,6 +28,8 @@ mod cluster;
 pub mod command;
 pub mod control_plane;
 pub mod generate;
+#[cfg(test)]
+mod given_up;
 mod oracles;
 mod process;
 mod rest;

@@ -106,13 +106,18 @@ fn seed(server: &ApiServer) -> Pod {
 }
 
 async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> Execution {
+    execute_again(server, term, 0, stages).await
+}
+
+/// After so many runs that have failed.
+async fn execute_again(server: &ApiServer, term: Term, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
     let (gate, metrics) = (Gate::new(100, None), Arc::new(Metrics::new()));
     let connection = Connection::new(server.client(), agent("test/1", "test"), term, gate, metrics);
     let executor = Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
     let sending = Sending { traceparent: TRACE.parse().ok(), ..Sending::default() };
-    executor.run(&stages, &sending, |()| {}).await
+    executor.run(&stages, attempt, &sending, |()| {}).await
 }
 
 async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
@@ -207,9 +212,9 @@ async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_i
 async fn a_stage_begins_with_one_step_and_doubles() {
     let server = ApiServer::new();
     let stage = || vec![(0..10).map(|n| create(&format!("pod-{n}"))).collect()];
-    server.fail_always(Match::any(), Fault::Status(403));
+    server.fail_always(Match::any(), Fault::Status(500));
     execute(&server, Term::unlimited(), stage()).await;
-    assert_eq!(server.take_requests().len(), 1, "what one is refused, all are");
+    assert_eq!(server.take_requests().len(), 1, "what one meets, all meet");
     server.heal();
     server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(1)));
     let begun = Instant::now();
@@ -237,5 +242,46 @@ async fn no_step_follows_the_end_of_the_term() {
         term.end();
         assert_eq!(class(&under_way.await.unwrap()), Some(FailureClass::Expired));
         assert_eq!(server.requests().len(), 1, "the one that was under way");
+    }
+}
+
+/// Refuses the creation of these names for good, as an admission webhook does.
+fn refuse(server: &ApiServer, names: impl Fn(&str) -> bool + Send + 'static) {
+    server.decide(move |request| {
+        let name = request.path.rsplit('/').next().unwrap_or_default();
+        let denied = Status::failure("admission webhook denied the request", "Forbidden").with_code(403);
+        (request.verb == "patch" && names(name)).then(|| Fault::Refuse(Box::new(denied)))
+    });
+}
+
+#[tokio::test]
+async fn a_name_that_is_refused_for_good_does_not_hold_up_its_siblings() {
+    let server = ApiServer::new();
+    refuse(&server, |name| name == "pod-00");
+    let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();
+    let execution = execute(&server, Term::unlimited(), vec![steps(), vec![create("rests-on-them")]]).await;
+    assert_eq!(class(&execution), Some(FailureClass::Forbidden), "it is told of");
+    assert_eq!(server.objects(PODS).len(), 19, "and the next stage is not begun");
+}
+
+#[tokio::test]
+async fn who_refuses_all_is_asked_eight_times_and_the_next_run_begins_elsewhere() {
+    let server = ApiServer::new();
+    refuse(&server, |name| name < "pod-12");
+    let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();
+    execute_again(&server, Term::unlimited(), 0, vec![steps()]).await;
+    assert_eq!((server.take_requests().len(), server.objects(PODS).len()), (8, 0));
+    execute_again(&server, Term::unlimited(), 1, vec![steps()]).await;
+    assert_eq!(server.objects(PODS).len(), 8, "those from the twelfth on");
+}
+
+#[tokio::test]
+async fn a_failure_that_meets_every_request_ends_the_stage() {
+    for fault in [Fault::Status(503), Fault::Unreachable, Fault::too_many_requests("busy", 1)] {
+        let server = ApiServer::new();
+        server.fail_next(Match::any(), fault);
+        let steps = (0..20).map(|n| create(&format!("pod-{n:02}"))).collect();
+        execute(&server, Term::unlimited(), vec![steps]).await;
+        assert_eq!(server.requests().len(), 1);
     }
 }

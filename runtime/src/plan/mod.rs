@@ -256,8 +256,8 @@ pub struct Wait {
 
 /// What a controller decided for one object.
 ///
-/// Stages run in order; the steps of a stage run side by side, with a slow start. A failure ends the plan after
-/// its stage and is part of the next [`Moment`].
+/// Stages run in order; the steps of a stage run side by side, with a slow start, and fail alone. A failure ends the plan
+/// after its stage and is part of the next [`Moment`].
 #[derive(Clone, Debug)]
 pub struct Plan<E> {
     /// Steps, stage by stage.
@@ -405,6 +405,14 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
+    /// Whether it says something of one request only, and another one may succeed.
+    pub(crate) fn is_of_one_request(self) -> bool {
+        match self {
+            Self::Conflict | Self::Taken | Self::Invalid | Self::Forbidden => true,
+            Self::Busy | Self::Unreachable | Self::Unknown | Self::Expired => false,
+        }
+    }
+
     /// A word for metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {

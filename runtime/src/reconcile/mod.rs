@@ -344,7 +344,8 @@ impl<C: Controller> Reconciler<C> {
         let Act { plan, pause, sending, subject } = *act;
         tell(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &subject);
-        let execution = self.shared.executor.run(&plan.stages, &sending, call).await;
+        let attempt = self.queue.failures(key);
+        let execution = self.shared.executor.run(&plan.stages, attempt, &sending, call).await;
         let refused = !execution.refused.is_empty();
         let failed = self.memories.get(key).and_then(|memory| {
             let mut memory = memory.lock();
@@ -386,7 +387,16 @@ impl<C: Controller> Reconciler<C> {
         }
         drop(memory);
         let (this, key, same) = (self.clone(), key.clone(), effect.clone());
-        self.effects.start(effect.clone(), subject.call(effect.name()), move |outcome| {
+        let (starting, at, asked) = (self.clone(), key.clone(), effect.clone());
+        // It may have waited for its lane and for a place at its provider: its deadline counts from now.
+        let begun = move || {
+            if let Some(memory) = starting.memories.get(&at) {
+                let mut memory = memory.lock();
+                let now = memory.now(starting.shared.clock.as_ref());
+                memory.outcomes.started(&asked, now);
+            }
+        };
+        self.effects.start(effect.clone(), subject.call(effect.name()), begun, move |outcome| {
             // Not the outcome itself: it may carry what a driver keeps to itself.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");

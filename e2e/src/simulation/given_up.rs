@@ -1,0 +1,160 @@
+//! When a machine is given up whose VM has died in the quiet: with default settings, however seldom the API server
+//! speaks, and whatever outage comes in between. The bound stands in `controllers/src/machine/health.rs`.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_runtime::{term::Clock, testing::api_server::Bookmarks};
+use tokio::{
+    runtime::Builder,
+    time::{Instant, sleep},
+};
+
+use super::{
+    acts,
+    cluster::{Design, MACHINES, POOL, World},
+    schedule::{Act, Schedule},
+    trace::Detail,
+};
+
+/// Until the machines run.
+const UP: Duration = Duration::from_mins(2);
+/// Nothing happens for so long before the VM dies.
+const QUIET: Duration = Duration::from_mins(4);
+/// From the death of a VM until its Machine is Unknown: the grace of the node controller, and its period.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(56);
+const HEALTH_TIMEOUT: Duration = Duration::from_mins(10);
+/// How long a kubelet that lives may take to report after an outage.
+const REPORTS_WITHIN: Duration = Duration::from_mins(6);
+/// All other delays together: a look at the Node, a write, and the way back through a watch that broke.
+const MORE: Duration = Duration::from_secs(5);
+const MORE_AFTER_OUTAGE: Duration = Duration::from_secs(40);
+
+/// Times since the death of the VM.
+#[derive(Debug)]
+struct Course {
+    unknown: Duration,
+    /// What the status named at last as the time at which the machine is given up.
+    announced: Duration,
+    given_up: Duration,
+    others: usize,
+}
+
+/// A VM dies in the quiet; so long after it the API server is away for so long.
+fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let design = Design {
+            seed: 7,
+            replicas: 3,
+            surge: 1,
+            unavailable: 0,
+            revisions: None,
+            elects: true,
+            heartbeats: true,
+            detail: Detail::Brief,
+        };
+        let mut world = World::build(&design, &Schedule::default());
+        world.server().send_bookmarks(bookmarks);
+        let defaults = |pool: &mut serde_json::Value| {
+            for timeout in ["healthTimeout", "creationTimeout", "drainTimeout"] {
+                pool["spec"]["template"]["spec"].as_object_mut().unwrap().remove(timeout);
+            }
+        };
+        world.server().change(POOL, defaults).unwrap();
+        sleep(UP + QUIET).await;
+        let course = follow(&mut world, outage).await;
+        world.end();
+        course
+    })
+}
+
+async fn follow(world: &mut World, outage: Option<(Duration, Duration)>) -> Course {
+    let before: Vec<String> = world.server().objects(MACHINES).iter().map(|machine| name(machine)).collect();
+    assert_eq!(before.len(), 3);
+    let (died, wall) = (Instant::now(), world.around.clock.wall());
+    let dead = world.cloud().vms().into_iter().map(|vm| vm.name).min().unwrap();
+    acts::begin(world, &Act::KillVm(0));
+    let (mut unknown, mut announced, mut down) = (None, None, false);
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let since = died.elapsed();
+        assert!(since < Duration::from_hours(1), "{dead} is never given up: {announced:?}");
+        if let Some((begin, lasts)) = outage {
+            let is_due = since >= begin && since < begin + lasts;
+            let act = Act::ApiDown(u32::try_from(lasts.as_secs()).unwrap());
+            match (down, is_due) {
+                (false, true) => acts::begin(world, &act),
+                (true, false) => acts::end(world, &act),
+                _ => {}
+            }
+            down = is_due;
+        }
+        let machine = world.server().object(&format!("{MACHINES}/{dead}"));
+        let phase = |phase: &str| {
+            let current = machine.as_ref().and_then(|machine| machine.pointer("/status/currentStatus/phase"));
+            current.is_some_and(|current| current == phase)
+        };
+        let is_going = machine.as_ref().is_none_or(|machine| machine.pointer("/metadata/deletionTimestamp").is_some());
+        if is_going || phase("Failed") {
+            let now = world.server().objects(MACHINES);
+            let others = now.iter().filter(|machine| before.contains(&name(machine)) && name(machine) != dead).count();
+            let (unknown, announced) = (unknown.unwrap(), announced.unwrap());
+            return Course { unknown, announced, given_up: since, others };
+        }
+        if phase("Unknown") {
+            unknown.get_or_insert(since);
+            announced = said(machine.as_deref(), wall).or(announced);
+        }
+    }
+}
+
+fn name(object: &serde_json::Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// How long after the death the status says that the machine is given up.
+fn said(machine: Option<&serde_json::Value>, died: Timestamp) -> Option<Duration> {
+    let text = machine?.pointer("/status/lastOperation/description")?.as_str()?;
+    let at: Timestamp = text.rsplit_once("it is given up at ")?.1.parse().ok()?;
+    Duration::try_from(at.duration_since(died).max(SignedDuration::ZERO)).ok()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn in_the_quiet_a_dead_machine_is_given_up_at_the_promised_time() {
+    for bookmarks in [Bookmarks::Every(seconds(60)), Bookmarks::Every(seconds(120)), Bookmarks::Never] {
+        let course = course(bookmarks, None);
+        assert!(course.unknown <= UNKNOWN_AFTER, "{bookmarks:?}: {course:?}");
+        let bounds = course.unknown + HEALTH_TIMEOUT - MORE..=course.unknown + HEALTH_TIMEOUT + MORE;
+        assert!(bounds.contains(&course.given_up), "{bookmarks:?}: {course:?}");
+        let late = course.given_up.abs_diff(course.announced);
+        assert!(late <= MORE, "{bookmarks:?}: the promise is kept: {course:?}");
+        assert_eq!(course.others, 2, "{bookmarks:?}");
+    }
+}
+
+#[test]
+fn an_outage_gives_a_kubelet_that_lives_time_to_report_and_costs_no_more() {
+    // When it begins, and how long it lasts: soon, shortly before the end of the timeout, and beyond it.
+    for (begin, lasts) in [(120, 90), (300, 20), (580, 100), (400, 1_200)] {
+        for bookmarks in [Bookmarks::Every(seconds(120)), Bookmarks::Never] {
+            let (begin, lasts) = (seconds(begin), seconds(lasts));
+            let course = course(bookmarks, Some((begin, lasts)));
+            let bound = (UNKNOWN_AFTER + HEALTH_TIMEOUT).max(begin + lasts + REPORTS_WITHIN) + MORE_AFTER_OUTAGE;
+            assert!(
+                course.given_up >= HEALTH_TIMEOUT && course.given_up <= bound,
+                "{bookmarks:?}, {lasts:?} from {begin:?}: {course:?}"
+            );
+            let late = course.given_up.abs_diff(course.announced);
+            assert!(late <= MORE, "{bookmarks:?}, {lasts:?} from {begin:?}: its move is said: {course:?}");
+            if lasts > seconds(60) && begin + lasts > seconds(500) {
+                assert!(course.given_up >= begin + lasts + REPORTS_WITHIN, "{course:?}");
+            }
+            assert_eq!(course.others, 2);
+        }
+    }
+}
