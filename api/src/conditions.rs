@@ -14,6 +14,8 @@ pub mod machine_deployment {
     pub const RECONCILING: &str = "Reconciling";
     /// Ours, and only there while True: the deployment will not get on without help.
     pub const STALLED: &str = "Stalled";
+    /// Ours, and only there while True: more machines have failed than the status lists.
+    pub const FAILED_MACHINES_TRUNCATED: &str = "FailedMachinesTruncated";
 }
 
 /// Conditions of a MachineSet.
@@ -22,6 +24,8 @@ pub mod machine_set {
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
     /// The set is frozen: there are too many machines.
     pub const FROZEN: &str = "Frozen";
+    /// Ours, and only there while True: more machines have failed than the status lists.
+    pub const FAILED_MACHINES_TRUNCATED: &str = "FailedMachinesTruncated";
 }
 
 /// Conditions that a Machine has beside those of its Node. All are ours.
@@ -42,9 +46,11 @@ pub mod machine {
     pub const NODE_DELETED: &str = "NodeDeleted";
     /// What is declared for the machine can be acted on: its class and the secrets exist and are valid.
     pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
+    /// Only there while False: the machine is to be replaced, and waits until fewer machines of its deployment are.
+    pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
 
     /// All of the above, which tells them from the conditions of the Node.
-    pub const ALL: [&str; 8] = [
+    pub const ALL: [&str; 9] = [
         INSTANCE_PROVISIONED,
         INSTANCE_INITIALIZED,
         NODE_JOINED,
@@ -53,6 +59,7 @@ pub mod machine {
         INSTANCE_TERMINATED,
         NODE_DELETED,
         CONFIGURATION_VALID,
+        REMEDIATION_ALLOWED,
     ];
 }
 

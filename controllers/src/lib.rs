@@ -1,9 +1,11 @@
 //! The controllers of Nodewright: a room for each, and the providers' contract.
 
 mod claim;
+mod clip;
 pub mod deletion_order;
 pub mod drain;
 pub mod driver;
+mod failed_machines;
 mod indexes;
 pub mod ledger;
 pub mod machine;

@@ -6,7 +6,10 @@ use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, Opera
 use nodewright_runtime::{object::Cluster, plan::Step};
 
 use super::{calls::Call, owned::StatusPart};
-use crate::node::Node;
+use crate::{clip::clip, node::Node};
+
+/// How many conditions of a Node are copied at most: a kubelet can write as many as it likes.
+const COPIED: usize = 64;
 
 /// A status to be, from the one that stands.
 ///
@@ -55,7 +58,7 @@ impl StatusDraft {
         let mut operation = self.status.last_operation.clone();
         operation.operation_type = kind;
         operation.state = state;
-        operation.description = description.into();
+        operation.description = clip(description);
         error_code.unwrap_or_default().clone_into(&mut operation.error_code);
         if operation != self.status.last_operation {
             operation.last_update_time = Some(Time(self.now));
@@ -77,9 +80,14 @@ impl StatusDraft {
         let Some(node) = node else { return self };
         let theirs = node.conditions();
         let before = &self.status.conditions;
-        let copied = theirs.iter().filter(|condition| !is_own(condition)).map(|condition| {
-            let known = before.iter().find(|known| known.type_ == condition.type_);
-            known.filter(|known| is_same(known, condition)).unwrap_or(condition).clone()
+        let copied = theirs.iter().filter(|condition| !is_own(condition)).take(COPIED).map(|condition| {
+            let copy = NodeCondition {
+                reason: condition.reason.as_deref().map(clip),
+                message: condition.message.as_deref().map(clip),
+                ..condition.clone()
+            };
+            let known = before.iter().find(|known| known.type_ == copy.type_);
+            known.filter(|known| is_same(known, &copy)).cloned().unwrap_or(copy)
         });
         let mut all: Vec<_> = copied.collect();
         all.extend(before.iter().filter(|condition| is_own(condition)).cloned());
@@ -90,7 +98,7 @@ impl StatusDraft {
     /// Sets one of the Machine's own conditions.
     pub(super) fn condition(mut self, kind: &str, status: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if status { "True" } else { "False" };
-        let message = message.into();
+        let message = clip(message);
         let place = self.status.conditions.iter().position(|condition| condition.type_ == kind);
         let since = place.map(|place| &self.status.conditions[place]).filter(|known| known.status == status);
         let since = since.and_then(|known| known.last_transition_time.clone());
@@ -107,6 +115,11 @@ impl StatusDraft {
             None => self.status.conditions.push(condition),
         }
         self
+    }
+
+    /// Says no longer that the Machine waits for the replacement budget.
+    pub(super) fn not_held(self) -> Self {
+        self.without(conditions::machine::REMEDIATION_ALLOWED)
     }
 
     /// Takes one of the Machine's own conditions away.
@@ -188,6 +201,29 @@ mod tests {
         assert!(StatusDraft::of(&machine, now()).phase(MachinePhase::Running).step(&machine).is_none());
         let unknown = StatusDraft::of(&machine, now()).phase(MachinePhase::Unknown);
         assert_eq!(unknown.status.current_status.last_update_time, Some(Time(now())));
+    }
+
+    #[test]
+    fn what_others_say_fits_into_the_status_and_is_not_written_twice() {
+        let long = "x".repeat(30_000);
+        let mut node = node("True", "2026-06-01T11:00:00Z");
+        let condition = node.status.conditions.as_mut().map(|all| &mut all[0]).unwrap();
+        (condition.reason, condition.message) = (Some(long.clone()), Some(long.clone()));
+        let many = vec![condition.clone(); 1_000];
+        node.status.conditions.as_mut().unwrap().extend(many);
+        let draft = |machine: &Machine| {
+            StatusDraft::of(machine, now())
+                .node_conditions(Some(&node))
+                .operation(OperationType::Create, OperationState::Failed, long.clone(), Some("Internal"))
+                .condition(conditions::machine::INSTANCE_PROVISIONED, false, "Internal", long.clone())
+        };
+        let fresh = machine("a").build();
+        let status = draft(&fresh).status;
+        let size = serde_json::to_vec(&status).unwrap().len();
+        assert!(size < 200_000, "{size} bytes");
+        assert!(status.last_operation.description.ends_with("(30000 bytes in all)"));
+        let known = Machine { status: Some(status), ..fresh };
+        assert!(draft(&known).step(&known).is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use nodewright_runtime::{
 };
 
 use super::{MachineClassController, World, status};
+use crate::clip::clip;
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";
@@ -52,5 +53,5 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
 /// count goes up.
 fn is_told(class: &MachineClass, problems: &[String]) -> bool {
     let told = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
-    told.is_some_and(|told| told.status == ConditionStatus::False && told.message == problems.join("; "))
+    told.is_some_and(|told| told.status == ConditionStatus::False && told.message == clip(problems.join("; ")))
 }

@@ -15,7 +15,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::World;
-use crate::pacing;
+use crate::{clip::clip, pacing};
 
 /// All of a class's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,6 +109,6 @@ fn condition(
         status,
         last_transition_time: Some(since.unwrap_or(Time(now))),
         reason: reason.to_owned(),
-        message,
+        message: clip(message),
     }
 }

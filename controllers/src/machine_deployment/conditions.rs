@@ -19,7 +19,7 @@ use nodewright_runtime::{
 };
 
 use super::{status::is_complete, world::World};
-use crate::rollout::Goal;
+use crate::{clip::clip, failed_machines::FailedMachines, rollout::Goal};
 
 /// Reconciling: machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
@@ -45,8 +45,8 @@ pub(super) fn conditions(
     world: &World,
     goal: Goal,
     story: &Story,
-    before: &Status,
-    after: &Status,
+    (before, after): (&Status, &Status),
+    failed: &FailedMachines,
 ) -> Vec<Condition> {
     let write = Writer { now: Time(seconds(at.now)), before };
     let progressing = Progress { at, world, goal, story, before, after }.condition(&write);
@@ -62,6 +62,7 @@ pub(super) fn conditions(
         frozen(world, before),
         set(kinds::RECONCILING, reconciling),
         set(kinds::STALLED, stalled),
+        set(kinds::FAILED_MACHINES_TRUNCATED, failed.truncation().map(|text| ("TooManyToList", text))),
     ];
     all.into_iter().flatten().collect()
 }
@@ -94,7 +95,7 @@ impl Writer<'_> {
                 .or_else(|| Some(self.now.clone())),
             status,
             reason: reason.to_owned(),
-            message: message.into(),
+            message: clip(message),
         }
     }
 }

@@ -1,12 +1,9 @@
 //! What a MachineDeployment says of itself: counts here, words in [`conditions`](super::conditions).
 
-use nodewright_api::{
-    Machine, MachineDeploymentCondition, MachineDeploymentStatus, MachinePhase, MachineSummary, OperationState,
-    selector,
-};
+use nodewright_api::{Machine, MachineDeploymentCondition, MachineDeploymentStatus, MachinePhase, selector};
 use nodewright_runtime::{
     effect::Never,
-    object::{Cluster, name},
+    object::Cluster,
     plan::{Moment, Plan, Step},
 };
 
@@ -14,9 +11,9 @@ use super::{
     conditions::{self, Story},
     owned::StatusPart,
     template,
-    world::{SetView, World, is_available, is_ready},
+    world::{World, is_available, is_ready},
 };
-use crate::{pacing, rollout::Goal};
+use crate::{failed_machines::FailedMachines, pacing, rollout::Goal};
 
 /// The whole status. `story` is what the plan knows beyond the world.
 pub(super) fn status(
@@ -28,13 +25,15 @@ pub(super) fn status(
 ) -> MachineDeploymentStatus {
     let deployment = world.deployment.as_ref();
     let before = deployment.status.clone().unwrap_or_default();
+    let failed = failed(world);
     let mut after = MachineDeploymentStatus {
         collision_count: story.collisions.or(before.collision_count),
         selector: if full_schema { selector::to_text(deployment.spec.selector.as_ref()) } else { String::new() },
         observed_generation: deployment.metadata.generation.unwrap_or_default(),
+        failed_machines: failed.listed.clone(),
         ..counts(world)
     };
-    after.conditions = conditions::conditions(at, world, goal, story, &before, &after);
+    after.conditions = conditions::conditions(at, world, goal, story, (&before, &after), &failed);
     after
 }
 
@@ -50,7 +49,6 @@ fn counts(world: &World) -> MachineDeploymentStatus {
         available_replicas: available,
         unavailable_replicas: i32::try_from(wanted - i64::from(available)).unwrap_or(i32::MAX).max(0),
         preserved_failed_replicas: count(machines().filter(|machine| is_preserved_failed(machine))),
-        failed_machines: world.sets.iter().flat_map(failed).collect(),
         ..MachineDeploymentStatus::default()
     }
 }
@@ -65,17 +63,10 @@ fn is_preserved_failed(machine: &Machine) -> bool {
 }
 
 /// The machines whose last operation failed. A preserved one is no failure that anybody waits for.
-fn failed(view: &SetView) -> impl Iterator<Item = MachineSummary> {
-    let machines = view.machines.iter().filter(|machine| !is_preserved_failed(machine));
-    machines.filter_map(|machine| {
-        let operation = &machine.status.as_ref()?.last_operation;
-        (operation.state == OperationState::Failed).then(|| MachineSummary {
-            name: name(machine.as_ref()).to_owned(),
-            provider_id: machine.spec.provider_id.clone(),
-            last_operation: operation.clone(),
-            owner_ref: name(view.set.as_ref()).to_owned(),
-        })
-    })
+fn failed(world: &World) -> FailedMachines {
+    let all =
+        world.sets.iter().flat_map(|view| view.machines.iter().map(|machine| (machine.as_ref(), view.set.as_ref())));
+    FailedMachines::of(all.filter(|(machine, _)| !is_preserved_failed(machine)))
 }
 
 /// Whether all that is desired is there, up to date and available, and nothing else.

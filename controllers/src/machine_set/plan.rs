@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use nodewright_api::{
-    Machine, MachinePhase, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers, labels, reasons, selector,
+    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetStatus, MachineSpec, NodeTemplate, annotations,
+    finalizers, labels, reasons, selector,
 };
 use nodewright_runtime::{
     effect::Never,
@@ -401,7 +402,7 @@ fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_sche
     let settled = after.replicas == set.spec.replicas && after.available_replicas == after.replicas;
     let urgent = settled
         || after.replicas == 0
-        || after.conditions != before.conditions
+        || gist(after) != gist(&before)
         || after.observed_generation != before.observed_generation;
     let Some(step) = Step::apply(Cluster::CONTROL, set, &wanted) else { return };
     match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
@@ -410,6 +411,12 @@ fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_sche
         None if at.failure.is_some() => plan.stages.insert(0, vec![Planned { why: "the status changed".into(), step }]),
         None => drop(plan.beside("the status changed", step)),
     }
+}
+
+/// What its conditions say, without the counts in their messages.
+fn gist(status: &MachineSetStatus) -> Vec<(&str, &ConditionStatus, &str)> {
+    let all = status.conditions.iter();
+    all.map(|it| (it.condition_type.as_str(), &it.status, it.reason.as_str())).collect()
 }
 
 fn warning(set: &MachineSet, reason: &'static str, message: String) -> Event {

@@ -2,30 +2,32 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetCondition, MachineSetStatus, MachineSummary,
-    OperationState, conditions, reasons, selector,
+    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetCondition, MachineSetStatus,
+    conditions::machine_set as kinds, reasons, selector,
 };
 use nodewright_runtime::{
     effect::Never,
-    object::{is_deleting, name},
+    object::is_deleting,
     plan::{FailureClass, Moment},
 };
 
 use super::{World, owned::StatusPart};
+use crate::{clip::clip, failed_machines::FailedMachines};
 
 pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> StatusPart {
     let set = world.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
     let machines = || world.machines.iter().map(AsRef::as_ref);
     let live = || machines().filter(|machine| !is_deleting(*machine));
+    let failed = FailedMachines::of(live().map(|machine| (machine, set)));
     let status = MachineSetStatus {
         replicas: count(machines()),
         fully_labeled_replicas: count(machines().filter(|machine| is_fully_labelled(set, machine))),
         ready_replicas: count(live().filter(|machine| *machine.phase() == MachinePhase::Running)),
         available_replicas: count(live().filter(|machine| is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
-        conditions: conditions(at, &before),
-        failed_machines: live().filter_map(|machine| failed(set, machine)).collect(),
+        conditions: conditions(at, &before, &failed),
+        failed_machines: failed.listed,
         selector: if full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
         ..before
     };
@@ -46,41 +48,31 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-fn failed(set: &MachineSet, machine: &Machine) -> Option<MachineSummary> {
-    let operation = &machine.status.as_ref()?.last_operation;
-    (operation.state == OperationState::Failed).then(|| MachineSummary {
-        name: name(machine).to_owned(),
-        provider_id: machine.spec.provider_id.clone(),
-        last_operation: operation.clone(),
-        owner_ref: name(set).to_owned(),
-    })
-}
-
-/// `ReplicaFailure` stands while the API server refuses what the set asks for; the rest is kept as it is.
-fn conditions(at: &Moment<'_, Never>, before: &MachineSetStatus) -> Vec<MachineSetCondition> {
-    let kept = before
-        .conditions
-        .iter()
-        .filter(|condition| condition.condition_type != conditions::machine_set::REPLICA_FAILURE);
-    let mut all: Vec<_> = kept.cloned().collect();
+/// `ReplicaFailure` stands while the API server refuses what the set asks for, and `FailedMachinesTruncated` while not all
+/// that failed are listed; the rest is kept as it is.
+fn conditions(at: &Moment<'_, Never>, before: &MachineSetStatus, failed: &FailedMachines) -> Vec<MachineSetCondition> {
+    let ours = [kinds::REPLICA_FAILURE, kinds::FAILED_MACHINES_TRUNCATED];
+    let is_ours = |condition: &&MachineSetCondition| ours.contains(&condition.condition_type.as_str());
+    let mut all: Vec<_> = before.conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect();
+    let holds = |kind: &str, reason: &str, message: String| {
+        let known = before.conditions.iter().find(|condition| condition.condition_type == kind);
+        MachineSetCondition {
+            condition_type: kind.to_owned(),
+            status: ConditionStatus::True,
+            last_transition_time: known.and_then(|known| known.last_transition_time.clone()).or(Some(Time(at.now))),
+            reason: reason.to_owned(),
+            message: clip(message),
+        }
+    };
+    all.extend(failed.truncation().map(|text| holds(kinds::FAILED_MACHINES_TRUNCATED, "TooManyToList", text)));
     let refused = at.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
     if let Some(failure) = refused {
-        let known = before
-            .conditions
-            .iter()
-            .find(|condition| condition.condition_type == conditions::machine_set::REPLICA_FAILURE);
         let reason = if failure.step.starts_with("delete") {
             reasons::machine_set::FAILED_DELETE
         } else {
             reasons::machine_set::FAILED_CREATE
         };
-        all.push(MachineSetCondition {
-            condition_type: conditions::machine_set::REPLICA_FAILURE.to_owned(),
-            status: ConditionStatus::True,
-            last_transition_time: known.and_then(|known| known.last_transition_time.clone()).or(Some(Time(at.now))),
-            reason: reason.to_owned(),
-            message: failure.to_string(),
-        });
+        all.push(holds(kinds::REPLICA_FAILURE, reason, failure.to_string()));
     }
     all
 }

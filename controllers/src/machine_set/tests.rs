@@ -73,6 +73,15 @@ fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
     stages.filter(|stage: &Vec<String>| !stage.is_empty()).collect()
 }
 
+/// The status that is written, if one is.
+fn status_of(world: &World) -> Option<serde_json::Value> {
+    let plan = planned(world);
+    plan.steps().find_map(|planned| match &planned.step {
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
+        _ => None,
+    })
+}
+
 fn ledger_apply(text: &str) -> String {
     format!("apply set {}", json!({"metadata": {"annotations": {"nodewright.dev/ledger": text}}}))
 }
@@ -221,6 +230,27 @@ fn a_preserved_failed_machine_stays_until_its_time_is_over() {
     assert!(steps(&planned(&world(set.clone(), vec![kept]))).is_empty());
     let over = member(&set, 0).phase("Failed").preserved_until("2026-06-01T00:00:00Z").build();
     assert_eq!(steps(&planned(&world(set, vec![over]))).len(), 2);
+}
+
+#[test]
+fn the_status_of_many_failures_fits_into_etcd_and_says_how_many_are_left_out() {
+    let set = machine_set("set", 70, Some(LEDGER));
+    let failed = |index| {
+        let operation = json!({"type": "Create", "state": "Failed", "description": "x".repeat(30_000)});
+        member(&set, index).phase("CrashLoopBackOff").with("/status/lastOperation", operation).build()
+    };
+    let world = world(set.clone(), (0..70).map(failed).collect());
+    let status = status_of(&world).unwrap();
+    assert_eq!(status["failedMachines"].as_array().unwrap().len(), 50);
+    let size = status.to_string().len();
+    assert!(size < 100_000, "{size} bytes");
+    let condition = &status["Conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("FailedMachinesTruncated"), &json!("True")));
+    assert!(condition["message"].as_str().unwrap().contains("20 are left out"), "{condition}");
+    let mut told = set;
+    told.status = serde_json::from_value(status).unwrap();
+    let again = World { set: Arc::new(told), ..world };
+    assert_eq!(status_of(&again), None, "written once");
 }
 
 #[test]

@@ -26,6 +26,22 @@ fn a_roll_says_what_it_waits_for_and_the_autoscaler_knows_of_it_at_once() {
 }
 
 #[test]
+fn of_many_failed_machines_some_are_listed_and_the_rest_is_counted() {
+    let mut cluster = Cluster::settled(deployment(70, &rolling(1, 0)));
+    for machine in cluster.machines.values_mut() {
+        machine["status"]["lastOperation"] =
+            json!({"type": "Create", "state": "Failed", "description": "x".repeat(30_000)});
+    }
+    cluster.settle();
+    let status = cluster.status();
+    assert_eq!(status["failedMachines"].as_array().unwrap().len(), 50);
+    assert!(status.to_string().len() < 100_000, "{} bytes", status.to_string().len());
+    let message = cluster.condition("FailedMachinesTruncated").unwrap()["message"].as_str().unwrap();
+    assert!(message.contains("20 are left out"), "{message}");
+    assert!(cluster.plan().is_idle(), "{:?}", cluster.plan().stages);
+}
+
+#[test]
 fn an_invalid_spec_is_told_and_not_acted_on() {
     let cases: [(&str, Value, &str); 4] = [
         ("/spec/selector", json!({}), "spec.selector"),
