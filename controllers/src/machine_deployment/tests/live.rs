@@ -229,3 +229,49 @@ async fn a_manager_that_starts_again_amid_a_rollout_goes_on_with_it() {
     assert_eq!((created(&requests, "machinesets").len(), created(&requests, "machines").len()), (2, 6));
     plane.end().await;
 }
+
+/// The UIDs of all machines that are not being deleted.
+fn staying(plane: &Plane) -> std::collections::BTreeSet<String> {
+    let machines = plane.machines();
+    let staying = machines.iter().filter(|machine| machine["metadata"]["deletionTimestamp"].is_null());
+    staying.map(|machine| machine["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Makes two changes within a second, the second of which takes the first one back: the machines that were there before stay,
+/// and none is made that the API server was not asked for before that.
+async fn is_taken_back(begin: impl Fn(&mut Value), end: impl Fn(&mut Value)) {
+    let plane = Plane::start(seeded());
+    plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
+    let first = staying(&plane);
+    change_spec(&plane.server, &begin);
+    // No machine gets ready within so short a time.
+    let begun = Instant::now();
+    while staying(&plane).len() <= first.len() {
+        sleep(Duration::from_millis(1)).await;
+        assert!(begun.elapsed() < Duration::from_mins(1), "no machine is made");
+    }
+    change_spec(&plane.server, &end);
+    let asked = created(&plane.server.requests(), "machines");
+    plane.until("taken back", |plane| plane.is_at_rest(3), |_| {}).await;
+    assert_eq!(staying(&plane), first, "those that were there before stay");
+    let more: Vec<_> = created(&plane.server.requests(), "machines").difference(&asked).cloned().collect();
+    // What was on its way when the change was taken back is made yet.
+    assert!(more.len() <= 1, "made after the change was taken back: {more:?}");
+    plane.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "number 9 of the issue on dead machines: the remedy belongs to the issue on the fleet. Rule: a change that is \
+            taken back within a second keeps the first three machines and makes none that was not asked for before"]
+async fn a_template_that_is_taken_back_at_once_costs_no_machine() {
+    let class = |name: &'static str| move |spec: &mut Value| spec["template"]["spec"]["class"]["name"] = name.into();
+    is_taken_back(class("v2"), class("v1")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "number 9 of the issue on dead machines: the remedy belongs to the issue on the fleet. Rule: a change that is \
+            taken back within a second keeps the first three machines and makes none that was not asked for before"]
+async fn a_replica_count_that_is_taken_back_at_once_costs_no_machine() {
+    let replicas = |count: i64| move |spec: &mut Value| spec["replicas"] = count.into();
+    is_taken_back(replicas(20), replicas(3)).await;
+}
