@@ -52,8 +52,8 @@ pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRES
 /// On a Machine: the last value of [`PRESERVE`] seen on the Node, by which its removal is noticed.
 pub const LAST_APPLIED_NODE_PRESERVE_VALUE: &str = "node.machine.sapcloud.io/last-applied-node-preserve-value";
 
-/// On a Node: the annotations, labels and taints that were last copied from the Machine, as JSON; the
-/// base of a three-way merge.
+/// On a Node: the annotations, labels and taints that were last copied from the Machine, as JSON; MCM's base of a
+/// three-way merge. Written for MCM; ours is [`APPLIED_NODE_TEMPLATE`].
 pub const LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: &str = "node.machine.sapcloud.io/last-applied-anno-labels-taints";
 
 /// On a Node: the virtual capacity that was last written, as JSON.
@@ -125,6 +125,11 @@ pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
 /// Ours, on a Machine: its index in the ledger of its set, a decimal number. Counts only if the name of
 /// the machine belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";
+
+/// Ours, on a Machine: what was put on its Node, as JSON: the keys of labels and annotations, and the taints as
+/// `key:effect`. Absent when that is nothing. MCM has this on the Node
+/// ([`LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS`]), where a kubelet can write it.
+pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
 
 /// Ours, on any of the four kinds: the W3C trace context (`traceparent`) of the request that last changed
 /// the object's spec.

@@ -10,7 +10,7 @@ use nodewright_runtime::{
 use crate::{
     claim::{node_name, vm_id},
     ledger::set_of,
-    machine::may_be_replaced,
+    machine::{holds_place, is_held, may_be_replaced},
     node::Node,
 };
 
@@ -47,7 +47,17 @@ pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
 pub(crate) const MACHINE_BY_NODE: Index<Machine> =
     Index { name: "node", key_of: |machine| node_name(machine).map(str::to_owned) };
 
-/// Machines that wait for the replacement budget, by the UID of their set.
+/// Machines that hold a place of the replacement budget, by the UID of their set.
+pub(crate) const PLACES_BY_SET: Index<Machine> = Index {
+    name: "places",
+    key_of: |machine| controller_uid(machine).filter(|_| holds_place(machine)).map(str::to_owned),
+};
+
+/// Machines that were refused a place of the replacement budget and say so, by the UID of their set.
+pub(crate) const HELD_BY_SET: Index<Machine> =
+    Index { name: "held", key_of: |machine| controller_uid(machine).filter(|_| is_held(machine)).map(str::to_owned) };
+
+/// Machines that are unhealthy and not given up yet, by the UID of their set.
 pub(crate) const WAITING_BY_SET: Index<Machine> = Index {
     name: "waiting",
     key_of: |machine| controller_uid(machine).filter(|_| may_be_replaced(machine)).map(str::to_owned),
@@ -62,6 +72,10 @@ pub(crate) const LEAVING_BY_SET: Index<Machine> = Index {
 /// Nodes by the provider's id of their VM.
 pub(crate) const NODE_BY_INSTANCE: Index<Node> =
     Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
+
+/// Nodes that are being deleted, all under one key.
+pub(crate) const DELETING_NODES: Index<Node> =
+    Index { name: "deleting", key_of: |node| is_deleting(node).then(String::new) };
 
 /// MachineClasses by the Secret with their user data, as [`place`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =

@@ -46,6 +46,12 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn watch(&self, on: &mut Watches<'_>);
     /// Takes from the caches what concerns an object; `None` when the object is gone.
     fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World>;
+    /// Whether an object is planned although a write that was made for it to this cluster has had no answer, or does not
+    /// show yet. For one that must not wait for a cluster that is away, and whose plans rest on nothing that they wrote
+    /// there.
+    fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
+        false
+    }
     /// How many objects a plan goes through. One with very many is planned less often.
     fn children(&self, _world: &Self::World) -> usize {
         0

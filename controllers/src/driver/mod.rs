@@ -102,6 +102,11 @@ impl SecretData {
         Self(secrets)
     }
 
+    /// Whether there is no Secret.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A value.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let value = self.0.iter().rev().find_map(|secret| secret.data.as_ref()?.get(key));

@@ -1,9 +1,7 @@
 //! How a Machine gets its VM: class and secrets are there → VM made → linked → set up.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Code, Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -12,15 +10,17 @@ use nodewright_runtime::{
 };
 
 use super::{
-    Owner, World,
+    ClassProblem, Owner, World,
     calls::{Call, Outcome, Verb},
     context::{Context, event},
     owned::Link,
     ownership::{Word, has_problem, word},
     proof::{is_unborn, refuted},
+    retry,
     status::StatusDraft,
+    world::USER_DATA,
 };
-use crate::driver::{Class, DriverError, Instance};
+use crate::driver::{Class, Instance};
 
 /// Pause before a name is asked for again that the ledger said had had its life.
 const RETIRED_PAUSE: SignedDuration = SignedDuration::from_secs(30);
@@ -30,7 +30,11 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
     let machine = world.machine.as_ref();
     let Some(class) = usable_class(plan, at, world) else { return };
     if !world.class_held {
-        plan.wait("ClassNotHeld", "the machine's class has yet to get its finalizer");
+        plan.wait("ClassNotHeld", "the machine's class and its Secrets have yet to get their finalizers");
+        return;
+    }
+    if let Some(problem) = lacks_user_data(class) {
+        refuse_class(plan, at, world, &problem);
         return;
     }
     if let Some(reason) = has_no_future(world) {
@@ -61,7 +65,7 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         Some(answer) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
             plan.then("the machine has no VM", Step::Call(create));
         }
-        Some(answer) => retry(plan, at, world, context, &answer, status.clone()),
+        Some(answer) => try_again(plan, at, world, context, &answer, status.clone()),
     }
 }
 
@@ -87,16 +91,11 @@ pub(super) fn newest<'a, const N: usize>(at: &'a Moment<'_, Call>, calls: [&Call
 
 /// Whether a class or its Secrets have changed since a call was made with them.
 pub(super) fn is_corrected(answer: &Answer<'_>, again: &Call) -> bool {
-    has_other_class(answer.call, again)
-}
-
-/// Whether a call was made with another class, or other Secrets, than the next one.
-pub(super) fn has_other_class(asked: &Call, again: &Call) -> bool {
-    asked.request.machine.class.revision != again.request.machine.class.revision
+    answer.call.request.machine.class.revision != again.request.machine.class.revision
 }
 
 /// Says what went wrong, and makes the next call after a pause; at once when what was refused has been corrected.
-fn retry(
+fn try_again(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
     world: &World,
@@ -105,7 +104,7 @@ fn retry(
     next: Call,
 ) {
     let Some(error) = answer.outcome.error() else { return };
-    let due = answer.ended.checked_add(pause(error, answer.known.failures, context)).unwrap_or(at.now);
+    let due = answer.ended.checked_add(retry::of_birth(error, answer.known.failures, context)).unwrap_or(at.now);
     if due <= at.now || is_corrected(answer, &next) {
         plan.then("the pause after a failed call is over", Step::Call(next));
         return;
@@ -125,20 +124,6 @@ fn retry(
     plan.wait("ProviderFailed", format!("{error}; next attempt at {due}"));
     plan.wake_at(due);
     context.wake_at_deadline(plan, at.now, machine);
-}
-
-/// How long to wait after a failure: as machine-controller-manager, but the short pauses grow.
-pub(super) fn pause(error: &DriverError, failures: u32, context: Context<'_>) -> SignedDuration {
-    let settings = context.settings;
-    let pause = match error.code {
-        Code::ResourceExhausted => settings.exhausted_retry,
-        _ if error.is_passing() => {
-            let grown = settings.short_retry.saturating_mul(1 << failures.saturating_sub(1).min(8));
-            grown.min(Duration::from_mins(1)).max(settings.short_retry)
-        }
-        _ => settings.medium_retry,
-    };
-    SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX)
 }
 
 /// Writes the durable link to the VM, in a write of its own, right after the answer.
@@ -163,7 +148,7 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
             return;
         }
         Word::Refuted(answer, error) => return refuted(plan, at, world, context, (&answer, error), status),
-        Word::Failed(answer) => return retry(plan, at, world, context, &answer, status),
+        Word::Failed(answer) => return try_again(plan, at, world, context, &answer, status),
         // It is gone already, or does not show yet: the creation timeout decides.
         Word::Absent(_) => return provisioned(plan, at, machine, Proof::None, context),
         Word::Unimplemented => return provisioned(plan, at, machine, Proof::Claim, context),
@@ -178,7 +163,7 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         Some(answer) if answer.outcome.says_none() => {
             provisioned(plan, at, machine, Proof::Instance(instance), context);
         }
-        Some(answer) => retry(plan, at, world, context, &answer, initialize.clone()),
+        Some(answer) => try_again(plan, at, world, context, &answer, initialize.clone()),
         None if !is_new && !instance.uninitialized => {
             provisioned(plan, at, machine, Proof::Instance(instance), context);
         }
@@ -238,10 +223,27 @@ fn provisioned(
 
 /// The class, if it can be acted on; else what to do is said, and waited for.
 pub(super) fn usable_class<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World) -> Option<&'a Class> {
-    let problem = match &world.class {
-        Ok(class) => return Some(class),
-        Err(problem) => problem,
-    };
+    match &world.class {
+        Ok(class) => Some(class),
+        Err(problem) => {
+            refuse_class(plan, at, world, problem);
+            None
+        }
+    }
+}
+
+/// What a birth needs of a class, and nothing else does: a VM can be found and removed without user data.
+fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
+    let lacks = !class.secret.is_empty() && class.secret.get(USER_DATA).is_none();
+    lacks.then(|| ClassProblem {
+        reason: "UserDataMissing",
+        message: format!("the Secrets of MachineClass {:?} have no key {USER_DATA:?}: add it", class.name),
+        never_used: false,
+    })
+}
+
+/// Says what is wrong with the class, and waits until it is corrected.
+fn refuse_class(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, problem: &ClassProblem) {
     let (machine, reason, message) = (world.machine.as_ref(), problem.reason, problem.message.as_str());
     let draft =
         StatusDraft::of(machine, at.now).condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
@@ -256,7 +258,6 @@ pub(super) fn usable_class<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, wor
         plan.event(event(machine, EventKind::Warning, reason, message.to_owned()));
     }
     plan.wait(reason, message);
-    None
 }
 
 /// Why a Machine without a VM gets none: it will be deleted.

@@ -14,21 +14,24 @@
 //!
 //! # Caveats
 //! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
-//! * The replacement budget may hold a Machine back for longer ([`permit`]); its status says so.
+//! * The replacement budget may hold a Machine back for longer ([`budget`](super::budget)); its status says so.
 //!
 //! [`Moment::in_touch`]: nodewright_runtime::plan::Moment::in_touch
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{Machine, MachinePhase, annotations, conditions, taints};
-use nodewright_runtime::object::{annotation, is_deleting, name};
+use nodewright_api::{Machine, MachinePhase, conditions, taints};
+use nodewright_runtime::object::is_deleting;
 
-use super::{Owner, Settings, World};
-use crate::node::Node;
+use super::Settings;
+use crate::{clip::clip_to, node::Node};
 
 /// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
 /// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.
 const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+
+/// The most bytes of what a Node says of its health: more follows it in statuses.
+const LONGEST_CAUSE: usize = 512;
 
 /// What a Node says of its health.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ pub(super) enum Health {
 pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Health {
     let tell = |condition: &NodeCondition| {
         let reason = condition.reason.as_deref().unwrap_or_default();
-        format!("node condition {} is {} ({reason})", condition.type_, condition.status)
+        clip_to(LONGEST_CAUSE, format!("node condition {} is {} ({reason})", condition.type_, condition.status))
     };
     let Some(ready) = ready(node) else {
         return Health::Unhealthy("the node has no condition Ready yet".to_owned());
@@ -136,46 +139,4 @@ pub(super) fn is_announced(machine: &Machine, given_up_at: Timestamp) -> bool {
         status.last_operation.description.ends_with(&announcement(about))
     };
     (-5..=5).any(says)
-}
-
-/// Whether the budget lets this Machine be marked Failed now; if not, why.
-///
-/// In progress is every Machine of the deployment that is neither Running nor waiting in Unknown. Of those that wait,
-/// the ones that are due go in a fixed order, so that two that are judged at the same time do not both take the last
-/// place: whoever comes later in the order sees the earlier one either still waiting before it, or in progress.
-pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), String> {
-    let budget = budget(world);
-    let in_progress = world.peers.iter().filter(|peer| is_in_progress(peer)).count();
-    // By their own times, whatever this process may make of them: the order has to be the same for all of them.
-    let given_up = |machine: &Machine| timeout_at(machine, settings);
-    let rank = |machine: &Machine| (given_up(machine), name(machine).to_owned());
-    let own = rank(&world.machine);
-    let due = |peer: &Machine| may_be_replaced(peer) && given_up(peer).is_some_and(|at| at <= now);
-    let before = world.peers.iter().filter(|peer| due(peer) && rank(peer) < own).count();
-    if in_progress + before < budget {
-        return Ok(());
-    }
-    Err(format!(
-        "{in_progress} other machines of the deployment are being replaced or not up, {before} are due before this one, \
-         and at most {budget} may be replaced for bad health at once (annotation {})",
-        annotations::REMEDIATION_MAX_IN_FLIGHT
-    ))
-}
-
-fn is_in_progress(machine: &Machine) -> bool {
-    let preserved = machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
-    let waiting = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown);
-    !preserved && (!waiting || is_deleting(machine))
-}
-
-/// How many may be replaced at once: a count, or a percentage of the deployment's Machines, at least one.
-fn budget(world: &World) -> usize {
-    let Owner::Set(set) = &world.owner else { return 1 };
-    let Some(text) = annotation(set.as_ref(), annotations::REMEDIATION_MAX_IN_FLIGHT) else { return 1 };
-    let all = world.peers.len() + 1;
-    let parsed = match text.strip_suffix('%') {
-        Some(percent) => percent.parse::<usize>().ok().map(|percent| all * percent.min(100) / 100),
-        None => text.parse().ok(),
-    };
-    parsed.unwrap_or(1).max(1)
 }

@@ -1,9 +1,7 @@
 //! What a Machine that is to live decides.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{
-    Machine, MachinePhase, OperationState, OperationType, annotations, conditions, finalizers, reasons,
-};
+use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, finalizers, reasons};
 use nodewright_runtime::{
     events::EventKind,
     finalizers as finalizer,
@@ -13,7 +11,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    World, birth,
+    World, applied, birth, budget,
     calls::{Call, Verb},
     context::{Context, event},
     health::{self, Health},
@@ -31,6 +29,8 @@ use crate::{
 
 /// How often the conditions of a Node that is still coming up are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// The reason of a wait for the replacement budget.
+const HELD_BACK: &str = "ReplacementHeld";
 
 pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> Plan<Call> {
     let mut plan = Plan::idle();
@@ -77,8 +77,7 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
         return;
     };
     if is_deleting(node) {
-        // machine-controller-manager's contract: whoever deletes a Node deletes its Machine.
-        plan.then("its node is being deleted", Step::delete(Cluster::CONTROL, machine));
+        node_deleted(plan, at, world, node, context);
         return;
     }
     // The health first: it must not depend on whether the Node can be written.
@@ -87,9 +86,34 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
         Health::Unhealthy(why) => unwell(plan, at, world, Some(node), &why, context),
     };
     let status = status.map(|step| Planned { why: "the node's health shows in the machine".into(), step });
-    let sync = Step::edit(Cluster::TARGET, node, node_sync::patch(machine, node));
+    let changes = node_sync::patch(machine, node);
+    let (is_in_step, is_covered) = (changes.0.is_empty(), applied::is_covered(machine));
+    let sync = Step::edit(Cluster::TARGET, node, changes).filter(|_| is_covered);
     let sync = sync.map(|step| Planned { why: "the node lacks what its machine gives it".into(), step });
-    plan.stage(status.into_iter().chain(sync));
+    // Not beside the status, which carries the Machine's version.
+    let record = applied::record(machine, is_in_step).filter(|_| status.is_none() && (is_in_step || !is_covered));
+    let record = record.and_then(|patch| Step::edit(Cluster::CONTROL, machine, patch));
+    let record = record.map(|step| Planned { why: "the machine remembers what its node gets".into(), step });
+    plan.stage(status.into_iter().chain(sync).chain(record));
+}
+
+/// The contract of machine-controller-manager: who deletes a Node deletes its Machine. Our finalizer keeps the Node until
+/// then. Sixty that are deleted by one mistake do not all go at once: they go through the replacement budget.
+fn node_deleted(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_>) {
+    let machine = world.machine.as_ref();
+    let Err(held) = budget::permit(world, context.settings, at.now) else {
+        plan.then("is its node really being deleted?", Step::confirm_unchanged(Cluster::TARGET, node));
+        plan.then("its node is being deleted", Step::delete(Cluster::CONTROL, machine));
+        return;
+    };
+    plan.wait(HELD_BACK, format!("node {} is being deleted; {}", name(node), held.message));
+    if let Some(until) = held.until {
+        plan.wake_at(until);
+    }
+    let text = format!("node {} is being deleted; {}", name(node), budget::HELD);
+    let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node));
+    let draft = draft.condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text);
+    plan.then("the machine waits for its replacement", draft.step(machine));
 }
 
 /// Of thousands that run, what was said while they were made is not kept; but when it was said, until the provider surely
@@ -110,7 +134,7 @@ fn well(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node));
+    let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node)).not_held();
     if *machine.phase() == MachinePhase::Running {
         forget(plan, at, context);
         return draft.step(machine);
@@ -179,7 +203,8 @@ fn unwell(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let draft = StatusDraft::of(machine, at.now).node_conditions(node);
+    let held = StatusDraft::of(machine, at.now).node_conditions(node);
+    let draft = held.clone().not_held();
     match machine.phase() {
         MachinePhase::Running => {
             if let Some(until) = node.and_then(|node| health::held_until(node, at.in_touch, at.now)) {
@@ -198,7 +223,7 @@ fn unwell(
                 .operation(OperationType::HealthCheck, OperationState::Processing, text, None)
                 .step(machine)
         }
-        MachinePhase::Unknown => give_up_when_due(plan, at, world, (node, why), draft, context),
+        MachinePhase::Unknown => give_up_when_due(plan, at, world, (node, why), held, context),
         MachinePhase::Pending => join_or_fail(plan, at, machine, draft, why, context),
         _ => draft.step(machine),
     }
@@ -219,10 +244,11 @@ fn give_up_when_due(
     at: &Moment<'_, Call>,
     world: &World,
     (node, why): (Option<&Node>, &str),
-    draft: StatusDraft,
+    held_draft: StatusDraft,
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
+    let draft = held_draft.clone().not_held();
     let Some(timeout) = health::timeout_at(machine, context.settings) else {
         plan.wait("Unhealthy", format!("{why}; its health timeout is switched off"));
         return draft.step(machine);
@@ -231,14 +257,16 @@ fn give_up_when_due(
     if due > at.now {
         return announce(plan, machine, why, due, due > timeout, draft);
     }
-    if let Err(held) = health::permit(world, context.settings, at.now) {
-        plan.wait("ReplacementHeld", held);
-        let text = format!(
-            "Machine {} is unhealthy for too long; it is replaced once fewer machines of its deployment are (annotation {})",
-            name(machine),
-            annotations::REMEDIATION_MAX_IN_FLIGHT
-        );
-        return draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine);
+    if let Err(held) = budget::permit(world, context.settings, at.now) {
+        plan.wait(HELD_BACK, held.message);
+        if let Some(until) = held.until {
+            plan.wake_at(until);
+        }
+        let text = format!("Machine {} is unhealthy for too long; {}", name(machine), budget::HELD);
+        return held_draft
+            .condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text.as_str())
+            .operation(OperationType::HealthCheck, OperationState::Processing, text, None)
+            .step(machine);
     }
     if !is_confirmed(plan, world, node) {
         return draft.step(machine);

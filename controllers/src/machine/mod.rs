@@ -8,7 +8,9 @@
 //! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
 //! and nothing is remembered that cannot be asked again.
 
+mod applied;
 mod birth;
+mod budget;
 mod caller;
 mod calls;
 mod context;
@@ -19,6 +21,7 @@ mod node_sync;
 mod owned;
 mod ownership;
 mod proof;
+mod retry;
 mod settings;
 mod status;
 #[cfg(test)]
@@ -30,29 +33,33 @@ mod world;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet};
+use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
-    object::{Cluster, Key, controller_uid, is_deleting, name, namespace, uid},
+    object::{Cluster, Key, annotation, is_deleting, name, namespace, uid},
     plan::{Moment, Plan},
 };
 
-use self::context::Context;
-pub(crate) use self::health::may_be_replaced;
 pub use self::{
+    budget::Peers,
     caller::Caller,
     calls::{Call, Outcome, Request, Verb},
     ownership::{Claim, Vm},
     settings::Settings,
     world::{ClassProblem, Owner, UnseenNode, World},
 };
+pub(crate) use self::{
+    budget::{holds_place, is_held},
+    health::may_be_replaced,
+};
+use self::{context::Context, world::is_forced};
 use crate::{
     claim::vm_id,
     driver::Driver,
     indexes::{
-        LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID,
-        WAITING_BY_SET, instance_id, place,
+        DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
+        NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET, instance_id, place,
     },
     node::Node,
 };
@@ -84,16 +91,19 @@ impl Controller for MachineController {
     type Effect = Call;
 
     fn watch(&self, on: &mut Watches<'_>) {
+        let settings = self.settings.clone();
         on.primary::<Machine>(Cluster::CONTROL, &self.namespace)
             .index(MACHINE_BY_INSTANCE)
             .index(MACHINE_BY_NODE)
             .index(MACHINES_BY_CLASS)
             .index(WAITING_BY_SET)
+            .index(PLACES_BY_SET)
+            .index(HELD_BY_SET)
             .index(LEAVING_BY_SET)
             .sharing(Machine::share)
-            // A budget that one Machine has used up is free again once that Machine is well or gone.
-            .wakes(|change, stores, wake| {
-                waiting_peers(change.sides().last(), stores, wake);
+            // A place that one Machine has held is free once that Machine is well or gone.
+            .wakes(move |change, stores, wake| {
+                budget::wake_next(change, stores, &settings, wake);
                 rivals(change, stores, wake);
             });
         on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).wakes(machines_of_set);
@@ -111,12 +121,16 @@ impl Controller for MachineController {
             }
         });
         if self.settings.has_target {
-            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).wakes(machines_of_node);
+            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).index(DELETING_NODES).wakes(machines_of_node);
         }
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         World::observe(stores, key, self.driver.name())
+    }
+
+    fn goes_on_without(&self, machine: &Machine, cluster: Cluster) -> bool {
+        cluster == Cluster::TARGET && is_forced(machine)
     }
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
@@ -153,18 +167,23 @@ fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) 
 }
 
 /// A Machine waits for its set to see its index retired, for the budget that the set says, and, where the set comes
-/// after the Machine, to see that there is one.
+/// after the Machine, to see that there is one. Of nothing else that a set says.
 fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    budget::wake_all(change, stores, wake);
     let machines = stores.of::<Machine>(Cluster::CONTROL);
-    if let Some(set) = change.sides().last() {
-        let mut waiting = machines.by(LEAVING_BY_SET, uid(set.as_ref()));
-        waiting.extend(machines.by(WAITING_BY_SET, uid(set.as_ref())));
-        if change.old.is_none() {
-            waiting.extend(machines.owned_by(uid(set.as_ref())));
-        }
-        for machine in &waiting {
-            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
-        }
+    let Some(set) = change.sides().last() else { return };
+    let ledger = |set: &Option<Arc<MachineSet>>| {
+        set.as_deref().and_then(|set| annotation(set, annotations::LEDGER)).map(str::to_owned)
+    };
+    let mut waiting = vec![];
+    if change.new.is_none() || ledger(&change.old) != ledger(&change.new) {
+        waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
+    }
+    if change.old.is_none() {
+        waiting.extend(machines.owned_by(uid(set.as_ref())));
+    }
+    for machine in &waiting {
+        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
     }
 }
 
@@ -175,19 +194,5 @@ fn unborn_of_class(stores: &Stores, class: &MachineClass, wake: &mut dyn FnMut(K
         if unborn || machine.provider_id().is_none() || is_deleting(machine.as_ref()) {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
         }
-    }
-}
-
-fn waiting_peers(machine: Option<&Arc<Machine>>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    let Some(owner) = machine.and_then(|machine| controller_uid(machine.as_ref())) else { return };
-    let sets = stores.of::<MachineSet>(Cluster::CONTROL);
-    let Some(set) = sets.by(SET_BY_UID, owner).into_iter().next() else { return };
-    let family = match controller_uid(set.as_ref()) {
-        Some(deployment) => sets.owned_by(deployment),
-        None => vec![set],
-    };
-    let machines = stores.of::<Machine>(Cluster::CONTROL);
-    for peer in family.iter().flat_map(|set| machines.by(WAITING_BY_SET, uid(set.as_ref()))) {
-        wake(Key::of(Cluster::CONTROL, peer.as_ref()));
     }
 }

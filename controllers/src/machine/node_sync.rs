@@ -1,9 +1,10 @@
 //! What a Machine puts on its Node: finalizer, name label, and the node template, in one write.
 //!
-//! The template is merged three ways, as machine-controller-manager does: an annotation on the Node says what was
-//! applied last, so that what the template no longer has is taken away and what others put there stays.
+//! The template is merged three ways: the Machine says what was applied last ([`applied`](super::applied)), so that what
+//! the template no longer has is taken away and what others put there stays. The annotation on the Node with which
+//! machine-controller-manager does the same is written for it, and nothing is taken away on its word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
@@ -14,12 +15,12 @@ use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::owned::LONGEST_LABEL;
+use super::{applied::AppliedKeys, owned::LONGEST_LABEL};
 use crate::node::Node;
 
 type Map = BTreeMap<String, String>;
 
-/// What was applied last, in the annotation's form.
+/// What is applied, in the form of machine-controller-manager's annotation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Applied {
@@ -58,7 +59,8 @@ impl Applied {
         }
     }
 
-    fn last(node: &Node) -> Option<Self> {
+    /// What the Node says: only to see whether the annotation has to be written.
+    fn said(node: &Node) -> Option<Self> {
         serde_json::from_str(annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS)?).ok()
     }
 }
@@ -70,25 +72,25 @@ pub(super) fn patch(machine: &Machine, node: &Node) -> Patch {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
     }
     let wanted = Applied::of(&machine.spec.node_template);
-    let last = Applied::last(node);
-    let before = last.clone().unwrap_or_default();
+    let said = Applied::said(node);
+    let before = AppliedKeys::recorded(machine).unwrap_or_default();
 
     let mut wanted_labels = wanted.metadata.labels.clone();
     if name(machine).len() <= LONGEST_LABEL {
         wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
     }
-    merge(&mut operations, "labels", labels_of(node), &before.metadata.labels, &wanted_labels);
+    merge(&mut operations, "labels", labels_of(node), &before.labels, &wanted_labels);
 
     let mut wanted_annotations = wanted.metadata.annotations.clone();
-    if wanted != Applied::default() || last.is_some() {
+    if wanted != Applied::default() || said.is_some() {
         let text = serde_json::to_string(&wanted).unwrap_or_default();
-        let known = last.as_ref() == Some(&wanted);
+        let known = said.as_ref() == Some(&wanted);
         let standing = annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS).map(str::to_owned);
         let text = if known { standing.unwrap_or(text) } else { text };
         wanted_annotations.insert(annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS.to_owned(), text);
     }
-    merge(&mut operations, "annotations", annotations_of(node), &before.metadata.annotations, &wanted_annotations);
-    taints(&mut operations, node, &before.spec.taints, &wanted.spec.taints);
+    merge(&mut operations, "annotations", annotations_of(node), &before.annotations, &wanted_annotations);
+    taints(&mut operations, node, &before, &wanted.spec.taints);
     Patch(operations)
 }
 
@@ -101,7 +103,13 @@ fn annotations_of(node: &Node) -> Option<&Map> {
 }
 
 /// Single keys need no test: each is ours, and the others are not touched.
-fn merge(operations: &mut Vec<PatchOperation>, field: &str, live: Option<&Map>, before: &Map, wanted: &Map) {
+fn merge(
+    operations: &mut Vec<PatchOperation>,
+    field: &str,
+    live: Option<&Map>,
+    before: &BTreeSet<String>,
+    wanted: &Map,
+) {
     let path = |key: &str| PointerBuf::from_tokens(["metadata", field, key]);
     let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
     let additions: Vec<_> = missing
@@ -114,18 +122,18 @@ fn merge(operations: &mut Vec<PatchOperation>, field: &str, live: Option<&Map>, 
         operations.push(PatchOperation::Add(AddOperation { path, value: json!({}) }));
     }
     operations.extend(additions);
-    let dropped = before.keys().filter(|key| !wanted.contains_key(*key));
+    let dropped = before.iter().filter(|key| !wanted.contains_key(*key));
     let present = dropped.filter(|key| live.is_some_and(|live| live.contains_key(*key)));
     operations.extend(present.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) })));
 }
 
 /// Taints are one list with several writers: replaced as a whole, under a test of what was read.
-fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &[Taint], wanted: &[Taint]) {
+fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &AppliedKeys, wanted: &[Taint]) {
     let live = node.taints().to_vec();
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut merged = live.clone();
     merged.retain(|taint| {
-        let dropped = before.iter().any(|old| same(old, taint)) && !wanted.iter().any(|new| same(new, taint));
+        let dropped = before.has_taint(taint) && !wanted.iter().any(|new| same(new, taint));
         !dropped
     });
     for taint in wanted {
@@ -235,7 +243,10 @@ mod tests {
         let mut live = synced(&before, bare());
         live["metadata"]["labels"]["users"] = "x".into();
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "kubelets", "effect": "NoExecute"}));
-        let after = machine("m").with("/spec/nodeTemplate", json!({"metadata": {"labels": {"keep": "2"}}})).build();
+        let after = machine("m")
+            .with("/spec/nodeTemplate", json!({"metadata": {"labels": {"keep": "2"}}}))
+            .annotation(annotations::APPLIED_NODE_TEMPLATE, r#"{"labels":["a","keep"],"taints":["t:NoSchedule"]}"#)
+            .build();
         let live = synced(&after, live);
         assert_eq!(live["metadata"]["labels"], json!({"keep": "2", "users": "x", labels::MACHINE_NAME: "m"}));
         assert_eq!(live["spec"]["taints"], json!([{"key": "kubelets", "effect": "NoExecute"}]));
@@ -294,12 +305,33 @@ mod tests {
     }
 
     #[test]
-    fn what_mcm_applied_last_is_understood() {
+    fn the_word_of_the_node_takes_nothing_away() {
+        let forged = r#"{"metadata":{"creationTimestamp":null,"labels":{"kubernetes.io/hostname":"n","foreign":"1"},
+            "annotations":{"note":"1"}},"spec":{"taints":[{"key":"quarantine","effect":"NoExecute"}]}}"#;
         let mut live = bare();
-        live["metadata"]["labels"] = json!({"old": "1"});
-        live["metadata"]["annotations"] = json!({annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS:
-            r#"{"metadata":{"creationTimestamp":null,"labels":{"old":"1"}},"spec":{}}"#});
+        live["metadata"]["labels"] = json!({"kubernetes.io/hostname": "n", "foreign": "1"});
+        live["metadata"]["annotations"] =
+            json!({"note": "1", annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: forged});
+        live["spec"]["taints"] = json!([{"key": "quarantine", "effect": "NoExecute"}]);
         let live = synced(&machine("m").build(), live);
-        assert_eq!(live["metadata"]["labels"].get("old"), None);
+        assert_eq!(
+            live["metadata"]["labels"],
+            json!({"kubernetes.io/hostname": "n", "foreign": "1", labels::MACHINE_NAME: "m"})
+        );
+        assert_eq!(live["metadata"]["annotations"]["note"], "1");
+        assert_eq!(live["spec"]["taints"], json!([{"key": "quarantine", "effect": "NoExecute"}]));
+        let said = live["metadata"]["annotations"][annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS].as_str();
+        assert_eq!(said, Some(r#"{"metadata":{},"spec":{}}"#), "machine-controller-manager would believe it");
+    }
+
+    #[test]
+    fn the_text_of_machine_controller_manager_is_not_rewritten() {
+        let template = json!({"metadata": {"labels": {"a": "1"}}});
+        let text = r#"{"metadata":{"creationTimestamp":null,"labels":{"a":"1"}},"spec":{}}"#;
+        let mut live = bare();
+        live["metadata"]["labels"] = json!({"a": "1"});
+        live["metadata"]["annotations"] = json!({annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: text});
+        let live = synced(&machine("m").with("/spec/nodeTemplate", template).build(), live);
+        assert_eq!(live["metadata"]["annotations"][annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS], text);
     }
 }

@@ -9,6 +9,7 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
+use super::applied::AppliedKeys;
 use crate::driver::Instance;
 
 /// The durable link to the VM, written right after the driver has answered.
@@ -47,6 +48,10 @@ impl Link {
         let priority = annotation(machine, annotations::MACHINE_PRIORITY).map(str::to_owned);
         let priority = priority.unwrap_or_else(|| annotations::MACHINE_PRIORITY_DEFAULT.to_string());
         metadata.annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority);
+        // What its Node will get is remembered before there is one.
+        if let Some(applied) = AppliedKeys::of(&machine.spec.node_template).to_text().filter(|_| has_target) {
+            metadata.annotations.insert(annotations::APPLIED_NODE_TEMPLATE.to_owned(), applied);
+        }
         Self { metadata, spec: LinkSpec { provider_id: instance.provider_id.clone() } }
     }
 }
@@ -56,16 +61,17 @@ impl Owned for Link {
     const PART: Part = Part::Main;
 
     fn seen(live: &Machine) -> Self {
-        let one = |map: Option<&BTreeMap<String, String>>, key: &str| {
-            map.and_then(|map| map.get_key_value(key))
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .into_iter()
-                .collect()
+        let some = |map: Option<&BTreeMap<String, String>>, keys: &[&str]| {
+            let found = keys.iter().filter_map(|key| map?.get_key_value(*key));
+            found.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
         Self {
             metadata: LinkMeta {
-                labels: one(live.metadata.labels.as_ref(), labels::NODE),
-                annotations: one(live.metadata.annotations.as_ref(), annotations::MACHINE_PRIORITY),
+                labels: some(live.metadata.labels.as_ref(), &[labels::NODE]),
+                annotations: some(
+                    live.metadata.annotations.as_ref(),
+                    &[annotations::MACHINE_PRIORITY, annotations::APPLIED_NODE_TEMPLATE],
+                ),
             },
             spec: LinkSpec { provider_id: live.spec.provider_id.clone() },
         }

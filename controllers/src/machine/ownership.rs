@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use nodewright_api::{Code, Machine, conditions, reasons};
 use nodewright_runtime::{
-    cache::Stores,
+    cache::{Store, Stores},
     events::EventKind,
-    object::{Cluster, is_deleting, name, uid},
+    object::{is_deleting, name, uid},
     plan::{Moment, Plan},
 };
 
@@ -85,11 +85,11 @@ pub(super) struct Found {
     pub(super) stranger: Option<Arc<Node>>,
 }
 
-/// Finds a Machine's Node, and says how far its claim to the VM is proven.
-pub(super) fn find(stores: &Stores, machine: &Machine) -> Found {
-    let store = stores.of::<Node>(Cluster::TARGET);
-    let same = vm_id(machine).map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
-    let by_name = node_name(machine).and_then(|node| store.by_name("", node));
+/// Finds a Machine's Node among those that are known, and says how far its claim to the VM is proven.
+pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machine) -> Found {
+    let by_id = |id: &str| nodes.map(|nodes| nodes.by(NODE_BY_INSTANCE, instance_id(id)));
+    let same = vm_id(machine).and_then(by_id).unwrap_or_default();
+    let by_name = node_name(machine).and_then(|node| nodes?.by_name("", node));
     let Choice { node, stranger, twins } = choose(machine, same, by_name);
     let claim = Claim { vm: Vm::of(machine), rivals: rivals(stores, machine), ..Claim::default() };
     if claim.is_settled() {

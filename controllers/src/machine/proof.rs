@@ -12,11 +12,12 @@ use nodewright_runtime::{
 
 use super::{
     World,
-    birth::{Answer, is_corrected, pause, usable_class},
+    birth::{Answer, is_corrected, usable_class},
     calls::{Call, Verb},
     context::{Context, event},
     health::{self, Health},
     ownership::{Word, has_problem, word},
+    retry,
     status::StatusDraft,
 };
 use crate::{claim::vm_id, driver::DriverError};
@@ -103,7 +104,7 @@ fn unanswered(
     again: Call,
 ) {
     let Some(error) = answer.outcome.error() else { return };
-    let due = answer.ended.checked_add(pause(error, answer.known.failures, context)).unwrap_or(at.now);
+    let due = answer.ended.checked_add(retry::of_birth(error, answer.known.failures, context)).unwrap_or(at.now);
     if due <= at.now || is_corrected(answer, &again) {
         plan.then("the pause after a failed call is over", Step::Call(again));
         return;

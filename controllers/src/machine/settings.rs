@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nodewright_api::Machine;
+
 /// Timeouts and periods of the Machine controller. Where a Machine has a field of its own, that one counts.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -31,6 +33,13 @@ pub struct Settings {
     pub bootstrap_groups: String,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
     pub has_target: bool,
+}
+
+impl Settings {
+    /// How long the drain of a Machine's Node may take.
+    pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {
+        machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())
+    }
 }
 
 impl Default for Settings {

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers};
 use nodewright_runtime::{
-    cache::Stores,
+    cache::{Store, Stores},
     object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
 };
 
-use super::ownership::{self, Claim, Found};
+use super::{
+    budget::Peers,
+    health::may_be_replaced,
+    ownership::{self, Claim, Found},
+};
 use crate::{
     claim::{node_name, vm_id},
     drain::PodView,
@@ -29,21 +33,23 @@ pub struct World {
     pub machine: Arc<Machine>,
     /// What its VM is made from.
     pub class: Result<Class, ClassProblem>,
-    /// Whether the class is kept by its finalizer: else it could vanish before its VM does.
+    /// Whether the class and all its Secrets carry our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
     /// The VM that it names, and how far that is proven.
     pub claim: Claim,
     /// Its Node: the one of its VM, if that is proven and no other Machine's.
     pub node: Option<Arc<Node>>,
+    /// Whether the Nodes have been listed. A forced deletion does not wait for that, and sees no Node before.
+    pub nodes_listed: bool,
     /// The Node that a look at its name has found, where there is none in the cache.
     pub unseen_node: UnseenNode,
     /// A Node with the name of its Node and another VM.
     pub stranger: Option<Arc<Node>>,
     /// The set that controls it.
     pub owner: Owner,
-    /// The other Machines of its MachineDeployment, or of its set where there is none; seen only while the Machine
-    /// waits for the replacement budget, because there may be thousands of them.
-    pub peers: Vec<Arc<Machine>>,
+    /// The other Machines of its MachineDeployment, or of its set where there is none, that count for the replacement
+    /// budget; seen only while the Machine may have to wait for that.
+    pub peers: Peers,
     /// The Pods of its Node; `None` until they have been listed, or while nobody looks.
     pub pods: Option<Vec<Arc<PodView>>>,
 }
@@ -78,27 +84,40 @@ pub struct ClassProblem {
     pub reason: &'static str,
     /// What to do about it.
     pub message: String,
+    /// Whether no VM can ever have been asked for with the class.
+    ///
+    /// A VM is asked for only while the class and all its Secrets carry our finalizers, and these stay for as long as a
+    /// Machine names the class and the class names the Secrets. So a class that names a Secret that is missing, and that
+    /// has never been edited (`metadata.generation` 1), has never had all of them. An edited class may have named others.
+    ///
+    /// Caveats: a finalizer that was taken off a Secret by force; a VM that machine-controller-manager, which has no such
+    /// rule, asked for just before a take-over, and a restore that brings such a Machine back without its Secret.
+    pub never_used: bool,
 }
 
 impl World {
     /// `provider` is the one whose classes are this controller's.
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
-        let Found { claim, node, stranger } = ownership::find(stores, &machine);
+        let nodes = nodes(stores, &machine);
+        let nodes_listed = nodes.is_some();
+        let Found { claim, node, stranger } = ownership::find(stores, nodes.as_deref(), &machine);
         let looks = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
-        let unseen_node = if looks && node.is_none() { unseen_node(stores, &machine) } else { UnseenNode::Unknown };
+        let unseen_node = if looks && node.is_none() {
+            if nodes_listed { unseen_node(stores, &machine) } else { UnseenNode::None }
+        } else {
+            UnseenNode::Unknown
+        };
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
         let owner = owner(stores, &machine);
-        let peers = peers(stores, &machine, &owner);
-        let class_held = stores
-            .of::<MachineClass>(Cluster::CONTROL)
-            .by_name(namespace(machine.as_ref()), machine.class_name())
-            .is_some_and(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER));
+        let peers = peers(stores, &machine, node.as_deref(), &owner);
+        let class_held = class_held(stores, &machine);
         Some(Self {
             class: class(stores, &machine, provider),
             class_held,
             claim,
             node,
+            nodes_listed,
             unseen_node,
             stranger,
             peers,
@@ -159,33 +178,49 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
     Some(pods)
 }
 
+/// The Nodes; `None` for a forced deletion while they have yet to be listed. All others wait for that.
+fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
+    if is_forced(machine) { stores.listed::<Node>(Cluster::TARGET) } else { Some(stores.of::<Node>(Cluster::TARGET)) }
+}
+
+/// Whether the deletion of a Machine is forced: it waits for nothing in the target cluster.
+pub(super) fn is_forced(machine: &Machine) -> bool {
+    is_deleting(machine) && machine.is_force_deletion()
+}
+
 fn owner(stores: &Stores, machine: &Machine) -> Owner {
     let Some(owner) = controller_uid(machine) else { return Owner::None };
     let sets = stores.of::<MachineSet>(Cluster::CONTROL).by(SET_BY_UID, owner);
     sets.into_iter().next().map_or(Owner::Gone, Owner::Set)
 }
 
-fn peers(stores: &Stores, machine: &Machine, owner: &Owner) -> Vec<Arc<Machine>> {
-    let Owner::Set(set) = owner else { return vec![] };
-    if !super::health::may_be_replaced(machine) {
-        return vec![];
-    }
-    let machines = stores.of::<Machine>(Cluster::CONTROL);
-    let sets = match controller_uid(set.as_ref()) {
-        Some(deployment) => stores.of::<MachineSet>(Cluster::CONTROL).owned_by(deployment),
-        None => vec![set.clone()],
-    };
-    let all = sets.iter().flat_map(|set| machines.owned_by(uid(set.as_ref())));
-    all.filter(|peer| uid(peer.as_ref()) != uid(machine)).collect()
+/// The peers, while the Machine may have to wait for the replacement budget.
+fn peers(stores: &Stores, machine: &Machine, node: Option<&Node>, owner: &Owner) -> Peers {
+    let lost_node = !is_deleting(machine) && node.is_some_and(is_deleting);
+    if may_be_replaced(machine) || lost_node { Peers::of(stores, machine, owner) } else { Peers::default() }
 }
 
 /// Why a Machine of a class that is not there waits.
 pub(super) const CLASS_NOT_FOUND: &str = "ClassNotFound";
 
+/// Whether neither the class nor one of its Secrets can vanish while the Machine is there.
+fn class_held(stores: &Stores, machine: &Machine) -> bool {
+    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), machine.class_name());
+    let Some(class) = class.filter(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER))
+    else {
+        return false;
+    };
+    let secrets = stores.of::<Secret>(Cluster::CONTROL);
+    class.secret_names().all(|(namespace, name)| {
+        let secret = secrets.by_name(namespace, name);
+        secret.is_some_and(|secret| has_finalizer(secret.as_ref(), finalizers::MACHINE_CONTROLLER))
+    })
+}
+
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
 fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = machine.class_name();
-    let problem = |reason, message: String| ClassProblem { reason, message };
+    let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
     let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
         problem(CLASS_NOT_FOUND, format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
@@ -196,6 +231,8 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
         );
         return Err(problem("ProviderMismatch", text));
     }
+    let never_used = class.metadata.generation == Some(1);
+    let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
     let mut secrets = Vec::new();
     let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
@@ -204,19 +241,14 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
         let of = format!("Secret {secret:?} of MachineClass {wanted:?}");
         if place != namespace(machine) {
             let text = format!("{of} is in namespace {place:?}: only Secrets of the class's own namespace are read");
-            return Err(problem("SecretForbidden", text));
+            return Err(unusable("SecretForbidden", text));
         }
-        let missing = || problem("SecretNotFound", format!("{of} does not exist in namespace {place:?}: create it"));
+        let missing = || unusable("SecretNotFound", format!("{of} does not exist in namespace {place:?}: create it"));
         let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(missing)?;
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
         secrets.push(found);
     }
-    let has_secrets = !secrets.is_empty();
     let secret = SecretData::of(secrets);
-    if has_secrets && secret.get(USER_DATA).is_none() {
-        let text = format!("the Secrets of MachineClass {wanted:?} have no key {USER_DATA:?}: add it");
-        return Err(problem("UserDataMissing", text));
-    }
     Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
 }

@@ -79,6 +79,7 @@ pub struct WorldBuilder {
     apart: bool,
     alone: bool,
     cluster: Option<Arc<Cluster>>,
+    target: Option<Arc<Cluster>>,
 }
 
 impl WorldBuilder {
@@ -120,6 +121,12 @@ impl WorldBuilder {
         Self { apart: true, ..self }
     }
 
+    /// With the nodes in this cluster, which the scenario may break.
+    #[must_use]
+    pub fn with_target(self, target: &Arc<Cluster>) -> Self {
+        Self { target: Some(Arc::clone(target)), ..self }
+    }
+
     /// On a control plane of its own, which the scenario may break.
     #[must_use]
     pub fn with_own_plane(self) -> Self {
@@ -142,7 +149,11 @@ impl WorldBuilder {
             (None, false, true) => Cluster::webhooked().await?,
             (None, false, false) => Cluster::shared().await?,
         };
-        let target = if self.apart { Cluster::bare().await? } else { Arc::clone(&cluster) };
+        let target = match &self.target {
+            Some(given) => Arc::clone(given),
+            None if self.apart => Cluster::bare().await?,
+            None => Arc::clone(&cluster),
+        };
         let namespace = format!("{}-{}", self.name, suffix());
         let client = cluster.client().await?;
         let target_client = target.client().await?;
@@ -166,7 +177,7 @@ impl WorldBuilder {
             nodes,
             tail: tail.map(Mutex::new),
             directory: Some(directory),
-            has_gaps: self.alone,
+            has_gaps: self.alone || self.target.is_some(),
             since: Instant::now(),
             _webhooks: webhooks,
             _turn: turn,
@@ -227,6 +238,7 @@ impl World {
             apart: false,
             alone: false,
             cluster: None,
+            target: None,
         }
     }
 

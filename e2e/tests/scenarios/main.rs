@@ -16,6 +16,7 @@ mod removal;
 mod restore;
 mod rollout;
 mod scale;
+mod selfhealing;
 mod traces;
 mod webhooks;
 mod writes;

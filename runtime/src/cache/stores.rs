@@ -63,6 +63,13 @@ impl Stores {
         store
     }
 
+    /// The store of a kind, if it counts: for an object that rather goes on without it than waits.
+    pub fn listed<K: Kind>(&self, cluster: Cluster) -> Option<Arc<Store<K>>> {
+        let store = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None))?;
+        let counts = self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since));
+        counts.then(|| self.of(cluster))
+    }
+
     /// The same stores, for one look that notes what it asks: which stores have shown no list since `since`, and how long
     /// there has been contact with their servers.
     pub(crate) fn since(&self, since: Instant) -> Self {

@@ -192,6 +192,7 @@ impl<C: Controller> Reconciler<C> {
     fn prepare(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
+            self.go_on_without(key, &mut memory);
             if !memory.unsure.is_empty() {
                 return Work::FindOut;
             }
@@ -205,6 +206,17 @@ impl<C: Controller> Reconciler<C> {
             self.shared.metrics.reconcile_panicked(C::NAME);
             Work::None(Verdict::Failed(None))
         })
+    }
+
+    /// Forgets what an object does not wait for any more, see [`Controller::goes_on_without`].
+    fn go_on_without(&self, key: &Key, memory: &mut Memory<C::Effect>) {
+        if memory.unsure.is_empty() && memory.barriers.is_empty() {
+            return;
+        }
+        let Some(live) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) else { return };
+        let waits_for = |cluster: Cluster| !self.controller.goes_on_without(&live, cluster);
+        memory.unsure.retain(|unsure| waits_for(unsure.key.cluster));
+        memory.barriers.retain(|barrier| waits_for(barrier.key.cluster));
     }
 
     /// Reads what became of writes whose answer was lost. The object is looked at again at once, or after a back-off

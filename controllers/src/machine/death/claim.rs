@@ -16,7 +16,7 @@ use super::{
         status::{StatusDraft, own_condition},
     },
     drain::drain_deadline,
-    instance::{Failed, retry},
+    instance::{Failed, try_again},
 };
 use crate::driver::DriverError;
 
@@ -64,7 +64,7 @@ fn told(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Co
         }
         Word::Failed(answer) => {
             if let Some(error) = answer.outcome.error() {
-                retry(plan, at, world, &Failed::of(error, &answer, &status), context);
+                try_again(plan, at, world, &Failed::of(error, &answer, &status), context);
             }
             return false;
         }

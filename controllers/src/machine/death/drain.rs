@@ -28,7 +28,8 @@ use crate::node::Node;
 /// No Pod that can leave is left. Each stage tells whether it is over; if not it says what it does or waits for.
 pub(super) fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let Some(node) = world.node.as_deref() else { return true };
-    if deletion_begun(at, world, context) {
+    // A forced deletion asks nothing of the target cluster, which may be away: not even to mark the Node.
+    if world.machine.is_force_deletion() || deletion_begun(at, world, context) {
         return true;
     }
     if let Some(answer) = is_nobody_there(plan, at, world, node, context) {
@@ -144,9 +145,6 @@ fn evict(pod: &PodView) -> Step<Call> {
 
 /// Why Pods are deleted without being asked, if they are.
 fn forced(at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_>) -> Option<&'static str> {
-    if world.machine.is_force_deletion() {
-        return Some("the label force-deletion asks for it");
-    }
     if drain_deadline(world, context).is_some_and(|limit| limit <= at.now) {
         return Some("the drain timeout is over");
     }
@@ -157,8 +155,7 @@ fn forced(at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_
 /// Until when Pods are asked to leave before they are made to.
 pub(super) fn drain_deadline(world: &World, context: Context<'_>) -> Option<Timestamp> {
     let begun = world.machine.metadata.deletion_timestamp.as_ref()?.0;
-    let own = world.machine.spec.drain_timeout.as_ref().map(|own| own.to_std());
-    begun.checked_add(SignedDuration::try_from(own.unwrap_or(context.settings.drain_timeout)).ok()?).ok()
+    begun.checked_add(SignedDuration::try_from(context.settings.drain_timeout_of(&world.machine)).ok()?).ok()
 }
 
 fn not_ready_limit(node: &Node, context: Context<'_>) -> Option<Timestamp> {
@@ -190,7 +187,7 @@ fn terminating(world: &World, node: &Node, now: Timestamp) -> NodeCondition {
 pub(super) fn detached(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let Some(node) = world.node.as_deref() else { return true };
     let attached = node.status.volumes_attached.as_ref().map_or(0, Vec::len);
-    let forced = forced(at, world, node, context).is_some();
+    let forced = world.machine.is_force_deletion() || forced(at, world, node, context).is_some();
     if attached == 0 || forced || deletion_begun(at, world, context) {
         return true;
     }
@@ -216,7 +213,7 @@ pub(super) fn detached(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Wor
 }
 
 /// Whether this process has told the provider to remove the VM: then the stages before are over.
-fn deletion_begun(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
+pub(super) fn deletion_begun(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let Ok(class) = &world.class else { return false };
     at.outcomes.get(&context.call(Verb::Delete, world, class)).is_some()
 }

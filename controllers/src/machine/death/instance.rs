@@ -1,7 +1,5 @@
 //! The stage of a death in which the VM goes, and is confirmed to be gone.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
@@ -12,11 +10,12 @@ use nodewright_runtime::{
 
 use super::{
     super::{
-        World,
-        birth::{Answer, has_other_class, is_corrected, link, newest},
+        ClassProblem, World,
+        birth::{Answer, is_corrected, link, newest},
         calls::{Call, Outcome, Verb},
         context::{Context, event},
         ownership::{Vm, is_verified},
+        retry,
         status::{StatusDraft, own_condition, true_since},
         world::CLASS_NOT_FOUND,
     },
@@ -56,7 +55,7 @@ impl Calls {
 pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let class = match &world.class {
         Ok(class) => class,
-        Err(problem) if problem.reason == CLASS_NOT_FOUND && never_had_a_class(world) => return true,
+        Err(problem) if never_had_a_vm(at, world, problem) => return true,
         Err(problem) => {
             plan.wait(problem.reason, problem.message.clone());
             tell(plan, at, world, problem.reason, &problem.message);
@@ -84,7 +83,7 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(world, error)) {
         Some(error) => {
-            retry(plan, at, world, &Failed::of(error, &deleted, &calls.delete), context);
+            try_again(plan, at, world, &Failed::of(error, &deleted, &calls.delete), context);
             false
         }
         None => confirmed(plan, at, world, context, calls, deleted.known),
@@ -112,7 +111,7 @@ fn identified(
     match status.outcome.error() {
         Some(error) if error.code == Code::NotFound => none_on_its_way(plan, at, world, calls, status.ended, context),
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
-            retry(plan, at, world, &Failed::of(error, &status, &calls.status), context);
+            try_again(plan, at, world, &Failed::of(error, &status, &calls.status), context);
             false
         }
         _ => true,
@@ -144,17 +143,18 @@ fn none_on_its_way(
     false
 }
 
-/// Whether no VM can have been asked for: the machine has none, and was itself told that its class is not there. A VM is
-/// asked for only while the class has its finalizer, and with that a class outlives its machines. Without this, a typo
-/// in `class.name` would end only when a class of that name is made.
+/// Whether no VM can have been asked for: the Machine has none, and its class never was, or could never be used (see
+/// [`ClassProblem::never_used`]). That the class never was, the Machine's own status says: a VM is asked for only while
+/// the class has its finalizer, and with that a class outlives its Machines. Without this rule, a typo in the name of a
+/// class or of a Secret would end only when somebody makes an object of that name.
 ///
-/// Caveat: whoever takes the finalizer off a class by force, in the moment between the provider's answer and the link,
-/// leaves a VM behind.
-fn never_had_a_class(world: &World) -> bool {
+/// Caveat: if the finalizer is taken off a class by force, between the provider's answer and the link, the VM stays.
+fn never_had_a_vm(at: &Moment<'_, Call>, world: &World, problem: &ClassProblem) -> bool {
     let machine = world.machine.as_ref();
-    let told = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
-    let told = told.is_some_and(|told| told.status == "False" && told.reason.as_deref() == Some(CLASS_NOT_FOUND));
-    told && vm_id(machine).is_none()
+    let said = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
+    let never_was = problem.reason == CLASS_NOT_FOUND && said;
+    vm_id(machine).is_none() && (never_was || problem.never_used && at.outcomes.is_empty())
 }
 
 /// The provider says, after the deletion, that there is no VM.
@@ -166,20 +166,18 @@ fn confirmed(
     calls: Calls,
     deleted: &Known<Outcome>,
 ) -> bool {
-    let answer = at.outcomes.get(&calls.status).filter(|known| known.order > deleted.order);
-    let Some((when, outcome)) = answer.and_then(|known| known.last.as_ref()) else {
+    let answer = newest(at, [&calls.status]).filter(|answer| answer.known.order > deleted.order);
+    let Some(answer) = answer else {
         plan.then("is the VM gone?", Step::Call(calls.status));
         return false;
     };
+    let (when, outcome) = (answer.ended, answer.outcome);
     match outcome {
         outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(world, error)) => {
-            return none_on_its_way(plan, at, world, &calls, *when, context);
+            return none_on_its_way(plan, at, world, &calls, when, context);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
-            let asked = at.outcomes.asked(&calls.status);
-            let is_corrected = asked.is_some_and(|asked| has_other_class(asked, &calls.status));
-            let failed = Failed { error, ended: *when, times: 1, is_corrected, again: calls.status };
-            retry(plan, at, world, &failed, context);
+            try_again(plan, at, world, &Failed::of(error, &answer, &calls.status), context);
         }
         _ => {
             let again = at.now.duration_since(deleted.begun) >= DELETE_AGAIN;
@@ -262,7 +260,7 @@ impl<'a> Failed<'a> {
     }
 }
 
-pub(super) fn retry(
+pub(super) fn try_again(
     plan: &mut Plan<Call>,
     at: &Moment<'_, Call>,
     world: &World,
@@ -270,10 +268,7 @@ pub(super) fn retry(
     context: Context<'_>,
 ) {
     let Failed { error, ended, times, is_corrected, again } = failed;
-    let grown = context.settings.short_retry.saturating_mul(1 << times.saturating_sub(1).min(7));
-    let longest = if error.is_passing() { Duration::from_mins(1) } else { Duration::from_mins(10) };
-    let pause = SignedDuration::try_from(grown.min(longest).max(context.settings.short_retry)).unwrap_or_default();
-    let due = ended.checked_add(pause).unwrap_or(at.now);
+    let due = ended.checked_add(retry::of_death(error, *times, context)).unwrap_or(at.now);
     if due <= at.now || *is_corrected {
         plan.then("the pause after a failed call is over", Step::Call(again.clone()));
         return;
@@ -293,5 +288,6 @@ pub(super) fn retry(
 
 fn tell(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, reason: &str, message: &str) {
     let condition = conditions::machine::INSTANCE_TERMINATED;
-    tell_stage(plan, at, world, operations::INITIATE_VM_DELETION, condition, reason, message);
+    let description = format!("{}: {message}", operations::INITIATE_VM_DELETION);
+    tell_stage(plan, at, world, &description, condition, reason, message);
 }

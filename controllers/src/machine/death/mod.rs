@@ -15,14 +15,14 @@ use nodewright_runtime::{
     finalizers as finalizer,
     look::Look,
     object::{Cluster, has_finalizer, is_deleting, label},
-    plan::{Moment, Plan, Step},
+    plan::{Failure, FailureClass, Moment, Plan, Step},
 };
 
 use crate::{claim::node_name, machine_set::LedgerPart, node::Node};
 
 use self::{
     claim::claimed,
-    drain::{detached, drained},
+    drain::{deletion_begun, detached, drained},
     instance::vm_gone,
 };
 use super::{
@@ -37,6 +37,12 @@ use super::{
 
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
+/// A cluster with which a process has been in touch for less than this is one that it has lost touch with.
+const OUT_OF_TOUCH: SignedDuration = SignedDuration::from_secs(1);
+/// How long after its start a manager waits for the Nodes' list at the end of a forced deletion.
+const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
+/// The reason of a stage that does not get on because requests fail.
+const REQUEST_FAILED: &str = "RequestFailed";
 /// How long a stage may last before it shows in the status.
 const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(5);
 
@@ -52,10 +58,14 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
             .phase(MachinePhase::Terminating)
             .timeout_active(false)
             .not_preserved()
+            .not_held()
             .operation(OperationType::Delete, OperationState::Processing, operations::GET_VM_STATUS, None);
         plan.then("the machine is being deleted", draft.step(machine));
         let text = "the node is drained, then the VM is removed".to_owned();
         plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATING, text));
+        return plan;
+    }
+    if tell_failure(&mut plan, at, world, context) {
         return plan;
     }
     let stages = [claimed, drained, detached, vm_gone, node_gone, name_retired];
@@ -71,6 +81,27 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
     plan
 }
 
+/// Says on the Machine why its deletion does not get on, where requests fail. Tells whether that is to be written first:
+/// beside a request that fails again it would not be. Every other time only: should the status be what is refused, the
+/// deletion goes on.
+fn tell_failure(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
+    let Some(failure) = lasting_failure(at).filter(|_| !at.attempt.is_multiple_of(2)) else { return false };
+    let (description, condition) = if deletion_begun(at, world, context) {
+        (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_DELETED)
+    } else {
+        (operations::INITIATE_DRAIN, conditions::machine::DRAINED)
+    };
+    let (description, message) = (format!("{description}: {failure}"), failure.to_string());
+    tell_stage(plan, at, world, &description, condition, REQUEST_FAILED, &message);
+    !plan.is_idle()
+}
+
+/// Why the last plan failed, if not because another writer was faster.
+fn lasting_failure<'a>(at: &'a Moment<'_, Call>) -> Option<&'a Failure> {
+    let passing = [FailureClass::Conflict, FailureClass::Taken, FailureClass::Expired];
+    at.failure.filter(|failure| !passing.contains(&failure.class))
+}
+
 /// There is no Node of the VM any more.
 fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let node = match &world.node {
@@ -81,6 +112,9 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
             UnseenNode::None => return true,
         },
     };
+    if goes_without_target(at, world) {
+        return true;
+    }
     if !is_deleting(node) {
         plan.then("its VM is gone", Step::delete(Cluster::TARGET, node));
         return false;
@@ -95,11 +129,21 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
     }
 }
 
+/// Whether a forced deletion ends although the Node stays, because the target cluster does not answer: a request has
+/// failed, and the watch of the Nodes is broken.
+fn goes_without_target(at: &Moment<'_, Call>, world: &World) -> bool {
+    let is_away = at.now.duration_since(at.in_touch) < OUT_OF_TOUCH;
+    world.machine.is_force_deletion() && at.attempt > 0 && is_away
+}
+
 /// A VM may have a Node of which this process's cache has not heard, because it joined in the last moment, or because the
 /// watch is silent and another manager saw it; nobody would remove that later. So the API server is asked. Not where the
 /// deletion is forced: that waits for nobody.
 fn unseen<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World, context: Context<'_>) -> &'a UnseenNode {
     let machine = world.machine.as_ref();
+    if !world.nodes_listed {
+        return nodes_unlisted(plan, at, world);
+    }
     let asks = context.settings.has_target && !machine.is_force_deletion();
     let is_ours = world.claim.vm == Vm::Proven;
     let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return &UnseenNode::None };
@@ -114,6 +158,18 @@ fn unseen<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World, co
         }
     }
     &world.unseen_node
+}
+
+/// A forced deletion goes on while the Nodes have yet to be listed, and waits for them a little at its end.
+fn nodes_unlisted<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a World) -> &'a UnseenNode {
+    match at.since.checked_add(TARGET_LISTED) {
+        Ok(due) if due > at.now => {
+            plan.wait("ListingNodes", format!("the nodes of the target cluster are being listed; not after {due}"));
+            plan.wake_at(due);
+            &UnseenNode::Unknown
+        }
+        _ => &world.unseen_node,
+    }
 }
 
 /// The Machine's name will not have a second life.
@@ -153,6 +209,10 @@ fn tell_stage(
     let due = begun.and_then(|begun| begun.0.checked_add(WORTH_TELLING).ok()).unwrap_or(at.now);
     if due > at.now {
         plan.wake_at(due);
+        return;
+    }
+    // While requests fail, that is what is said.
+    if reason != REQUEST_FAILED && lasting_failure(at).is_some() {
         return;
     }
     // A count that falls pod by pod is no news; that the stage goes on is.

@@ -1,5 +1,7 @@
 //! Worlds in, plans out: the birth of a Machine.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -16,6 +18,20 @@ fn a_vm_that_is_there_is_adopted() {
     let steps = found.steps();
     assert_eq!(steps.len(), 1);
     assert!(steps[0].contains(r#""providerID":"p:///1""#) && steps[0].contains(r#""node":"n""#), "{steps:?}");
+}
+
+#[test]
+fn what_the_node_will_get_is_remembered_in_the_write_of_the_link() {
+    let template =
+        json!({"metadata": {"labels": {"a": "1"}}, "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}});
+    let linked = |machine: MachineBuilder| {
+        let plan = scene(machine).answered(Verb::Status, 0, vm()).plan();
+        let Step::Apply(apply) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+        apply.fragment()["metadata"]["annotations"]["nodewright.dev/applied-node-template"].clone()
+    };
+    let templated = machine("m").with("/spec/nodeTemplate", template);
+    assert_eq!(linked(templated), json!(r#"{"labels":["a"],"taints":["t:NoSchedule"]}"#));
+    assert_eq!(linked(machine("m")), Value::Null);
 }
 
 #[test]
@@ -57,6 +73,20 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 }
 
 #[test]
+fn refused_births_are_tried_less_and_less_often() {
+    let pause = |code, times, settings: &Settings| {
+        let context = Context { settings, driver: &Uncalled };
+        super::super::retry::of_birth(&DriverError::new(code, "no"), times, context).as_secs()
+    };
+    let usual = Settings::default();
+    assert_eq!([1, 2, 3].map(|times| pause(Code::PermissionDenied, times, &usual)), [180, 360, 600]);
+    assert_eq!([1, 2, 20].map(|times| pause(Code::Unavailable, times, &usual)), [5, 10, 60]);
+    assert_eq!([1, 20].map(|times| pause(Code::ResourceExhausted, times, &usual)), [600, 600]);
+    let none = Settings { exhausted_retry: Duration::ZERO, ..Settings::default() };
+    assert_eq!(pause(Code::ResourceExhausted, 1, &none), 5, "--resource-exhausted-retry=0 does not spin");
+}
+
+#[test]
 fn after_the_creation_timeout_a_refusal_is_final() {
     let old = scene(machine("m").created("2026-06-01T11:30:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
@@ -67,7 +97,7 @@ fn after_the_creation_timeout_a_refusal_is_final() {
 #[test]
 fn a_class_that_is_missing_says_what_to_do() {
     let mut missing = scene(machine("m"));
-    missing.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    missing.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let plan = missing.plan();
     let condition = &status_of(&plan)["conditions"][0];
     assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("ConfigurationValid"), Some("False")));
@@ -81,6 +111,15 @@ fn a_class_that_could_vanish_gets_no_vm() {
     loose.world.class_held = false;
     assert!(loose.steps().is_empty());
     assert_eq!(loose.plan().waits[0].reason, "ClassNotHeld");
+}
+
+#[test]
+fn a_secret_without_user_data_makes_no_vm() {
+    let mut bare = scene(machine("m"));
+    bare.world.class = Ok(Class { secret: without_user_data(), ..class() });
+    assert_eq!(bare.plan().waits[0].reason, "UserDataMissing");
+    assert_eq!(status_of(&bare.plan())["conditions"][0]["reason"], "UserDataMissing");
+    assert_eq!(bare.steps(), ["status of Machine default/m"]);
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
     assert_eq!(away.steps(), ["status Running"], "only why nothing is done");
     assert_eq!(away.plan().waits[0].reason, "ProviderFailed");
     let mut classless = unproven("Running");
-    classless.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    classless.world.class =
+        Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     assert_eq!(classless.steps(), ["status Running"]);
     assert_eq!(classless.plan().waits[0].reason, "ClassNotFound");
 }
@@ -207,7 +208,7 @@ fn what_two_machines_name_is_touched_by_neither() {
 
 fn dying_of(scene: &Scene) -> Scene {
     let world = scene.world.clone();
-    dying(Scene { world, outcomes: Outcomes::default(), refusals: vec![], ..*scene })
+    dying(Scene { world, outcomes: Outcomes::default(), refusals: vec![], failure: None, ..*scene })
 }
 
 #[test]

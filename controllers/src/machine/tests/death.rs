@@ -64,19 +64,68 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
 }
 
 #[test]
-fn a_drain_that_is_forced_asks_nobody() {
+fn a_drain_whose_time_is_over_asks_nobody() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let forced = scene(dying().label("force-deletion", "true")).node(cordoned()).pods(std::slice::from_ref(&pod));
-    assert_eq!(forced.steps(), ["delete now Pod default/p"]);
-    let mut held = pod.clone();
+    let overdue = || scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned());
+    assert_eq!(overdue().pods(std::slice::from_ref(&pod)).steps(), ["delete now Pod default/p"]);
+    let mut held = pod;
     json_patch::merge(
         &mut held,
         &json!({"metadata": {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["x"]}}),
     );
-    let forced = scene(dying().label("force-deletion", "true")).node(cordoned()).pods(&[held]);
-    assert_eq!(forced.steps(), ["call Delete"], "a finalizer on a pod holds up no forced drain");
-    let timeout = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&[pod]);
-    assert_eq!(timeout.steps(), ["delete now Pod default/p"]);
+    assert_eq!(overdue().pods(&[held]).steps(), ["call Delete"], "a finalizer on a pod holds up no forced drain");
+}
+
+fn forced() -> MachineBuilder {
+    dying().label("force-deletion", "true")
+}
+
+#[test]
+fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let mut volumes = synced(READY);
+    volumes["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
+    let mut silent = synced("Unknown");
+    silent["status"]["conditions"][0]["lastTransitionTime"] = NOW.into();
+    for node in [synced(READY), cordoned(), volumes, silent] {
+        for scene in [scene(forced()).node(node.clone()), scene(forced()).node(node).pods(std::slice::from_ref(&pod))] {
+            assert_eq!(scene.steps(), ["call Delete"]);
+            assert!(scene.plan().looks.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
+    let gone =
+        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let end = ["edit Machine default/m"];
+    // As long as it answers, or may do so, the Node goes first.
+    assert_eq!(gone(scene(forced()).node(synced(READY))).steps(), ["delete Node n"]);
+    let mut away = gone(scene(forced()).node(synced(READY)));
+    away.attempt = 1;
+    assert_eq!(away.steps(), ["delete Node n"], "a request has failed, and the watch goes on");
+    away.in_touch = Some(away.now);
+    assert_eq!(away.steps(), end);
+    away.world.machine = Arc::new(dying().build());
+    assert_eq!(away.steps(), ["delete Node n"], "only a forced one");
+    // The Nodes have not been listed since this process began.
+    let mut unlisted = gone(scene(forced()));
+    unlisted.world.nodes_listed = false;
+    assert_eq!(unlisted.steps(), end);
+    unlisted.since = unlisted.now - SignedDuration::from_secs(20);
+    assert_eq!(unlisted.plan().waits[0].reason, "ListingNodes");
+    assert_eq!(unlisted.plan().wake, Some(unlisted.now + SignedDuration::from_secs(10)));
+}
+
+#[test]
+fn only_a_forced_deletion_goes_on_without_the_target_cluster() {
+    let controller =
+        MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
+    assert!(controller.goes_on_without(&forced().build(), Cluster::TARGET));
+    assert!(!controller.goes_on_without(&forced().build(), Cluster::CONTROL));
+    assert!(!controller.goes_on_without(&dying().build(), Cluster::TARGET));
+    assert!(!controller.goes_on_without(&linked("Running").label("force-deletion", "true").build(), Cluster::TARGET));
 }
 
 #[test]
@@ -150,6 +199,31 @@ fn a_refused_deletion_is_tried_again_and_shows() {
         (Some("Failed"), Some("Internal"))
     );
     assert_eq!(scene(dying()).answered(Verb::Delete, 6, failed(Code::Internal)).steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_deletion_that_the_provider_refuses_is_tried_less_and_less_often() {
+    let refused = |times: u32, verb: Verb| {
+        let mut scene = scene(dying());
+        if verb == Verb::Status {
+            scene = scene.answered(Verb::Delete, 2, Outcome::Done);
+        }
+        for _ in 0..times {
+            scene = scene.answered(verb, 1, failed(Code::PermissionDenied));
+        }
+        scene
+    };
+    for verb in [Verb::Delete, Verb::Status] {
+        // The call ended a second ago.
+        let pause = |times| refused(times, verb).plan().wake.unwrap().duration_since(at(NOW)).as_secs() + 1;
+        let pauses = [1, 2, 3, 20].map(pause);
+        assert_eq!(pauses, [5, 10, 20, 600], "{verb:?}");
+        let mut corrected = refused(20, verb);
+        if let Ok(class) = &mut corrected.world.class {
+            class.revision = "another".into();
+        }
+        assert_eq!(corrected.steps(), [format!("call {verb:?}")], "other credentials are tried at once");
+    }
 }
 
 #[test]
@@ -305,7 +379,7 @@ fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
 
 #[test]
 fn a_machine_whose_class_never_was_needs_none_to_end() {
-    let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into() });
+    let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", told.clone());
     let mut typo = scene(dying());
@@ -318,4 +392,72 @@ fn a_machine_whose_class_never_was_needs_none_to_end() {
         assert!(!other.steps().contains(&"edit Machine default/m".to_owned()));
         assert_eq!(other.plan().waits[0].reason, "ClassNotFound");
     }
+}
+
+#[test]
+fn a_machine_whose_class_could_never_be_used_needs_none_to_end() {
+    let unusable = |never_used| Err(ClassProblem { reason: "SecretNotFound", message: "create it".into(), never_used });
+    let dying = || scene(machine("m").phase("Terminating").deleting());
+    let mut typo = dying();
+    typo.world.class = unusable(true);
+    assert_eq!(typo.steps(), ["edit Machine default/m"]);
+    // What an edited class named before may have been there, and what has a VM or was asked for one needs a class.
+    let asked = dying().answered(Verb::Create, 60, failed(Code::Internal));
+    let linked = scene(unseen());
+    for (mut other, never_used) in [(dying(), false), (asked, true), (linked, true)] {
+        other.world.class = unusable(never_used);
+        assert!(!other.steps().contains(&"edit Machine default/m".to_owned()), "{:?}", other.steps());
+        assert_eq!(other.plan().waits[0].reason, "SecretNotFound");
+    }
+}
+
+#[test]
+fn a_deletion_that_waits_for_a_secret_says_so() {
+    let waiting = dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
+    let mut waiting = scene(waiting);
+    let message = "Secret \"s\" does not exist: create it".to_owned();
+    waiting.world.class = Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
+    let status = status_of(&waiting.plan());
+    assert_eq!(status["lastOperation"]["description"], format!("Initiate VM deletion: {message}"));
+    assert_eq!(status["conditions"][1]["message"], message);
+}
+
+#[test]
+fn a_deletion_needs_no_user_data() {
+    let mut dying = scene(dying());
+    dying.world.class = Ok(Class { secret: without_user_data(), ..class() });
+    assert_eq!(dying.steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
+    let since =
+        |machine: MachineBuilder| machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
+    let failing = |machine: MachineBuilder, class: FailureClass| {
+        let mut scene = scene(since(machine)).node(synced(READY));
+        scene.attempt = 1;
+        scene.failure = Some(Failure {
+            at: scene.now,
+            step: "patch Node n".into(),
+            class,
+            message: "connection refused".into(),
+            retry_after: None,
+        });
+        scene
+    };
+    let first = failing(dying(), FailureClass::Unreachable);
+    assert_eq!(first.steps(), ["status Terminating"]);
+    let status = status_of(&first.plan());
+    let condition = status["conditions"].as_array().unwrap().last().unwrap();
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Drained"), &json!("RequestFailed")));
+    let description = status["lastOperation"]["description"].as_str().unwrap();
+    assert!(
+        description.starts_with("Initiate node drain") && description.contains("connection refused"),
+        "{description}"
+    );
+    let refused = Scene { attempt: 2, ..failing(dying(), FailureClass::Unreachable) };
+    assert_eq!(refused.steps(), ["edit Node n", "edit Node n"], "it may have been the status that was refused");
+    let told = failing(dying().with("/status", status), FailureClass::Unreachable);
+    assert_eq!(told.steps(), ["edit Node n", "edit Node n"]);
+    assert_eq!(failing(dying(), FailureClass::Conflict).steps(), ["edit Node n", "edit Node n"]);
 }

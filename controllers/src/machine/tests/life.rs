@@ -23,6 +23,43 @@ fn a_running_machine_with_a_healthy_node_needs_nothing() {
     assert!(running.plan().is_idle(), "{:?}", running.steps());
 }
 
+/// A Machine that runs, and whose status is up to date.
+fn settled(machine: MachineBuilder, node: &Value) -> Scene {
+    let status = status_of(&scene(linked("Pending")).node(node.clone()).plan());
+    scene(machine.with("/status", status)).node(node.clone())
+}
+
+#[test]
+fn the_record_of_what_a_node_got_grows_first_and_shrinks_last() {
+    let steps = |template: Value, record: Option<&str>, node: &Value| {
+        let machine = linked("Running").with("/spec/nodeTemplate", json!({"metadata": {"labels": template}}));
+        let machine = match record {
+            Some(record) => machine.annotation("nodewright.dev/applied-node-template", record),
+            None => machine,
+        };
+        settled(machine, node).steps()
+    };
+    let (record, node) = (["edit Machine default/m"], ["edit Node n"]);
+    let mut has_a = synced(READY);
+    has_a["metadata"]["labels"]["a"] = "1".into();
+    let applied = r#"{"metadata":{"labels":{"a":"1"}},"spec":{}}"#;
+    has_a["metadata"]["annotations"] = json!({"node.machine.sapcloud.io/last-applied-anno-labels-taints": applied});
+    let (a, only_a) = (|| json!({"a": "1"}), Some(r#"{"labels":["a"]}"#));
+    // As it is born.
+    assert_eq!(steps(a(), only_a, &synced(READY)), node);
+    assert!(steps(a(), only_a, &has_a).is_empty());
+    // Taken over: nothing is removed, and what is there is remembered.
+    assert_eq!(steps(a(), None, &has_a), record);
+    // The template gains a label, and loses one.
+    assert_eq!(steps(json!({"a": "1", "b": "1"}), only_a, &has_a), record);
+    assert_eq!(steps(json!({"a": "1", "b": "1"}), Some(r#"{"labels":["a","b"]}"#), &has_a), node);
+    assert_eq!(steps(json!({}), only_a, &has_a), node);
+    let mut bare = synced(READY);
+    bare["metadata"]["annotations"] =
+        json!({"node.machine.sapcloud.io/last-applied-anno-labels-taints": r#"{"metadata":{},"spec":{}}"#});
+    assert_eq!(steps(json!({}), only_a, &bare), record);
+}
+
 #[test]
 fn a_running_machine_forgets_what_was_said_once_the_provider_shows_what_it_has_made() {
     let running = |seconds| scene(linked("Running")).node(synced(READY)).answered(Verb::Create, seconds, Outcome::Done);
@@ -192,9 +229,9 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
             .with("/status/currentStatus/lastUpdateTime", json!(since))
     };
     let set = machine_set("set", 2, Some("k7f;"));
-    let scene_of = |own: MachineBuilder, peers: Vec<Machine>| {
+    let scene_of = |own: MachineBuilder, others: Vec<Machine>| {
         let mut scene = scene(own).set(set.clone());
-        scene.world.peers = peers.into_iter().map(Arc::new).collect();
+        scene.world.peers = peers(others);
         scene
     };
     let (a, b) = (|| sick("a", "2026-06-01T11:00:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
@@ -223,6 +260,29 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
 }
 
 #[test]
+fn a_deletion_that_is_stuck_gives_its_place_back() {
+    let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
+    let held_by = |peer: MachineBuilder| {
+        let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
+        scene.world.peers = peers([peer.build()]);
+        let plan = scene.plan();
+        let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementHeld");
+        is_held.then_some(plan.wake).flatten()
+    };
+    let deleted = |machine: MachineBuilder, at: &str| machine.deleting().with("/metadata/deletionTimestamp", at);
+    // Without a VM there is nothing to drain: only the provider has to be asked.
+    assert_eq!(held_by(deleted(machine("a"), "2026-06-01T11:50:00Z")), Some(at("2026-06-01T12:05:00Z")));
+    assert_eq!(held_by(deleted(machine("a"), "2026-06-01T11:45:00Z")), None);
+    let with_vm = |at| deleted(machine("a").with("/spec/providerID", json!("p:///a")), at);
+    assert_eq!(held_by(with_vm("2026-06-01T09:50:00Z")), Some(at("2026-06-01T12:07:00Z")));
+    assert_eq!(held_by(with_vm("2026-06-01T09:43:00Z")), None);
+    let short = with_vm("2026-06-01T11:45:00Z").with("/spec/drainTimeout", json!("1m"));
+    assert_eq!(held_by(short), Some(at("2026-06-01T12:03:00Z")));
+    let forced = with_vm("2026-06-01T11:45:00Z").label("force-deletion", "true");
+    assert_eq!(held_by(forced), None);
+}
+
+#[test]
 fn a_machine_that_does_not_join_in_time_is_failed() {
     let late = scene(linked("Pending").created("2026-06-01T11:30:00Z"));
     assert_eq!(late.steps(), ["status Failed"]);
@@ -242,11 +302,74 @@ fn a_node_of_another_vm_is_not_taken_for_the_machines() {
     assert!(stale.plan().waits[0].message.contains("belongs to another VM"));
 }
 
-#[test]
-fn whoever_deletes_a_node_deletes_its_machine() {
+/// A Node that was deleted so many seconds ago.
+fn deleted_node(seconds_ago: i64) -> Value {
     let mut node = synced(READY);
-    node["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:59Z".into();
-    assert_eq!(scene(linked("Running")).node(node).steps(), ["delete Machine default/m"]);
+    node["metadata"]["deletionTimestamp"] = json!((at(NOW) - SignedDuration::from_secs(seconds_ago)).to_string());
+    node
+}
+
+#[test]
+fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
+    let deleted = scene(linked("Running")).node(deleted_node(1));
+    assert_eq!(deleted.steps(), ["edit Node n", "delete Machine default/m"]);
+    let plan = deleted.plan();
+    assert_eq!(plan.stages.len(), 2, "one after the other");
+    let Step::Edit(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "7"}]);
+    assert_eq!((confirm.writes(), serde_json::to_value(confirm.patch()).unwrap()), (false, test));
+}
+
+#[test]
+fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
+    let set = || machine_set("set", 3, Some("k7f;"));
+    let other = |name: &str| machine(name).phase("Running").with("/spec/providerID", json!(format!("p:///{name}")));
+    let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
+        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago));
+        let since = scene.now - SignedDuration::from_secs(other_ago);
+        scene.world.peers.nodeless = vec![(Arc::new(other(name).build()), since)];
+        scene
+    };
+    let goes = ["edit Node n", "delete Machine default/m"];
+    // The other one may have been allowed to go in this moment.
+    let young = deleted(1, 1, "z");
+    assert_eq!(young.steps(), ["status Running"]);
+    assert_eq!(
+        (young.plan().waits[0].reason, young.plan().wake),
+        ("ReplacementHeld", Some(at("2026-06-01T12:00:02Z")))
+    );
+    assert_eq!(deleted(3, 3, "z").steps(), goes, "the first by name of those of one second");
+    assert_eq!(deleted(4, 3, "a").steps(), goes, "the first by time");
+    for held in [deleted(3, 3, "a"), deleted(3, 4, "z")] {
+        assert_eq!(held.steps(), ["status Running"]);
+        let status = status_of(&held.plan());
+        let condition = status["conditions"].as_array().unwrap().last().unwrap();
+        let words = ["type", "status", "reason"].map(|field| condition[field].as_str().unwrap());
+        assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
+        assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
+        let told = scene(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
+        let mut again = Scene { world: World { peers: held.world.peers.clone(), ..told.world.clone() }, ..told };
+        assert!(again.steps().is_empty(), "said once");
+        again.world.peers = Peers::default();
+        assert_eq!(again.steps(), goes);
+    }
+    // Nor beside one that is being replaced for another reason, and beside one that is stuck.
+    let beside = |peer: MachineBuilder| {
+        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(9));
+        scene.world.peers = peers([peer.build()]);
+        scene.steps()
+    };
+    assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);
+    assert_eq!(beside(other("a").deleting()), ["status Running"]);
+    assert_eq!(beside(other("a").deleting().with("/metadata/deletionTimestamp", "2026-06-01T09:00:00Z")), goes);
+}
+
+#[test]
+fn a_machine_that_is_well_again_waits_for_no_replacement() {
+    let held = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"}]);
+    let well = scene(linked("Unknown").with("/status/conditions", held)).node(synced(READY));
+    let status = status_of(&well.plan());
+    assert!(!status.to_string().contains("RemediationAllowed"), "{status}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod birth;
 mod claims;
 mod death;
 mod life;
+mod observed;
 
 use std::sync::Arc;
 
@@ -13,17 +14,17 @@ use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
     object::Cluster,
-    plan::{Moment, Plan, Refusal, Step},
+    plan::{Failure, FailureClass, Moment, Plan, Refusal, Step},
 };
 use serde_json::{Value, json};
 
 use super::{
-    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Settings, Verb, Vm, World, context::Context,
-    world::UnseenNode,
+    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Verb, Vm, World, context::Context,
+    holds_place, may_be_replaced, world::UnseenNode,
 };
 use crate::{
     drain::PodView,
-    driver::{DriverError, Instance},
+    driver::{Class, DriverError, Instance, SecretData},
     ledger::Ledger,
     node::Node,
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
@@ -36,6 +37,9 @@ struct Scene {
     refusals: Vec<Refusal>,
     now: Timestamp,
     since: Timestamp,
+    in_touch: Option<Timestamp>,
+    attempt: u32,
+    failure: Option<Failure>,
     status_written: Option<Timestamp>,
 }
 
@@ -53,10 +57,11 @@ fn scene(machine: MachineBuilder) -> Scene {
         class_held: true,
         claim: Claim { vm, ..Claim::default() },
         node: None,
+        nodes_listed: true,
         unseen_node: UnseenNode::None,
         stranger: None,
         owner: Owner::None,
-        peers: vec![],
+        peers: Peers::default(),
         pods: None,
     };
     Scene {
@@ -65,6 +70,9 @@ fn scene(machine: MachineBuilder) -> Scene {
         refusals: vec![],
         now: at(NOW),
         since: at("2026-06-01T09:00:00Z"),
+        in_touch: None,
+        attempt: 0,
+        failure: None,
         status_written: None,
     }
 }
@@ -113,9 +121,9 @@ impl Scene {
         let moment = Moment {
             now: self.now,
             since: self.since,
-            in_touch: self.since,
-            attempt: 0,
-            failure: None,
+            in_touch: self.in_touch.unwrap_or(self.since),
+            attempt: self.attempt,
+            failure: self.failure.as_ref(),
             outcomes: &self.outcomes,
             refusals: &self.refusals,
             status_written: self.status_written,
@@ -163,6 +171,25 @@ fn failed(code: Code) -> Outcome {
 
 fn vm() -> Outcome {
     Outcome::Instance(Instance { provider_id: "p:///1".into(), node_name: "n".into(), ..Instance::default() })
+}
+
+/// The data of a Secret that has no key `userData`.
+fn without_user_data() -> SecretData {
+    SecretData::of(vec![Arc::default()])
+}
+
+/// Peers, as they would be found.
+fn peers(machines: impl IntoIterator<Item = Machine>) -> Peers {
+    let mut peers = Peers { all: 1, ..Peers::default() };
+    for machine in machines.into_iter().map(Arc::new) {
+        peers.all += 1;
+        if holds_place(&machine) {
+            peers.places.push(machine);
+        } else if may_be_replaced(&machine) {
+            peers.waiting.push(machine);
+        }
+    }
+    peers
 }
 
 fn linked(phase: &str) -> MachineBuilder {

@@ -223,10 +223,11 @@ impl Product {
             class_held: true,
             claim: machine::Claim::default(),
             node: None,
+            nodes_listed: true,
             unseen_node: machine::UnseenNode::None,
             stranger: None,
             owner,
-            peers: vec![],
+            peers: machine::Peers::default(),
             pods: None,
         };
         let (namespace, settings) = ("default".into(), Settings::default());

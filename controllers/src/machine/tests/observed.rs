@@ -1,0 +1,181 @@
+//! Stores in, worlds out: what a Machine sees.
+
+use k8s_openapi::api::core::v1::Secret;
+use nodewright_api::MachineClass;
+use nodewright_runtime::{
+    cache::{Change, Index, Store, Stores},
+    object::{Key, Kind},
+};
+
+use super::{super::budget, *};
+use crate::indexes::{
+    DELETING_NODES, HELD_BY_SET, MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET,
+};
+
+/// Stores with these objects of the control cluster.
+#[derive(Default)]
+struct Cache(Stores);
+
+impl Cache {
+    fn with<K: Kind>(self, objects: impl IntoIterator<Item = K>) -> Self {
+        self.indexed(Cluster::CONTROL, &[], objects)
+    }
+
+    fn indexed<K: Kind>(self, at: Cluster, indexes: &[Index<K>], objects: impl IntoIterator<Item = K>) -> Self {
+        let store = Store::new(at, if at == Cluster::CONTROL { "default" } else { "" });
+        indexes.iter().for_each(|index| store.add_index(*index));
+        for object in objects {
+            store.apply(object);
+        }
+        self.0.add(Arc::new(store));
+        self
+    }
+
+    fn see(&self, name: &str) -> World {
+        World::observe(&self.0, &Key::new(Cluster::CONTROL, "default", name), "simulated").unwrap()
+    }
+}
+
+fn parse<K: Kind>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+fn class_of(generation: i64, secrets: &[&str]) -> MachineClass {
+    let reference = |place: usize| secrets.get(place).map(|name| json!({"name": name, "namespace": "default"}));
+    parse(json!({
+        "metadata": {"name": "class", "namespace": "default", "uid": "uid-class", "resourceVersion": "5",
+            "generation": generation, "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
+        "provider": "simulated", "providerSpec": {},
+        "secretRef": reference(0), "credentialsSecretRef": reference(1),
+    }))
+}
+
+fn secret(name: &str, finalizers: &[&str]) -> Secret {
+    parse(json!({"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "6",
+        "finalizers": finalizers}}))
+}
+
+const HELD: &[&str] = &["machine.sapcloud.io/machine-controller"];
+
+#[test]
+fn a_class_is_held_only_with_all_its_secrets() {
+    let is_held = |class: MachineClass, secrets: Vec<Secret>| {
+        Cache::default().with([machine("m").build()]).with([class]).with(secrets).see("m").class_held
+    };
+    assert!(is_held(class_of(1, &[]), vec![]));
+    assert!(is_held(class_of(1, &["a", "b"]), vec![secret("a", HELD), secret("b", HELD)]));
+    assert!(!is_held(class_of(1, &["a", "b"]), vec![secret("a", HELD), secret("b", &[])]));
+    assert!(!is_held(class_of(1, &["a", "b"]), vec![secret("a", HELD)]));
+    let mut loose = class_of(1, &[]);
+    loose.metadata.finalizers = None;
+    assert!(!is_held(loose, vec![]));
+}
+
+#[test]
+fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing() {
+    let problem = |class: MachineClass| {
+        let problem = Cache::default().with([machine("m").build()]).with([class]).see("m").class.unwrap_err();
+        (problem.reason, problem.never_used)
+    };
+    assert_eq!(problem(class_of(1, &["missing"])), ("SecretNotFound", true));
+    assert_eq!(problem(class_of(2, &["missing"])), ("SecretNotFound", false));
+    let of_another = MachineClass { provider: "another".to_owned(), ..class_of(1, &[]) };
+    assert_eq!(problem(of_another), ("ProviderMismatch", false));
+}
+
+/// A deployment of two sets with these Machines, and the Nodes of some.
+fn fleet(budget: &str, machines: Vec<Machine>, nodes: Vec<Node>) -> Cache {
+    let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "pool",
+        "uid": "uid-pool", "controller": true}]);
+    let set = |name: &str| {
+        let mut set = serde_json::to_value(machine_set(name, 1, Some("k7f;"))).unwrap();
+        set["metadata"]["ownerReferences"] = owner.clone();
+        set["metadata"]["annotations"]["nodewright.dev/remediation-max-in-flight"] = budget.into();
+        parse::<MachineSet>(set)
+    };
+    let by_set = [PLACES_BY_SET, WAITING_BY_SET, HELD_BY_SET, MACHINE_BY_INSTANCE];
+    Cache::default()
+        .indexed(Cluster::CONTROL, &[SET_BY_UID], [set("old"), set("new")])
+        .indexed(Cluster::CONTROL, &by_set, machines)
+        .indexed(Cluster::TARGET, &[NODE_BY_INSTANCE, DELETING_NODES], nodes)
+}
+
+fn member(set: &str, name: &str, phase: &str) -> MachineBuilder {
+    machine(name)
+        .owned_by(&machine_set(set, 1, None))
+        .phase(phase)
+        .with("/spec/providerID", json!(format!("p:///{name}")))
+}
+
+/// One that waits for a place since so many minutes past ten.
+fn held(set: &str, name: &str, minute: usize) -> Machine {
+    let condition = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"}]);
+    member(set, name, "Unknown")
+        .with("/status/conditions", condition)
+        .with("/status/currentStatus/lastUpdateTime", json!(format!("2026-06-01T10:{minute:02}:00Z")))
+        .build()
+}
+
+/// Whom a change of a Machine wakes.
+fn woken(cache: &Cache, old: &MachineBuilder, new: Option<MachineBuilder>) -> Vec<String> {
+    let mut woken = vec![];
+    let change = Change { old: Some(Arc::new(old.clone().build())), new: new.map(|new| Arc::new(new.build())) };
+    budget::wake_next(&change, &cache.0, &Settings::default(), &mut |key| woken.push(key.name.to_string()));
+    woken
+}
+
+#[test]
+fn a_change_wakes_as_many_of_those_that_wait_as_there_are_free_places() {
+    let waiting =
+        || (0..500).map(|index| held(if index % 2 == 0 { "old" } else { "new" }, &format!("h{index:03}"), index % 50));
+    let running = || member("new", "a", "Running");
+    let deleting = || member("old", "a", "Terminating").deleting();
+    let cache = |budget: &str, places: Vec<Machine>| fleet(budget, waiting().chain(places).collect(), vec![]);
+    let one = cache("1", vec![]);
+    for (old, new) in [
+        (deleting(), None),
+        (member("new", "a", "Pending"), Some(running())),
+        (member("old", "a", "Failed"), Some(running())),
+        (member("old", "a", "Unknown"), Some(running())),
+        (member("new", "a", ""), None),
+    ] {
+        assert_eq!(woken(&one, &old, new), ["h000"], "the one that waits for the longest time");
+    }
+    for (old, new) in [
+        (running(), running().label("x", "y")),
+        (running(), member("new", "a", "Unknown")),
+        (member("new", "a", "Unknown"), member("new", "a", "Failed")),
+        (member("new", "a", ""), member("new", "a", "Pending")),
+        (deleting(), deleting().label("x", "y")),
+    ] {
+        assert!(woken(&one, &old, Some(new)).is_empty(), "no place is free now that was not before");
+    }
+    let three = cache("3", vec![deleting().build()]);
+    assert_eq!(woken(&three, &deleting(), None), ["h000", "h050"]);
+    assert_eq!(woken(&cache("1%", vec![]), &deleting(), None).len(), 5);
+    let stuck = cache("1", vec![deleting().build()]);
+    assert_eq!(woken(&stuck, &deleting(), None), ["h000"], "a place may be held by a deletion that is stuck");
+}
+
+#[test]
+fn a_machine_sees_of_a_large_deployment_only_those_that_count_for_the_budget() {
+    let running = (0..1_000).map(|index| member("old", &format!("r{index:04}"), "Running").build());
+    let mut all: Vec<_> = running.collect();
+    all.extend([held("old", "h1", 1), held("new", "h2", 2), member("new", "p", "Pending").build()]);
+    let node = |name: &str, deleted: Value| {
+        parse::<Node>(
+            json!({"metadata": {"name": name, "uid": name, "resourceVersion": "9", "deletionTimestamp": deleted},
+            "spec": {"providerID": format!("p:///{name}")}, "status": {}}),
+        )
+    };
+    let nodes = vec![node("r0000", json!(NOW)), node("r0001", json!(NOW)), node("r0002", Value::Null)];
+    let cache = fleet("1%", all, nodes);
+    let sees = |name: &str| {
+        let peers = cache.see(name).peers;
+        (peers.places.len(), peers.waiting.len(), peers.nodeless.len(), peers.all)
+    };
+    assert_eq!(sees("h1"), (1, 1, 2, 1_003));
+    assert_eq!(sees("r0000"), (1, 2, 1, 1_003));
+    assert_eq!(sees("r0002"), (0, 0, 0, 0), "one that is well asks for nothing");
+    assert_eq!(sees("p"), (0, 0, 0, 0));
+}
