@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long an answer to that question may take, and the time between two questions without an answer.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// After this long without an event or an answer contact is lost: three questions have found no answer.
-const BREAK: Duration = Duration::from_secs(60);
+const BREAK: Duration = Duration::from_mins(1);
 
 /// The contact with one API server.
 #[derive(Debug, Default)]

@@ -65,3 +65,22 @@ async fn readiness_follows_the_control_cluster() {
     }
     mirrors.end().await;
 }
+
+/// What became of a write is found out before the next plan; a cluster that is away cannot say it.
+#[tokio::test(start_paused = true)]
+async fn an_object_may_go_on_without_the_answer_of_a_cluster_that_is_away() {
+    let mirrors = Mirrors::start(|_, _| {}).await;
+    mirrors.far.0.fail_always(Match::any(), Fault::Status(500));
+    for name in ["waits", "goes"] {
+        mirrors.wanted(name, 2, "x");
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    mirrors.moved("waits", 1, None);
+    mirrors.moved("goes", 1, Some(2));
+    mirrors.until("the copy", |it| it.near.value("goes").is_some()).await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(mirrors.near.value("waits"), None);
+    mirrors.far.0.heal();
+    mirrors.until("the other copy", |it| it.near.value("waits").is_some()).await;
+    mirrors.end().await;
+}

@@ -244,7 +244,7 @@ fn the_status_of_many_failures_fits_into_etcd_and_says_how_many_are_left_out() {
     assert_eq!(status["failedMachines"].as_array().unwrap().len(), 50);
     let size = status.to_string().len();
     assert!(size < 100_000, "{size} bytes");
-    let condition = &status["Conditions"][0];
+    let condition = &status["machineSetCondition"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("FailedMachinesTruncated"), &json!("True")));
     assert!(condition["message"].as_str().unwrap().contains("20 are left out"), "{condition}");
     let mut told = set;

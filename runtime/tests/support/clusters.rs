@@ -66,6 +66,10 @@ impl Controller for Mirror {
         Some((wanted, cluster, copy))
     }
 
+    fn goes_on_without(&self, wanted: &ConfigMap, cluster: Cluster) -> bool {
+        label(wanted, "without").is_some_and(|without| without == cluster.0.to_string())
+    }
+
     fn plan(&self, _: &Moment<'_, Never>, (wanted, cluster, copy): &Self::World) -> Plan<Never> {
         let mut plan = Plan::idle();
         let step = if let Some(copy) = copy {
@@ -128,6 +132,16 @@ impl Mirrors {
         let metadata = json!({"name": name, "labels": {"cluster": cluster.to_string()}});
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": value}});
         self.control.seed(MAPS, map)
+    }
+
+    /// From now on a copy is wanted in another cluster, and perhaps whatever became of the former one.
+    pub(crate) fn moved(&self, name: &str, cluster: u16, without: Option<u16>) {
+        self.control.change(&format!("{MAPS}/{name}"), |map| {
+            map["metadata"]["labels"] = match without {
+                Some(without) => json!({"cluster": cluster.to_string(), "without": without.to_string()}),
+                None => json!({"cluster": cluster.to_string()}),
+            };
+        });
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {

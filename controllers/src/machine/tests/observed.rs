@@ -23,7 +23,9 @@ impl Cache {
 
     fn indexed<K: Kind>(self, at: Cluster, indexes: &[Index<K>], objects: impl IntoIterator<Item = K>) -> Self {
         let store = Store::new(at, if at == Cluster::CONTROL { "default" } else { "" });
-        indexes.iter().for_each(|index| store.add_index(*index));
+        for index in indexes {
+            store.add_index(*index);
+        }
         for object in objects {
             store.apply(object);
         }
@@ -105,13 +107,19 @@ fn member(set: &str, name: &str, phase: &str) -> MachineBuilder {
         .owned_by(&machine_set(set, 1, None))
         .phase(phase)
         .with("/spec/providerID", json!(format!("p:///{name}")))
+        .with("/status/conditions", json!([provisioned(name)]))
+}
+
+/// The proof of a VM.
+fn provisioned(name: &str) -> Value {
+    json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": format!("p:///{name}")})
 }
 
 /// One that waits for a place since so many minutes past ten.
 fn held(set: &str, name: &str, minute: usize) -> Machine {
-    let condition = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"}]);
+    let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"});
     member(set, name, "Unknown")
-        .with("/status/conditions", condition)
+        .with("/status/conditions", json!([provisioned(name), held]))
         .with("/status/currentStatus/lastUpdateTime", json!(format!("2026-06-01T10:{minute:02}:00Z")))
         .build()
 }

@@ -239,18 +239,18 @@ fn staying(plane: &Plane) -> std::collections::BTreeSet<String> {
 
 /// Makes two changes within a second, the second of which takes the first one back: the machines that were there before stay,
 /// and none is made that the API server was not asked for before that.
-async fn is_taken_back(begin: impl Fn(&mut Value), end: impl Fn(&mut Value)) {
+async fn is_taken_back(change: impl Fn(&mut Value), back: impl Fn(&mut Value)) {
     let plane = Plane::start(seeded());
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
     let first = staying(&plane);
-    change_spec(&plane.server, &begin);
+    change_spec(&plane.server, &change);
     // No machine gets ready within so short a time.
     let begun = Instant::now();
     while staying(&plane).len() <= first.len() {
         sleep(Duration::from_millis(1)).await;
         assert!(begun.elapsed() < Duration::from_mins(1), "no machine is made");
     }
-    change_spec(&plane.server, &end);
+    change_spec(&plane.server, &back);
     let asked = created(&plane.server.requests(), "machines");
     plane.until("taken back", |plane| plane.is_at_rest(3), |_| {}).await;
     assert_eq!(staying(&plane), first, "those that were there before stay");
