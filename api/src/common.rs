@@ -26,6 +26,7 @@ pub struct ClassRef {
 
     /// Name of the class: required. A change of the name in a template starts a rollout.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    #[schemars(length(max = 253))]
     #[garde(custom(rules::object_name))]
     pub name: String,
 }

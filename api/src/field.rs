@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Where a field stands in its object: `spec.template.spec.nodeTemplate.spec.taints[0].key`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,13 +106,15 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// The value found; null where there is none.
     pub value: Value,
+    /// Whether the value is kept out of every text.
+    pub is_confidential: bool,
     /// What is wrong and what would be right, as a person sees it.
     pub detail: String,
 }
 
 impl FieldError {
     fn new(path: FieldPath, kind: FieldErrorKind, value: Value, detail: impl Into<String>) -> Self {
-        Self { path, kind, value, detail: detail.into() }
+        Self { path, kind, value, is_confidential: false, detail: detail.into() }
     }
 
     /// The field must be there.
@@ -122,6 +125,14 @@ impl FieldError {
     /// The value is not one that the field can have.
     pub fn invalid(path: FieldPath, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Invalid, value.into(), detail)
+    }
+
+    /// The value is not one that the field can have, and is not shown. Of the value no more is kept than tells it from
+    /// another one.
+    pub fn confidential(path: FieldPath, value: &Value, detail: impl Into<String>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Self { is_confidential: true, ..Self::invalid(path, hasher.finish(), detail) }
     }
 
     /// The value is not among the supported ones.
@@ -156,7 +167,7 @@ impl FieldError {
     /// The error without its path, as the message of a cause in the API server's answer has it.
     pub fn body(&self) -> String {
         let mut body = self.kind.to_string();
-        if self.kind.shows_value() {
+        if self.kind.shows_value() && !self.is_confidential {
             body.push_str(": ");
             body.push_str(&self.value.to_string());
         }
@@ -190,6 +201,15 @@ pub fn summary(errors: &[FieldError]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_confidential_is_compared_and_not_shown() {
+        let error =
+            |value: &str| FieldError::confidential(FieldPath::new("providerSpec"), &value.into(), "must be short");
+        assert_eq!(error("hunter2").to_string(), "providerSpec: Invalid value: must be short");
+        assert!(!format!("{:?}", error("hunter2")).contains("hunter2"));
+        assert!(error("hunter2") == error("hunter2") && error("hunter2") != error("hunter3"));
+    }
 
     #[test]
     fn reads_like_the_errors_of_kubernetes() {

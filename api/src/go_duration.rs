@@ -242,8 +242,9 @@ impl JsonSchema for GoDuration {
     }
 }
 
-/// Go's syntax of a duration, as a pattern of the schema.
-const PATTERN: &str = r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$";
+/// Go's syntax of a duration that is not negative, as a pattern of the schema.
+const PATTERN: &str =
+    r"^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$";
 
 #[cfg(test)]
 mod tests {

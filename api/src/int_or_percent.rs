@@ -3,6 +3,14 @@
 use crate::defaults;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+/// Why a bound above all machines is refused.
+pub const ABOVE_ALL: &str = "must not be more than 100%";
+
+/// Whether a value is a percentage above 100.
+pub fn is_above_all(value: &IntOrString) -> bool {
+    matches!(value, IntOrString::String(text) if parse_percentage(text).is_ok_and(|percentage| percentage > 100))
+}
+
 /// Which way a fraction of a machine goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {

@@ -102,6 +102,7 @@ pub struct MachineSpec {
 
     /// How often the eviction of a pod is tried before it is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative_if_set))]
     pub max_evict_retries: Option<i32>,
 
@@ -109,6 +110,26 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::condition_types))]
     pub node_conditions: Option<String>,
+}
+
+impl MachineSpec {
+    /// The same within the bounds of the schema, with the same meaning: what is negative counts as 0 to every reader. A
+    /// template may be older than the bounds; what is made of it is not.
+    #[must_use]
+    pub fn within_bounds(mut self) -> Self {
+        let durations = [
+            &mut self.drain_timeout,
+            &mut self.health_timeout,
+            &mut self.creation_timeout,
+            &mut self.in_place_update_timeout,
+            &mut self.machine_preserve_timeout,
+        ];
+        for duration in durations.into_iter().flatten() {
+            *duration = (*duration).max(GoDuration::ZERO);
+        }
+        self.max_evict_retries = self.max_evict_retries.map(|retries| retries.max(0));
+        self
+    }
 }
 
 /// What was last observed of a Machine.

@@ -89,11 +89,13 @@ pub struct MachineDeploymentSpec {
     /// How many seconds a machine must have been ready to count as available. Ignored by MCM, and by
     /// Nodewright unless it is asked to honour it.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub min_ready_seconds: i32,
 
     /// How many old machine sets are kept for a rollback. Absent keeps all.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative_if_set))]
     pub revision_history_limit: Option<i32>,
 
@@ -108,11 +110,13 @@ pub struct MachineDeploymentSpec {
 
     /// After how many seconds without progress the deployment says so in a condition. Absent is never.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative_if_set))]
     pub progress_deadline_seconds: Option<i32>,
 
     /// How many failed machines are preserved without being asked for, over all machine sets.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub auto_preserve_failed_machine_max: i32,
 }
@@ -170,13 +174,13 @@ pub struct RollingUpdate {
     /// How many machines may be missing: a number, or a percentage of the desired machines (rounded
     /// down).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::int_or_string")]
+    #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
 
     /// How many machines may exist above the desired number: a number, or a percentage of the desired
     /// machines (rounded up).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::int_or_string")]
+    #[schemars(schema_with = "crate::schema::bound")]
     pub max_surge: Option<IntOrString>,
 }
 
@@ -187,13 +191,13 @@ pub struct InPlaceUpdate {
     /// How many machines may be missing: a number, or a percentage of the desired machines (rounded
     /// down).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::int_or_string")]
+    #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
 
     /// How many machines may exist above the desired number: a number, or a percentage of the desired
     /// machines (rounded up).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::int_or_string")]
+    #[schemars(schema_with = "crate::schema::bound")]
     pub max_surge: Option<IntOrString>,
 
     /// Who chooses the next machine: Auto or Manual.
@@ -207,6 +211,7 @@ pub struct InPlaceUpdate {
 pub struct RollbackConfig {
     /// The revision; 0 is the one before the present.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub revision: i64,
 }

@@ -79,11 +79,13 @@ pub struct MachineSetSpec {
     /// How many seconds a machine must have been ready to count as available. Ignored by MCM, and by
     /// Nodewright unless it is asked to honour it.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub min_ready_seconds: i32,
 
     /// How many failed machines are preserved without being asked for.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub auto_preserve_failed_machine_max: i32,
 }

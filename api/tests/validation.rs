@@ -70,7 +70,7 @@ fn what_is_valid_has_no_errors() {
 fn what_mcm_acts_on_is_let_through() {
     for changes in [
         vec![("/spec/strategy/rollingUpdate/maxSurge", json!(0))],
-        vec![("/spec/strategy/rollingUpdate/maxUnavailable", json!("150%"))],
+        vec![("/spec/strategy/rollingUpdate/maxUnavailable", json!("100%"))],
         vec![("/spec/strategy", json!({"type": "Recreate"}))],
         vec![("/spec/minReadySeconds", json!(500)), ("/spec/progressDeadlineSeconds", json!(300))],
         vec![("/spec/revisionHistoryLimit", json!(0)), ("/spec/paused", json!(true))],
@@ -195,6 +195,13 @@ fn the_strategy_must_be_known_and_its_bounds_numbers() {
         &[
             "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: -1: must not be negative",
             r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "x": must be a number or a percentage such as "25%""#,
+        ],
+    );
+    assert_errors(
+        &deployment(&[("/spec/strategy/rollingUpdate", json!({"maxSurge": "101%", "maxUnavailable": "9000000000%"}))]),
+        &[
+            r#"spec.strategy.rollingUpdate.maxUnavailable: Invalid value: "9000000000%": must not be more than 100%"#,
+            r#"spec.strategy.rollingUpdate.maxSurge: Invalid value: "101%": must not be more than 100%"#,
         ],
     );
     assert_errors(

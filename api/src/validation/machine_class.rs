@@ -1,6 +1,6 @@
 //! Rules of a MachineClass.
 
-use super::{Validate, local};
+use super::{MOST_ERRORS, Validate, local};
 use crate::MachineClass;
 use crate::field::{FieldError, FieldPath};
 use crate::machine_class::MachineClassNodeTemplate;
@@ -69,5 +69,6 @@ fn quantity_errors(quantities: &BTreeMap<String, Quantity>, path: &FieldPath) ->
         .map(|(name, Quantity(text))| {
             FieldError::invalid(path.key(name), text.as_str(), "must be greater than or equal to 0")
         })
+        .take(MOST_ERRORS)
         .collect()
 }

@@ -111,7 +111,13 @@ fn bound_errors(
 ) -> Vec<FieldError> {
     [("maxUnavailable", max_unavailable), ("maxSurge", max_surge)]
         .into_iter()
-        .filter_map(|(name, value)| int_or_percent_error(value?, replicas, path.child(name)))
+        .filter_map(|(name, value)| {
+            let (value, path) = (value?, path.child(name));
+            if int_or_percent::is_above_all(value) {
+                return Some(FieldError::invalid(path, json!(value), int_or_percent::ABOVE_ALL));
+            }
+            int_or_percent_error(value, replicas, path)
+        })
         .collect()
 }
 

@@ -1,5 +1,6 @@
 //! Names, labels and annotations, by the rules of the API server.
 
+use super::MOST_ERRORS;
 use crate::field::{FieldError, FieldPath};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -68,17 +69,16 @@ pub(super) fn label_value_error(value: &str, path: &FieldPath) -> Option<FieldEr
 pub(super) fn template_errors(metadata: &ObjectMeta, path: &FieldPath) -> Vec<FieldError> {
     let labels = path.child("labels");
     let annotations = path.child("annotations");
-    let mut errors = Vec::new();
-    for (key, value) in metadata.labels.iter().flatten() {
-        errors.extend(key_error(key, &labels));
-        errors.extend(label_value_error(value, &labels.key(key)));
-    }
-    for key in metadata.annotations.iter().flatten().map(|(key, _)| key) {
+    let of_labels =
+        metadata.labels.iter().flatten().flat_map(|(key, value)| {
+            key_error(key, &labels).into_iter().chain(label_value_error(value, &labels.key(key)))
+        });
+    let of_annotations = metadata.annotations.iter().flatten().filter_map(|(key, _)| {
         // Keys of annotations may have upper-case letters in the prefix.
         let error = key_error(&key.to_lowercase(), &annotations);
-        errors.extend(error.map(|error| FieldError { value: key.as_str().into(), ..error }));
-    }
-    errors
+        error.map(|error| FieldError { value: key.as_str().into(), ..error })
+    });
+    of_labels.take(MOST_ERRORS).chain(of_annotations.take(MOST_ERRORS)).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ mod template;
 
 use crate::field::FieldError;
 
+/// How many errors of one map or list are reported: a large object that is wrong throughout must not become many times as
+/// large as a list of its errors.
+const MOST_ERRORS: usize = 100;
+
 /// An object that can be checked without looking at any other.
 pub trait Validate: Sized {
     /// What is wrong with the object. Nothing is wrong when the list is empty.

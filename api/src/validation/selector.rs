@@ -1,5 +1,6 @@
 //! Selectors, and whether they fit the labels of a template.
 
+use super::MOST_ERRORS;
 use crate::common::MachineTemplate;
 use crate::field::{FieldError, FieldPath};
 use crate::selector;
@@ -34,15 +35,13 @@ pub(super) fn errors(selector: Option<&LabelSelector>, template: &MachineTemplat
 
 fn syntax_errors(selector: &LabelSelector, path: &FieldPath) -> Vec<FieldError> {
     let labels = path.child("matchLabels");
-    let mut errors = Vec::new();
-    for (key, value) in selector.match_labels.iter().flatten() {
-        errors.extend(metadata::key_error(key, &labels));
-        errors.extend(metadata::label_value_error(value, &labels.key(key)));
-    }
-    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
-        errors.extend(requirement_errors(requirement, &path.child("matchExpressions").index(index)));
-    }
-    errors
+    let of_labels = selector.match_labels.iter().flatten().flat_map(|(key, value)| {
+        metadata::key_error(key, &labels).into_iter().chain(metadata::label_value_error(value, &labels.key(key)))
+    });
+    let requirements = selector.match_expressions.iter().flatten().enumerate();
+    let of_requirements = requirements
+        .flat_map(|(index, requirement)| requirement_errors(requirement, &path.child("matchExpressions").index(index)));
+    of_labels.take(MOST_ERRORS).chain(of_requirements.take(MOST_ERRORS)).collect()
 }
 
 fn requirement_errors(requirement: &LabelSelectorRequirement, path: &FieldPath) -> Vec<FieldError> {
@@ -66,7 +65,8 @@ fn requirement_errors(requirement: &LabelSelectorRequirement, path: &FieldPath) 
         values
             .iter()
             .enumerate()
-            .filter_map(|(index, value)| metadata::label_value_error(value, &values_path.index(index))),
+            .filter_map(|(index, value)| metadata::label_value_error(value, &values_path.index(index)))
+            .take(MOST_ERRORS),
     );
     errors
 }

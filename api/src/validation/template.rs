@@ -1,10 +1,12 @@
 //! Templates of machines and of nodes.
 
+use super::MOST_ERRORS;
 use crate::common::{MachineTemplate, NodeTemplate, NodeTemplateSpec, Taint};
 use crate::field::{FieldError, FieldPath};
 use crate::machine::MachineSpec;
 use crate::validation::metadata;
 use serde_json::json;
+use std::collections::HashSet;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -26,14 +28,16 @@ pub(super) fn node_template_errors(template: &NodeTemplate, path: &FieldPath) ->
     let mut errors = metadata::template_errors(&template.metadata, &path.child("metadata"));
     let path = path.child("spec").child("taints");
     let taints = template.spec.taints.as_deref().unwrap_or_default();
-    for (index, taint) in taints.iter().enumerate() {
+    let mut known = HashSet::new();
+    let of_taints = taints.iter().enumerate().flat_map(|(index, taint)| {
         let path = path.index(index);
-        errors.extend(taint_errors(taint, &path));
-        let is_same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
-        if taints.iter().take(index).any(is_same) {
+        let mut errors = taint_errors(taint, &path);
+        if !known.insert((&taint.key, &taint.effect)) {
             errors.push(FieldError::duplicate(path, json!({"key": taint.key, "effect": taint.effect})));
         }
-    }
+        errors
+    });
+    errors.extend(of_taints.take(MOST_ERRORS));
     errors
 }
 

@@ -130,11 +130,12 @@ impl SetPart {
         let hash =
             self.spec.template.metadata.labels.as_ref().and_then(|it| it.get(labels::MACHINE_TEMPLATE_HASH)).cloned();
         self.spec.template = deployment.spec.template.clone();
+        self.spec.template.spec = std::mem::take(&mut self.spec.template.spec).within_bounds();
         let template_labels = self.spec.template.metadata.labels.get_or_insert_default();
         template_labels.remove(labels::MACHINE_TEMPLATE_HASH);
         template_labels.extend(hash.map(|hash| (labels::MACHINE_TEMPLATE_HASH.to_owned(), hash)));
-        self.spec.min_ready_seconds = deployment.spec.min_ready_seconds;
-        self.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max;
+        self.spec.min_ready_seconds = deployment.spec.min_ready_seconds.max(0);
+        self.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max.max(0);
         self.metadata.annotations.extend(copied(deployment.metadata.annotations.as_ref()));
         self.advance(revision);
     }

@@ -4,6 +4,7 @@ use nodewright_api::{
     MachineDeployment, MachineDeploymentStatus, StrategyType, annotations, conditions,
     field::FieldError,
     finalizers,
+    int_or_percent::ABOVE_ALL,
     reasons::{events, machine_deployment as reasons},
     selector,
     validation::Validate,
@@ -76,7 +77,8 @@ const NEEDED: [&str; 5] =
 /// Why a spec cannot be acted on.
 fn problem(deployment: &MachineDeployment) -> Option<String> {
     let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
-    let errors = deployment.validate().into_iter().filter(is_needed);
+    // More than all machines was allowed once, and has a meaning.
+    let errors = deployment.validate().into_iter().filter(is_needed).filter(|error| error.detail != ABOVE_ALL);
     let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
     (!errors.is_empty()).then(|| errors.join("; "))
 }

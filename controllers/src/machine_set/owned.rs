@@ -83,7 +83,7 @@ impl MachinePart {
             annotations.extend(annotation(set, key).map(|value| (key.to_owned(), value.to_owned())));
         }
         TraceContext::normalize(&mut annotations, annotations::TRACEPARENT);
-        let mut spec = template.spec.clone();
+        let mut spec = template.spec.clone().within_bounds();
         spec.provider_id = String::new();
         let metadata = MachineMeta {
             labels: template.metadata.labels.clone().unwrap_or_default(),

@@ -138,6 +138,17 @@ fn only_a_trace_context_reaches_the_machines() {
 }
 
 #[test]
+fn machines_of_an_older_template_keep_the_bounds_of_the_schema() {
+    let mut set = machine_set("set", 1, Some(LEDGER));
+    set.spec.template.spec.drain_timeout = "-5m".parse().ok();
+    set.spec.template.spec.max_evict_retries = Some(-1);
+    let plan = planned(&world(set, vec![]));
+    let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
+    let spec = &create.body()["spec"];
+    assert_eq!((&spec["drainTimeout"], &spec["maxEvictRetries"]), (&json!("0s"), &json!(0)));
+}
+
+#[test]
 fn enough_machines_need_nothing() {
     let set = machine_set("set", 2, Some(LEDGER));
     let machines = vec![member(&set, 0).build(), member(&set, 1).build()];

@@ -1,6 +1,6 @@
 //! The providerSpec of a MachineClass of this provider.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use nodewright_api::{Code, RawJson};
 use serde::Deserialize;
@@ -12,6 +12,11 @@ use super::{super::DriverError, client::Taint};
 const SIZES: [&str; 4] = ["small", "medium", "large", "xlarge"];
 /// The longest boot time that the cloud accepts, in seconds.
 const BOOT_SECONDS_LIMIT: f64 = 86_400.0;
+
+/// Who made more mistakes hears of the others next time.
+const MOST_FAULTS: usize = 20;
+/// How much is shown of a name that a user has chosen.
+const LONGEST_NAME: usize = 64;
 
 /// `{"cluster": "c", "size": "small", "bootSeconds": 2, "labels": {}, "taints": []}`; only `cluster` is required.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -41,7 +46,7 @@ impl ProviderSpec {
             let faults: Vec<String> = faults.into_iter().map(|(path, what)| format!("{path}: {what}")).collect();
             return Err(invalid(faults.join("; ").trim_start_matches(": ")));
         }
-        document.parse().map_err(|error| invalid(&error.to_string()))
+        document.parse().map_err(|error| invalid(without_content(&error)))
     }
 }
 
@@ -53,9 +58,17 @@ pub(super) fn cluster(document: &RawJson) -> Result<String, DriverError> {
     }
     match document.parse::<Cluster>() {
         Ok(Cluster { cluster }) if is_tag(&cluster) => Ok(cluster),
-        Ok(_) => Err(invalid("cluster must have 1 to 253 bytes")),
-        Err(error) => Err(invalid(&error.to_string())),
+        Ok(_) => Err(invalid(CLUSTER)),
+        Err(error) if error.is_data() => Err(invalid(CLUSTER)),
+        Err(error) => Err(invalid(without_content(&error))),
     }
+}
+
+const CLUSTER: &str = "cluster must be a text of 1 to 253 bytes";
+
+/// What is wrong, without the text of the parser: that may quote values, which may be confidential.
+fn without_content(error: &serde_json::Error) -> &'static str {
+    if error.is_data() { "a field has a value of another type" } else { "it is nested too deeply, or is not JSON" }
 }
 
 fn invalid(what: &str) -> DriverError {
@@ -68,8 +81,7 @@ pub(super) fn validate(document: &RawJson) -> Vec<(String, String)> {
     match document.parse::<Value>() {
         Ok(Value::Object(fields)) => check(&fields, &mut faults),
         Ok(_) => faults.add("", "must be an object with at least the field cluster"),
-        // Nested too deeply, most likely: that it is JSON is known.
-        Err(error) => faults.add("", &format!("cannot be read: {error}")),
+        Err(error) => faults.add("", &format!("cannot be read: {}", without_content(&error))),
     }
     faults.0
 }
@@ -79,7 +91,9 @@ struct Faults(Vec<(String, String)>);
 
 impl Faults {
     fn add(&mut self, path: &str, what: &str) {
-        self.0.push((path.to_owned(), what.to_owned()));
+        if self.0.len() < MOST_FAULTS {
+            self.0.push((path.to_owned(), what.to_owned()));
+        }
     }
 }
 
@@ -97,7 +111,10 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
             "labels" => check_labels(value, faults),
             "taints" => check_taints(value, faults),
             unknown => {
-                faults.add(unknown, "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are");
+                faults.add(
+                    &shown(unknown),
+                    "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are",
+                );
             }
         }
     }
@@ -109,6 +126,14 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
     }
 }
 
+/// A name, or the beginning of a long one.
+fn shown(name: &str) -> Cow<'_, str> {
+    if name.len() <= LONGEST_NAME {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("{}…", &name[..name.floor_char_boundary(LONGEST_NAME)]))
+}
+
 fn is_tag(text: &str) -> bool {
     (1..=253).contains(&text.len())
 }
@@ -117,7 +142,7 @@ fn check_labels(value: &Value, faults: &mut Faults) {
     let Some(labels) = value.as_object() else { return faults.add("labels", "must be an object of texts") };
     for (key, value) in labels {
         if !is_tag(key) || value.as_str().is_none_or(|value| value.len() > 253) {
-            faults.add(&format!("labels.{key}"), "must be a text of at most 253 bytes");
+            faults.add(&format!("labels.{}", shown(key)), "must be a text of at most 253 bytes");
         }
     }
 }
@@ -177,6 +202,27 @@ mod tests {
         ] {
             assert_eq!(faults(&document), paths, "{document}");
         }
+    }
+
+    #[test]
+    fn values_are_never_quoted_and_names_are_bounded() {
+        let secret = "hunter2";
+        for document in [
+            json!(secret),
+            json!({"cluster": [secret]}),
+            json!({"cluster": {"a": secret}, "size": secret, "bootSeconds": secret, "labels": secret, "taints": secret}),
+            json!({"cluster": "c", "labels": {"a": [secret]}, "taints": [secret, {"key": [secret], "effect": secret}]}),
+            json!({"cluster": "c", "password": secret}),
+        ] {
+            let document = RawJson::from(&document);
+            let told =
+                format!("{:?} {:?} {:?}", validate(&document), ProviderSpec::read(&document), cluster(&document));
+            assert!(!told.contains(secret), "{told}");
+            assert!(ProviderSpec::read(&document).is_err());
+        }
+        let many: Map<String, Value> = (0..1_000).map(|it| (format!("{it}{}", "x".repeat(1_000)), json!(1))).collect();
+        let told = validate(&RawJson::from(&Value::Object(many)));
+        assert!(told.len() <= 20 && told.iter().all(|(path, _)| path.len() < 70), "{told:?}");
     }
 
     #[test]
