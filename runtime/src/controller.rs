@@ -100,7 +100,7 @@ impl Watches<'_> {
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
             stores.add(store.clone());
-            Box::new(Source { store, listeners: vec![], unreadable: vec![] })
+            Box::new(Source { store, fields: "", listeners: vec![], unreadable: vec![] })
         });
         let source: &mut Source<K> =
             source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
@@ -140,6 +140,14 @@ impl<K: Kind> Watched<'_, K> {
         self
     }
 
+    /// Sees only the objects that a field selector picks: of the others, nothing is ever sent by the API server. Whoever
+    /// watches the kind sees these alone.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn selecting(self, fields: &'static str) -> Self {
+        self.source.fields = fields;
+        self
+    }
+
     /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn sharing(self, share: Share<K>) -> Self {
@@ -174,6 +182,8 @@ type UnreadableListener = Box<dyn Fn(&Unreadable, &Stores, Class) + Send + Sync>
 
 struct Source<K> {
     store: Arc<Store<K>>,
+    /// Field selector; empty for everything.
+    fields: &'static str,
     listeners: Vec<Listener<K>>,
     unreadable: Vec<UnreadableListener>,
 }
@@ -223,7 +233,7 @@ impl<K: Kind> AnySource for Source<K> {
     }
 
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
-        let Self { store, listeners, unreadable } = *self;
+        let Self { store, fields, listeners, unreadable } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
         // Each for itself: a mistake of one must not keep the change from the others.
         let seen = stores.clone();
@@ -237,7 +247,7 @@ impl<K: Kind> AnySource for Source<K> {
             unreadable.iter().filter(|tell| !told(tell)).count() == 0
         });
         let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
-        let (selector, deliver, patience) = ("".into(), Box::new(deliver), Duration::ZERO);
+        let (selector, deliver, patience) = (fields.into(), Box::new(deliver), Duration::ZERO);
         let watch = Watch { connection, store, selector, deliver, deliver_unreadable, metrics, poison, patience };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
     }

@@ -61,6 +61,7 @@ use crate::{
         DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
         NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET, instance_id, place,
     },
+    machine_class::NAMEABLE,
     node::Node,
 };
 
@@ -112,7 +113,7 @@ impl Controller for MachineController {
                 unborn_of_class(stores, class, wake);
             }
         });
-        on.kind::<Secret>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
+        on.kind::<Secret>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE).wakes(|change, stores, wake| {
             let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
             for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
                 if class.secret_names().any(|(_, name)| name == secret) {

@@ -243,7 +243,10 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
             let text = format!("{of} is in namespace {place:?}: only Secrets of the class's own namespace are read");
             return Err(unusable("SecretForbidden", text));
         }
-        let missing = || unusable("SecretNotFound", format!("{of} does not exist in namespace {place:?}: create it"));
+        let missing = || {
+            let text = format!("{of} does not exist in namespace {place:?}, or is not of type Opaque: create it");
+            unusable("SecretNotFound", text)
+        };
         let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(missing)?;
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());

@@ -8,7 +8,8 @@
 //!   the driver can read its providerSpec. If it cannot, there is an event as well, and `machine_class_invalid` names it.
 //!
 //! # Guarantees
-//! Of Secrets nothing but metadata is kept in memory here.
+//! * Of Secrets nothing but metadata is kept in memory here.
+//! * A Secret of a type that is another program's gets no finalizer; it counts as not found.
 //!
 //! # Caveats
 //! A reference into another namespace than the one that is watched counts as not found: secrets elsewhere are none of
@@ -33,6 +34,7 @@ use nodewright_runtime::{
 };
 
 pub use self::metrics::InvalidClasses;
+pub(crate) use self::secret::NAMEABLE;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
 use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place};
 
@@ -83,13 +85,15 @@ impl Controller for MachineClassController {
                 change.sides().for_each(|machine| wake(class(machine)));
             }
         });
-        on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
-            if is_turnover(change, |_| ()) {
-                let users =
-                    change.sides().flat_map(|secret| users(stores, &Key::of(Cluster::CONTROL, secret.as_ref())));
-                users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
-            }
-        });
+        on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE).wakes(
+            |change, stores, wake| {
+                if is_turnover(change, |_| ()) {
+                    let users =
+                        change.sides().flat_map(|secret| users(stores, &Key::of(Cluster::CONTROL, secret.as_ref())));
+                    users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
+                }
+            },
+        );
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {

@@ -17,6 +17,11 @@ use serde::Deserialize;
 use super::users;
 use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET};
 
+/// A field selector of the Secrets that a class may name. Others are the secrets of other programs: the key of the webhooks,
+/// the tokens of service accounts. None of them gets a finalizer, and none is read, whatever a class says.
+pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\
+     type!=bootstrap.kubernetes.io/token,type!=helm.sh/release.v1";
+
 /// A Secret without what is secret: its data is skipped when it is read, and never kept.
 #[derive(kube::Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = "Secret")]
@@ -49,7 +54,7 @@ impl Controller for MachineClassSecretController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace);
+        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)

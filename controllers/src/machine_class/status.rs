@@ -60,7 +60,8 @@ pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
 fn secrets_found(now: Timestamp, world: &World) -> Condition {
     let missing: Vec<_> = world.secrets.iter().filter(|(_, found)| !found).map(|(key, _)| key.to_string()).collect();
     if !missing.is_empty() {
-        let message = format!("create the secret, or correct the reference: {} not found", missing.join(", "));
+        let message =
+            format!("create the secret, of type Opaque, or correct the reference: {} not found", missing.join(", "));
         return condition(now, world, kinds::SECRETS_FOUND, ConditionStatus::False, "SecretNotFound", message);
     }
     let (reason, message) = match world.secrets.len() {
