@@ -12,8 +12,14 @@ use std::{
 };
 
 use http::HeaderValue;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::Api;
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use nodewright_e2e::plane::{Plane, PlaneOptions, binaries, client};
 use nodewright_runtime::{
     fair::Gate,
@@ -22,7 +28,7 @@ use nodewright_runtime::{
     term::{BootClock, Term},
     trace::Spans,
 };
-use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
 
 use self::support::{TestResult, eventually};
 
@@ -62,10 +68,14 @@ async fn the_default_is_accepted_and_grants_what_is_needed() -> TestResult {
     apply(&plane, "default", &[]).await?;
     let again = apply(&plane, "default", &[]).await?;
     assert!(again.lines().count() >= 20 && again.lines().all(|line| line.ends_with("serverside-applied")), "{again}");
+    // Other namespaces have other installations, or none.
+    let sample = config("samples").join("machine_deployment.yaml");
+    plane.kubectl(["apply", "--dry-run=server", "-f", sample.to_str().unwrap(), "-n", "default"]).await?;
     let error = apply(&plane, "samples", &["-n", NAMESPACE]).await.expect_err("no webhook answers").to_string();
     assert!(error.contains("failed calling webhook"), "it must not be passed by: {error}");
     the_pods_meet_the_restricted_policy(&plane).await?;
     the_rights_are_the_least(&plane).await?;
+    of_kube_system_only_bootstrap_tokens_are_written(&plane).await?;
     the_service_account_can_register_the_webhooks(&plane).await
 }
 
@@ -98,7 +108,7 @@ async fn the_rights_are_the_least(plane: &Plane) -> TestResult {
         ("patch nodes --subresource=status", ""),
         ("create pods --subresource=eviction", "default"),
         ("create secrets", "kube-system"),
-        ("patch mutatingwebhookconfigurations/nodewright", ""),
+        ("patch mutatingwebhookconfigurations/nodewright-nodewright-system", ""),
     ];
     for (right, namespace) in allowed {
         assert!(may(plane, right, namespace).await, "{right} in {namespace:?}");
@@ -136,6 +146,34 @@ async fn may(plane: &Plane, right: &str, namespace: &str) -> bool {
     plane.kubectl(asked).await.is_ok_and(|answer| answer.trim() == "yes")
 }
 
+async fn of_kube_system_only_bootstrap_tokens_are_written(plane: &Plane) -> TestResult {
+    let as_nodewright = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
+    let (own, all): (Api<Secret>, Api<Secret>) =
+        (Api::namespaced(as_nodewright, "kube-system"), Api::namespaced(plane.client(), "kube-system"));
+    let secret = |name: &str, kind: &str| Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some(kind.to_owned()),
+        ..Secret::default()
+    };
+    let is_forbidden = |error: kube::Error| {
+        let text = error.to_string();
+        assert!(text.contains("Nodewright may write no Secret of kube-system but"), "{text}");
+    };
+    let (token, create) = ("bootstrap.kubernetes.io/token", PostParams::default());
+    // A policy takes effect a moment after it is stored.
+    let probe = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the policy", async || Ok(own.create(&probe, &secret("another", "Opaque")).await.is_err())).await?;
+    is_forbidden(own.create(&create, &secret("another", "Opaque")).await.unwrap_err());
+    is_forbidden(own.create(&create, &secret("bootstrap-token-abcdef", "Opaque")).await.unwrap_err());
+    is_forbidden(own.create(&create, &secret("another", token)).await.unwrap_err());
+    own.create(&create, &secret("bootstrap-token-abcdef", token)).await?;
+    own.delete("bootstrap-token-abcdef", &DeleteParams::default()).await?;
+    all.create(&create, &secret("another", "Opaque")).await?;
+    is_forbidden(own.delete("another", &DeleteParams::default()).await.unwrap_err());
+    all.delete("another", &DeleteParams::default()).await?;
+    Ok(())
+}
+
 async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestResult {
     let client = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
     let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
@@ -148,6 +186,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestRes
             hosts: vec![format!("nodewright-webhook.{NAMESPACE}.svc")],
         },
         registration: Registration::Bundle,
+        installation: Installation::default_one(),
         connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(|_| vec![]),
         spans: Spans::disabled(),
@@ -169,6 +208,6 @@ async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestRes
 
 async fn bundles(plane: &Plane) -> Result<Vec<Option<Vec<u8>>>, Box<dyn Error>> {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(plane.client());
-    let webhooks = api.get("nodewright").await?.webhooks.unwrap_or_default();
+    let webhooks = api.get("nodewright-nodewright-system").await?.webhooks.unwrap_or_default();
     Ok(webhooks.into_iter().map(|webhook| webhook.client_config.ca_bundle.map(|bundle| bundle.0)).collect())
 }

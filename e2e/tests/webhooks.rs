@@ -16,7 +16,7 @@ use nodewright_api::{
     MachineClass,
     field::{FieldError, FieldPath},
 };
-use nodewright_e2e::plane::{Plane, PlaneOptions, machine_controller_manager_crds};
+use nodewright_e2e::plane::{Plane, PlaneOptions, client, machine_controller_manager_crds};
 use nodewright_runtime::{
     fair::Gate,
     metrics::Metrics,
@@ -24,7 +24,7 @@ use nodewright_runtime::{
     term::{BootClock, Term},
     trace::Spans,
 };
-use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -57,6 +57,7 @@ async fn the_whole_story(plane: &Plane) -> TestResult {
     samples_are_accepted(plane).await?;
     what_is_absent_is_filled_in(plane).await?;
     mistakes_are_refused(plane).await?;
+    other_namespaces_are_left_alone(plane).await?;
     webhook.stop().await?;
     only_specs_need_the_webhooks(plane).await
 }
@@ -120,11 +121,52 @@ async fn mistakes_are_refused(plane: &Plane) -> TestResult {
     let machines = kind(plane, "Machine");
     let status = refusal(machines.create(&PostParams::default(), &machine("lonely", "", None)).await);
     assert!(status.message.contains("spec.class.name: Required value"), "{}", status.message);
-    // Its set is judged by the template of its deployment; what comes from there is not judged again.
     let pool = pool("set");
     let set = object("MachineSet", "set", &json!({"spec": pool.data["spec"]}));
     let set = kind(plane, "MachineSet").create(&PostParams::default(), &set).await?;
-    machines.create(&PostParams::default(), &machine("kept", "", Some(&set))).await?;
+    // That it names a controller as its owner does not make a machine valid, whether there is one or not.
+    let mut made_up = set.clone();
+    made_up.metadata.uid = Some("4d9e0a29-3e9c-4b4e-8a5e-000000000000".to_owned());
+    for owner in [&set, &made_up] {
+        let status = refusal(machines.create(&PostParams::default(), &machine("owned", "", Some(owner))).await);
+        assert!(status.message.contains("spec.class.name: Required value"), "{}", status.message);
+    }
+    machines.create(&PostParams::default(), &machine("kept", "demo-small", Some(&set))).await?;
+    // What a controller makes of a template, it makes of one that was judged.
+    let controller = plane.kubeconfig_for("system:serviceaccount:default:controller", &["system:masters"])?;
+    let controller =
+        Api::namespaced_with(client(&controller, "webhooks-test/1").await?, "default", &resource("Machine"));
+    controller.create(&PostParams::default(), &machine("of-its-set", "", Some(&set))).await?;
+    the_schema_has_bounds_of_its_own(plane, &set).await
+}
+
+/// They hold for every writer, also while no webhook is there; but for machine-controller-manager's definitions.
+async fn the_schema_has_bounds_of_its_own(plane: &Plane, set: &DynamicObject) -> TestResult {
+    let machines = kind(plane, "Machine");
+    for (field, value) in [
+        ("drainTimeout", json!("-5m")),
+        ("maxEvictRetries", json!(-1)),
+        ("class", json!({"kind": "MachineClass", "name": "x".repeat(254)})),
+    ] {
+        let mut wrong = machine("wrong", "demo-small", Some(set));
+        wrong.data["spec"][field] = value;
+        let status = refusal(machines.create(&PostParams::default(), &wrong).await);
+        assert!(status.message.contains(&format!("spec.{field}")), "{}", status.message);
+    }
+    for (bound, value) in [("maxSurge", json!("101%")), ("maxUnavailable", json!("200%")), ("maxSurge", json!(-1))] {
+        let mut wrong = pool("wrong");
+        wrong.data["spec"]["strategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {bound: value}});
+        let status = refusal(kind(plane, "MachineDeployment").create(&PostParams::default(), &wrong).await);
+        assert!(status.message.contains(&format!("spec.strategy.rollingUpdate.{bound}")), "{}", status.message);
+    }
+    Ok(())
+}
+
+/// Another installation may serve them, with webhooks of its own.
+async fn other_namespaces_are_left_alone(plane: &Plane) -> TestResult {
+    let elsewhere = Api::namespaced_with(plane.client(), "kube-public", &resource("MachineDeployment"));
+    let created = elsewhere.create(&PostParams::default(), &pool("elsewhere")).await?;
+    assert!(created.metadata.annotations.is_none() && created.data["spec"]["strategy"].is_null(), "{created:?}");
     Ok(())
 }
 
@@ -199,6 +241,7 @@ fn options(client: Client) -> Options {
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
+        installation: Installation { namespace: "default".to_owned() },
         connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(cluster_is_given),
         spans: Spans::disabled(),
@@ -214,10 +257,14 @@ fn cluster_is_given(class: &MachineClass) -> Vec<FieldError> {
 }
 
 fn kind(plane: &Plane, kind: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(plane.client(), "default", &resource(kind))
+}
+
+fn resource(kind: &str) -> ApiResource {
     let kind = GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", kind);
     let plural =
         if kind.kind.ends_with('s') { "machineclasses".to_owned() } else { format!("{}s", kind.kind).to_lowercase() };
-    Api::namespaced_with(plane.client(), "default", &ApiResource::from_gvk_with_plural(&kind, &plural))
+    ApiResource::from_gvk_with_plural(&kind, &plural)
 }
 
 fn object(kind: &str, name: &str, fields: &Value) -> DynamicObject {

@@ -10,7 +10,7 @@ use serde::{
 };
 
 /// Decodes an object without its managedFields.
-pub(crate) fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
+pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
     read(serde_json::Deserializer::from_str(text))
 }
 

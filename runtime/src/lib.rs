@@ -60,7 +60,7 @@ mod execute;
 pub mod fair;
 pub mod finalizers;
 pub mod leading;
-mod lean;
+pub mod lean;
 pub mod lease;
 pub mod look;
 pub mod manager;

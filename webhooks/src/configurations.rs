@@ -5,11 +5,34 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use nodewright_api::{GROUP, VERSION};
 
-/// The name of both configurations.
-pub const CONFIGURATION_NAME: &str = "nodewright";
+/// One installation of Nodewright: it serves the objects of one namespace. Several may share a cluster, each with
+/// configurations of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// The namespace.
+    pub namespace: String,
+}
+
+impl Installation {
+    /// As `config/default` has it.
+    pub fn default_one() -> Self {
+        Self { namespace: "nodewright-system".to_owned() }
+    }
+
+    /// The name of both configurations.
+    pub fn configuration_name(&self) -> String {
+        format!("nodewright-{}", self.namespace)
+    }
+
+    /// The API server labels each namespace with its name.
+    fn selector(&self) -> LabelSelector {
+        let name = ("kubernetes.io/metadata.name".to_owned(), self.namespace.clone());
+        LabelSelector { match_labels: Some([name].into()), match_expressions: None }
+    }
+}
 
 /// How long the API server waits for an answer. An answer takes about a millisecond; the rest is for a server that is
 /// being replaced. All webhooks of a request together must stay far below the 30 s that a request may take.
@@ -63,7 +86,7 @@ impl Subject {
         match self {
             Self::MachineDeployment => conditions.push(SPEC_CHANGES),
             Self::MachineClass => conditions.push(CLASS_CHANGES),
-            Self::MachineSet | Self::Machine => conditions.extend([SPEC_CHANGES, NO_CONTROLLER]),
+            Self::MachineSet | Self::Machine => conditions.extend([SPEC_CHANGES, NOT_BY_CONTROLLER]),
         }
         let condition = |(name, expression): (&str, &str)| MatchCondition {
             name: name.to_owned(),
@@ -92,10 +115,12 @@ const CLASS_CHANGES: (&str, &str) = (
      || object.?nodeTemplate != oldObject.?nodeTemplate",
 );
 
-/// What a controller keeps comes from a template that was reviewed, and must not wait for a webhook.
-const NO_CONTROLLER: (&str, &str) = (
-    "has-no-controller",
-    "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))",
+/// What a controller writes comes from a template that was reviewed, and must not wait for a webhook. Controllers run as
+/// service accounts; that an object names a controller as its owner is no proof that one wrote it.
+const NOT_BY_CONTROLLER: (&str, &str) = (
+    "is-not-written-by-its-controller",
+    "!request.userInfo.username.startsWith('system:serviceaccount:') \
+     || !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))",
 );
 
 /// What a webhook does with an object.
@@ -221,18 +246,18 @@ pub struct Configurations {
 ///
 /// The rules leave the service account of Nodewright and its namespace in: what its controllers write passes through
 /// the match conditions unasked.
-pub fn configurations(reach: &Reach, bundle: Option<&[u8]>) -> Configurations {
+pub fn configurations(installation: &Installation, reach: &Reach, bundle: Option<&[u8]>) -> Configurations {
     let of = |action| endpoints().filter(move |endpoint| endpoint.action == action);
-    let mutating = of(Action::Mutate).map(|endpoint| mutating(endpoint, reach, bundle)).collect();
-    let validating = of(Action::Validate).map(|endpoint| validating(endpoint, reach, bundle)).collect();
-    let metadata = ObjectMeta { name: Some(CONFIGURATION_NAME.to_owned()), ..ObjectMeta::default() };
+    let mutating = of(Action::Mutate).map(|endpoint| mutating(endpoint, installation, reach, bundle)).collect();
+    let validating = of(Action::Validate).map(|endpoint| validating(endpoint, installation, reach, bundle)).collect();
+    let metadata = ObjectMeta { name: Some(installation.configuration_name()), ..ObjectMeta::default() };
     Configurations {
         mutating: MutatingWebhookConfiguration { metadata: metadata.clone(), webhooks: Some(mutating) },
         validating: ValidatingWebhookConfiguration { metadata, webhooks: Some(validating) },
     }
 }
 
-fn mutating(endpoint: Endpoint, reach: &Reach, bundle: Option<&[u8]>) -> MutatingWebhook {
+fn mutating(endpoint: Endpoint, installation: &Installation, reach: &Reach, bundle: Option<&[u8]>) -> MutatingWebhook {
     MutatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: reach.client_config(endpoint, bundle),
@@ -240,7 +265,7 @@ fn mutating(endpoint: Endpoint, reach: &Reach, bundle: Option<&[u8]>) -> Mutatin
         match_conditions: Some(endpoint.subject.conditions()),
         match_policy: Some("Equivalent".to_owned()),
         name: endpoint.name(),
-        namespace_selector: None,
+        namespace_selector: Some(installation.selector()),
         object_selector: None,
         // Another webhook may change the spec after this one; the defaults of what it wrote are filled in as well.
         reinvocation_policy: Some("IfNeeded".to_owned()),
@@ -250,7 +275,12 @@ fn mutating(endpoint: Endpoint, reach: &Reach, bundle: Option<&[u8]>) -> Mutatin
     }
 }
 
-fn validating(endpoint: Endpoint, reach: &Reach, bundle: Option<&[u8]>) -> ValidatingWebhook {
+fn validating(
+    endpoint: Endpoint,
+    installation: &Installation,
+    reach: &Reach,
+    bundle: Option<&[u8]>,
+) -> ValidatingWebhook {
     ValidatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: reach.client_config(endpoint, bundle),
@@ -258,7 +288,7 @@ fn validating(endpoint: Endpoint, reach: &Reach, bundle: Option<&[u8]>) -> Valid
         match_conditions: Some(endpoint.subject.conditions()),
         match_policy: Some("Equivalent".to_owned()),
         name: endpoint.name(),
-        namespace_selector: None,
+        namespace_selector: Some(installation.selector()),
         object_selector: None,
         rules: Some(vec![endpoint.rule()]),
         side_effects: "None".to_owned(),
@@ -273,7 +303,7 @@ mod tests {
     #[test]
     fn a_url_is_joined_to_the_path() {
         let reach = Reach::Url { base: "https://127.0.0.1:9443/".to_owned() };
-        let all = configurations(&reach, Some(b"PEM"));
+        let all = configurations(&Installation::default_one(), &reach, Some(b"PEM"));
         let webhooks = all.mutating.webhooks.unwrap();
         assert_eq!(webhooks[0].client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate-machinedeployment"));
         assert_eq!(webhooks[0].client_config.ca_bundle, Some(ByteString(b"PEM".to_vec())));
@@ -281,8 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn installations_share_neither_name_nor_namespace() {
+        let all = |namespace: &str| {
+            configurations(&Installation { namespace: namespace.to_owned() }, &Reach::default_service(), None)
+        };
+        let (a, b) = (all("a"), all("b"));
+        assert_ne!(a.mutating.metadata.name, b.mutating.metadata.name);
+        assert_ne!(a.validating.metadata.name, b.validating.metadata.name);
+        let selectors = [
+            a.mutating.webhooks.unwrap().into_iter().map(|webhook| webhook.namespace_selector).collect::<Vec<_>>(),
+            a.validating.webhooks.unwrap().into_iter().map(|webhook| webhook.namespace_selector).collect(),
+        ];
+        for selector in selectors.concat() {
+            assert_eq!(selector.unwrap().match_labels.unwrap()["kubernetes.io/metadata.name"], "a");
+        }
+    }
+
+    #[test]
     fn only_what_users_write_depends_on_the_webhook() {
-        let all = configurations(&Reach::default_service(), None);
+        let all = configurations(&Installation::default_one(), &Reach::default_service(), None);
         let policies: Vec<_> = all
             .validating
             .webhooks

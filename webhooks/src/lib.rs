@@ -17,6 +17,7 @@
 //! * The server asks the API server for objects by name only: one Secret and two webhook configurations.
 
 mod admission;
+mod census;
 mod certificates;
 mod configurations;
 mod error;
@@ -26,9 +27,7 @@ mod server;
 
 pub use admission::ProviderSpecCheck;
 pub use certificates::CertificateSource;
-pub use configurations::{
-    Action, CONFIGURATION_NAME, Configurations, Endpoint, Reach, Subject, configurations, endpoints,
-};
+pub use configurations::{Action, Configurations, Endpoint, Installation, Reach, Subject, configurations, endpoints};
 pub use error::WebhookError;
 pub use registration::{FIELD_MANAGER, Registration};
 pub use server::{Limits, Options, Readiness, WebhookServer};

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::WebhookError;
-use crate::configurations::{CONFIGURATION_NAME, Endpoint, Reach, configurations, endpoints};
+use crate::configurations::{Endpoint, Installation, Reach, configurations, endpoints};
 
 /// Who owns the fields that are written here.
 pub const FIELD_MANAGER: &str = "nodewright-webhook";
@@ -39,6 +39,7 @@ pub enum Registration {
 pub(crate) struct Registrar {
     pub(crate) connection: Connection,
     pub(crate) registration: Registration,
+    pub(crate) installation: Installation,
     /// The server's port.
     pub(crate) port: u16,
 }
@@ -52,7 +53,7 @@ impl Registrar {
             Registration::Whole { host } => Some(Reach::Url { base: format!("https://{host}:{}", self.port) }),
         };
         let bundle = bundle.ok_or_else(|| WebhookError::NoAuthority("the certificate".to_owned()))?;
-        let wanted = reach.map(|reach| configurations(&reach, Some(bundle)));
+        let wanted = reach.map(|reach| configurations(&self.installation, &reach, Some(bundle)));
         let (mutating, validating) = wanted.map(|all| (all.mutating, all.validating)).unzip();
         self.ensure_one::<MutatingWebhookConfiguration>(mutating, bundle).await?;
         self.ensure_one::<ValidatingWebhookConfiguration>(validating, bundle).await
@@ -67,31 +68,43 @@ impl Registrar {
             }
             (None, Some(live)) => Ok(bundle_patch(&live, bundle)),
             (None, None) => {
-                return Err(WebhookError::NotRegistered { kind: C::KIND, name: CONFIGURATION_NAME.to_owned() });
+                return Err(WebhookError::NotRegistered {
+                    kind: C::KIND,
+                    name: self.installation.configuration_name(),
+                });
             }
         };
-        match body.map_err(|source| WebhookError::Answer { action: action::<C>("write"), source })? {
+        match body.map_err(|source| WebhookError::Answer { action: self.action::<C>("write"), source })? {
             Some(body) => self.apply::<C>(&body).await,
             None => Ok(()),
         }
     }
 
     async fn read<C: Configuration>(&self) -> Result<Option<C>, WebhookError> {
-        let answer = match self.connection.send(Call::get(path::<C>())).await {
+        let answer = match self.connection.send(Call::get(self.path::<C>())).await {
             Err(error) if error.is_not_found() => return Ok(None),
-            answer => answer.map_err(|source| WebhookError::Request { action: action::<C>("read"), source })?,
+            answer => answer.map_err(|source| WebhookError::Request { action: self.action::<C>("read"), source })?,
         };
-        let unreadable = |source| WebhookError::Answer { action: action::<C>("read"), source };
+        let unreadable = |source| WebhookError::Answer { action: self.action::<C>("read"), source };
         serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
     }
 
     async fn apply<C: Configuration>(&self, body: &Value) -> Result<(), WebhookError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", path::<C>());
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path::<C>());
         let call = Call::with(Method::PATCH, path, "application/apply-patch+yaml", body);
-        let failed = |source| WebhookError::Request { action: action::<C>("write"), source };
+        let failed = |source| WebhookError::Request { action: self.action::<C>("write"), source };
         self.connection.send(call).await.map_err(failed)?;
-        tracing::info!(kind = C::KIND, name = CONFIGURATION_NAME, "registered the webhooks");
+        tracing::info!(kind = C::KIND, name = self.installation.configuration_name(), "registered the webhooks");
         Ok(())
+    }
+
+    fn path<C: Configuration>(&self) -> String {
+        let name = self.installation.configuration_name();
+        format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", C::RESOURCE)
+    }
+
+    fn action<C: Configuration>(&self, verb: &str) -> String {
+        format!("{verb} the {} {}", C::KIND, self.installation.configuration_name())
     }
 }
 
@@ -109,17 +122,9 @@ fn bundle_patch<C: Configuration>(live: &C, bundle: &[u8]) -> Option<Value> {
     Some(json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": C::KIND,
-        "metadata": {"name": CONFIGURATION_NAME, "uid": live.metadata().uid},
+        "metadata": {"name": live.metadata().name, "uid": live.metadata().uid},
         "webhooks": webhooks,
     }))
-}
-
-fn path<C: Configuration>() -> String {
-    format!("/apis/admissionregistration.k8s.io/v1/{}/{CONFIGURATION_NAME}", C::RESOURCE)
-}
-
-fn action<C: Configuration>(verb: &str) -> String {
-    format!("{verb} the {} {CONFIGURATION_NAME}", C::KIND)
 }
 
 /// What both kinds have in common.

@@ -67,14 +67,20 @@ async fn wrong_requests_are_refused_at_once() {
 async fn depth_and_size_are_endured() {
     let server = Running::start(Limits::default()).await;
     let mut client = server.client().await;
-    let deep = format!("{}{}", r#"{"a":"#.repeat(20_000), "1".to_owned() + &"}".repeat(20_000));
+    let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let (deepest, deep) = (deep(20_000), deep(9_000));
     // The provider's own reader has a limit, and says nothing of what it cannot read.
     let (status, answer) = client.post(VALIDATE, class(&deep), &[]).await;
     assert_eq!((status.as_u16(), answer.ends_with(br#""allowed":true}}"#)), (200, true));
     let (status, answer) = client.post("/mutate-machineclass", class(&deep), &[]).await;
     assert_eq!((status.as_u16(), answer.ends_with(br#""allowed":true}}"#)), (200, true));
-    for object in [deep.clone(), format!(r#"{{"metadata":{deep}}}"#), format!(r#"{{"metadata":{{"labels":{deep}}}}}"#)]
-    {
+    for object in [
+        deepest.clone(),
+        format!(r#"{{"providerSpec":{deepest}}}"#),
+        deep.clone(),
+        format!(r#"{{"metadata":{deep}}}"#),
+        format!(r#"{{"metadata":{{"labels":{deep}}}}}"#),
+    ] {
         let (status, answer) = client.post(VALIDATE, review(&object), &[]).await;
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!((status.as_u16(), &answer["response"]["allowed"]), (200, &json!(false)), "{answer}");

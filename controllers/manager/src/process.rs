@@ -28,7 +28,9 @@ use nodewright_runtime::{
     telemetry::Telemetry,
     term::{BootClock, Clock, Term},
 };
-use nodewright_webhooks::{CertificateSource, Limits, Options as WebhookOptions, Registration, WebhookServer};
+use nodewright_webhooks::{
+    CertificateSource, Installation, Limits, Options as WebhookOptions, Registration, WebhookServer,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -318,6 +320,7 @@ async fn serve_webhooks(
     driver: Arc<dyn Driver>,
     base: &mut Base,
 ) -> Outcome<nodewright_webhooks::Readiness> {
+    let installation = Installation { namespace: namespace.to_owned() };
     let namespace = flags.webhook_namespace.clone().unwrap_or_else(|| namespace.to_owned());
     let service = &flags.webhook_service;
     let certificates = if let Some(folder) = &flags.webhook_cert_dir {
@@ -340,6 +343,7 @@ async fn serve_webhooks(
         listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
         certificates,
         registration,
+        installation,
         connection,
         provider_specs,
         spans: base.telemetry.spans().clone(),
@@ -359,7 +363,9 @@ fn complaint(spec: &serde_json::Value, path: &str, what: String) -> FieldError {
     let parts = || path.split('.').filter(|part| !part.is_empty());
     let at = parts().fold(FieldPath::new("providerSpec"), |at, part| at.child(part));
     match parts().try_fold(spec, |value, part| value.get(part)) {
-        Some(value) => FieldError::invalid(at, value.clone(), what),
+        Some(value) => FieldError::confidential(at, value, what),
+        // What stands below a field of its own is there, under a name that cannot be followed.
+        None if parts().count() > 1 || path.ends_with('…') => FieldError::confidential(at, spec, what),
         None => FieldError::required(at, what),
     }
 }

@@ -15,15 +15,41 @@ use nodewright_api::{GROUP, Machine, MachineClass, MachineSet};
 use nodewright_runtime::term::Clock;
 use nodewright_runtime::trace::{SpanRecord, Spans, TraceContext};
 
+use crate::census::Census;
 use crate::configurations::{Action, Endpoint, Subject};
 use crate::review::{self, InvalidReview, Request, Response};
+use decode::decode;
 use refusal::bad_request;
+use serde::de::DeserializeOwned;
 
 /// What a provider says about the `providerSpec` of a class. It is given by whoever knows the providers.
 ///
 /// Called for classes of any provider, also unknown ones; for those there is nothing to say. The errors must not
 /// quote what is confidential.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send + Sync>;
+
+/// How many values an object may have. An API server stores no more than 1.5 MiB of an object, most of which are texts: an
+/// ordinary large one has a tenth of this.
+pub(crate) const MOST_VALUES: usize = 60_000;
+
+/// How deep an object may be: as deep as an API server reads one.
+const DEEPEST: usize = 10_000;
+
+/// What a value costs at most while it is reviewed: read as a type, before and after a change, and once as a tree. Measured
+/// by the test of memory.
+const VALUE_SIZE: usize = 400;
+
+/// How much memory a review of these bytes may need, beside the bytes. What has more values than are read costs nothing
+/// more, for it is refused unread.
+pub(crate) fn memory_for(body: &[u8]) -> usize {
+    Census::of(body).values.min(2 * MOST_VALUES) * VALUE_SIZE
+}
+
+/// Whether an object may be read: whether it has no more values, and is no deeper, than a review can bear.
+fn is_readable(object: &str) -> bool {
+    let census = Census::of(object.as_bytes());
+    census.values <= MOST_VALUES && census.depth <= DEEPEST
+}
 
 /// Decides about objects.
 ///
@@ -78,6 +104,12 @@ impl Admission {
         let Some(text) = request.object() else {
             return refused(bad_request("the review has no object"));
         };
+        if !is_readable(text) {
+            let message = format!(
+                "the object has more than {MOST_VALUES} values, or is nested deeper than {DEEPEST} levels; make it smaller"
+            );
+            return refused(refusal::too_large(endpoint.subject, &request.name, &message));
+        }
         match endpoint.action {
             Action::Mutate => self.mutate(endpoint.subject, request, text, caller),
             Action::Validate => self.validate(endpoint.subject, request, text),
@@ -133,6 +165,11 @@ impl Admission {
             None => Begun { parent: None, own: self.spans.begin(&seed), seed },
         }
     }
+}
+
+/// The object as it was. One that cannot be read is none.
+fn old_object<T: DeserializeOwned>(request: &Request<'_>) -> Option<T> {
+    decode(request.old_object().filter(|old| is_readable(old))?).ok()
 }
 
 fn refused(status: kube::core::Status) -> Response {

@@ -6,9 +6,9 @@ use nodewright_runtime::trace::TraceContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Begun;
 use super::decode::{Undecodable, decode};
 use super::overlay::{overlay, parts};
+use super::{Begun, old_object};
 use crate::review::Request;
 
 /// What became of a MachineDeployment.
@@ -28,24 +28,37 @@ pub(super) fn machine_deployment(
     text: &str,
     trace: impl FnOnce(Option<TraceContext>) -> Begun,
 ) -> Result<Changed, Undecodable> {
-    let before: MachineDeployment = decode(text)?;
-    let old = request.old_object().and_then(|old| decode::<MachineDeployment>(old).ok());
-    let mut after = before.clone();
-    defaults::machine_deployment(&mut after);
-    let chosen = chosen_trace(&before, old.as_ref());
-    let begun = (!request.dry_run && spec_changes(&after, old)).then(|| trace(chosen));
+    let mut deployment: MachineDeployment = decode(text)?;
+    let before = part(&deployment);
+    defaults::machine_deployment(&mut deployment);
+    let old = old_object::<MachineDeployment>(request);
+    let chosen = chosen_trace(&deployment, old.as_ref());
+    let begun = (!request.dry_run && spec_changes(&deployment, old)).then(|| trace(chosen));
     if let (Some(begun), None) = (&begun, chosen) {
-        let annotations = after.metadata.annotations.get_or_insert_default();
+        let annotations = deployment.metadata.annotations.get_or_insert_default();
         annotations.insert(annotations::TRACEPARENT.to_owned(), begun.place().to_string());
     }
-    let part = |deployment: &MachineDeployment| {
-        json!({
-            "metadata": {"annotations": deployment.metadata.annotations},
-            "spec": {"strategy": deployment.spec.strategy},
-        })
-    };
-    let patch = patch(text, &[&["metadata", "annotations"], &["spec", "strategy"]], &part(&before), &part(&after))?;
+    let patch = patch(text, &DEPLOYMENT_PARTS, &before, &part(&deployment))?;
     Ok(Changed { patch, begun })
+}
+
+/// What of a MachineDeployment may be changed. Only that is ever copied: the rest may be large.
+const DEPLOYMENT_PARTS: [&[&str]; 7] = [
+    &["metadata", "annotations", annotations::TRACEPARENT],
+    &["spec", "strategy", "type"],
+    &["spec", "strategy", "rollingUpdate", "maxSurge"],
+    &["spec", "strategy", "rollingUpdate", "maxUnavailable"],
+    &["spec", "strategy", "inPlaceUpdate", "maxSurge"],
+    &["spec", "strategy", "inPlaceUpdate", "maxUnavailable"],
+    &["spec", "strategy", "inPlaceUpdate", "orchestrationType"],
+];
+
+fn part(deployment: &MachineDeployment) -> Value {
+    let trace = deployment.metadata.annotations.as_ref().and_then(|all| all.get(annotations::TRACEPARENT));
+    json!({
+        "metadata": {"annotations": trace.map(|trace| json!({annotations::TRACEPARENT: trace}))},
+        "spec": {"strategy": deployment.spec.strategy},
+    })
 }
 
 /// The trace in the annotation, unless it is that of the former change.
@@ -65,16 +78,24 @@ fn spec_changes(new: &MachineDeployment, old: Option<MachineDeployment>) -> bool
     })
 }
 
+/// What of a MachineClass may be changed.
+const CLASS_PARTS: [&[&str]; 4] = [
+    &["secretRef", "name"],
+    &["secretRef", "namespace"],
+    &["credentialsSecretRef", "name"],
+    &["credentialsSecretRef", "namespace"],
+];
+
 /// Fills in the namespaces of the secrets.
 pub(super) fn machine_class(request: &Request<'_>, text: &str) -> Result<Patch, Undecodable> {
-    let mut before: MachineClass = decode(text)?;
-    if before.metadata.namespace.is_none() {
-        before.metadata.namespace = Some(request.namespace.clone());
+    let mut class: MachineClass = decode(text)?;
+    if class.metadata.namespace.is_none() {
+        class.metadata.namespace = Some(request.namespace.clone());
     }
-    let mut after = before.clone();
-    defaults::machine_class(&mut after);
     let part = |class: &MachineClass| json!({"secretRef": class.secret_ref, "credentialsSecretRef": class.credentials_secret_ref});
-    patch(text, &[&["secretRef"], &["credentialsSecretRef"]], &part(&before), &part(&after))
+    let before = part(&class);
+    defaults::machine_class(&mut class);
+    patch(text, &CLASS_PARTS, &before, &part(&class))
 }
 
 fn patch(text: &str, paths: &[&[&str]], before: &Value, after: &Value) -> Result<Patch, Undecodable> {

@@ -4,8 +4,11 @@
 //! and rewrite others. So only what differs between the object before and after is carried over, and only the parts
 //! that may change are looked at: the rest of the object may be of any size and depth.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::fmt;
 
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -23,13 +26,57 @@ fn copy(text: &str, path: &[&str], into: &mut Value) -> serde_json::Result<()> {
         *into = serde_json::from_str(text)?;
         return Ok(());
     };
-    let Some(fields) = serde_json::from_str::<Option<HashMap<String, &RawValue>>>(text)? else { return Ok(()) };
-    let Some(value) = fields.get(*name).filter(|value| value.get() != "null") else { return Ok(()) };
+    let Some(value) = field(text, name)?.filter(|value| value.get() != "null") else { return Ok(()) };
     let object = into.as_object_mut();
     object.map_or(Ok(()), |object| {
         copy(value.get(), rest, object.entry(*name).or_insert_with(|| Value::Object(Map::new())))
     })
 }
+
+/// A field of an object, which may have any number of others. `null` has none.
+fn field<'a>(text: &'a str, name: &str) -> serde_json::Result<Option<&'a RawValue>> {
+    Field { name }.deserialize(&mut serde_json::Deserializer::from_str(text))
+}
+
+struct Field<'n> {
+    name: &'n str,
+}
+
+impl<'de> DeserializeSeed<'de> for Field<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Field<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(Name(name)) = map.next_key()? {
+            if name == self.name {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Makes in `sent` the change from `before` to `after`. Nothing is taken away.
 pub(super) fn overlay(sent: &mut Value, before: &Value, after: &Value) {

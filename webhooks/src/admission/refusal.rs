@@ -54,6 +54,12 @@ pub(super) fn undecodable(subject: Subject, name: &str, field: &str, problem: &s
     status(subject, name, &text, vec![cause])
 }
 
+/// The object is more than can be reviewed.
+pub(super) fn too_large(subject: Subject, name: &str, problem: &str) -> Status {
+    let message = format!("{}.{GROUP} {name:?} is too large: {problem}", subject.kind());
+    Status::failure(&message, "RequestEntityTooLarge").with_code(413)
+}
+
 /// The question is at fault.
 pub(super) fn bad_request(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)

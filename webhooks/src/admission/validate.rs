@@ -8,7 +8,7 @@ use nodewright_api::{MachineDeployment, annotations};
 use nodewright_runtime::trace::{SpanRecord, TraceContext};
 use serde::de::DeserializeOwned;
 
-use super::{attributes, refusal, refused};
+use super::{attributes, old_object, refusal, refused};
 use crate::admission::decode::decode;
 use crate::configurations::Subject;
 use crate::review::{Request, Response};
@@ -52,7 +52,7 @@ pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
     if new.meta().deletion_timestamp.is_some() {
         return Verdict { response: Response::default(), trace };
     }
-    let old = request.old_object().and_then(|old| decode::<T>(old).ok());
+    let old = old_object::<T>(request);
     let errors = errors(&new, old.as_ref(), further);
     let refusal = (!errors.is_empty()).then(|| refusal::invalid(subject, name(request, &new), &errors));
     let warnings = new.warnings().iter().map(|warning| refusal::clip(warning)).collect();

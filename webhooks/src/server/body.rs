@@ -1,17 +1,26 @@
 //! Bodies of bounded size, in bounded time, in bounded memory.
+//!
+//! Memory is reserved before it is used, first for the bytes of a body, then for what is made of them. Who finds none
+//! left waits for its turn, in order and for a bounded time. Small bodies, which nearly all are, have a share of their
+//! own: they never wait for large ones.
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::Limits;
+use crate::admission::memory_for;
 
 /// Memory is reserved in steps of this many bytes.
 const STEP: usize = 64 << 10;
+
+/// What is small: nearly all bodies, and what is made of them.
+const SMALL: usize = 256 << 10;
+const SMALL_REVIEW: usize = 2 << 20;
 
 /// A client that is still writing does not see an answer if its connection is closed. So of a body that is too large
 /// the rest is read and thrown away, up to so many times the limit.
@@ -26,62 +35,94 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// A whole body. The memory is given back when it is dropped.
+/// A whole body, with the memory for itself and for its review. The memory is given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) bytes: Vec<u8>,
-    reserved: Option<OwnedSemaphorePermit>,
+    _memory: [OwnedSemaphorePermit; 2],
 }
 
 /// Reads bodies.
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     limits: Limits,
-    /// One permit for each step of all bodies under way.
-    memory: Arc<Semaphore>,
+    small: Share,
+    large: Share,
+}
+
+/// A permit for each step of what all bodies of a size may use.
+#[derive(Clone, Debug)]
+struct Share {
+    bodies: Arc<Semaphore>,
+    reviews: Arc<Semaphore>,
+}
+
+impl Share {
+    fn new(bodies: usize, reviews: usize) -> Self {
+        let share = |bytes: usize| Arc::new(Semaphore::new(bytes / STEP));
+        Self { bodies: share(bodies), reviews: share(reviews) }
+    }
 }
 
 impl Reader {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, memory: Arc::new(Semaphore::new(limits.all_bodies_size / STEP)) }
+        Self {
+            limits,
+            small: Share::new(limits.small_bodies_size, limits.small_reviews_size),
+            large: Share::new(limits.large_bodies_size, limits.large_reviews_size),
+        }
     }
 
-    /// Reads a body. Memory is reserved for what has arrived, not for what is announced.
-    pub(super) async fn read(&self, body: Body) -> Result<Whole, BodyError> {
-        timeout(self.limits.body, self.read_all(body)).await.unwrap_or(Err(BodyError::TooSlow))
+    /// Reads a body once there is memory for it, and reserves the memory for its review.
+    pub(super) async fn read(&self, mut body: Body) -> Result<Whole, BodyError> {
+        // Without a length, the worst is assumed.
+        let announced = body.size_hint().upper().and_then(|size| usize::try_from(size).ok());
+        if announced.is_some_and(|size| size > self.limits.body_size) {
+            return Err(self.discard(&mut body, 0).await);
+        }
+        let size = announced.unwrap_or(self.limits.body_size);
+        let share = if size <= SMALL { &self.small } else { &self.large };
+        let for_body = self.reserve(&share.bodies, size).await?;
+        let reading = self.read_all(&mut body, size);
+        let bytes = timeout(self.limits.body, reading).await.unwrap_or(Err(BodyError::TooSlow))?;
+        let needed = memory_for(&bytes);
+        let share = if needed <= SMALL_REVIEW { &self.small } else { &self.large };
+        let for_review = self.reserve(&share.reviews, needed).await?;
+        Ok(Whole { bytes, _memory: [for_body, for_review] })
     }
 
-    async fn read_all(&self, mut body: Body) -> Result<Whole, BodyError> {
-        let mut whole = Whole { bytes: Vec::new(), reserved: None };
-        let mut discarded = 0;
-        while let Some(data) = next(&mut body).await? {
-            if discarded == 0 && whole.bytes.len() + data.len() <= self.limits.body_size {
-                self.reserve(&mut whole, data.len())?;
-                whole.bytes.extend_from_slice(&data);
-                continue;
+    /// Waits for memory, in order. Nobody who waits for the memory of a body has any: there is no deadlock.
+    async fn reserve(&self, memory: &Arc<Semaphore>, size: usize) -> Result<OwnedSemaphorePermit, BodyError> {
+        let steps = u32::try_from(size.div_ceil(STEP).max(1)).map_err(|_| BodyError::TooLarge)?;
+        let reserved = timeout(self.limits.memory, memory.clone().acquire_many_owned(steps)).await;
+        reserved.ok().and_then(Result::ok).ok_or(BodyError::Busy)
+    }
+
+    async fn read_all(&self, body: &mut Body, size: usize) -> Result<Vec<u8>, BodyError> {
+        // What is not written to is not in memory: this is an address range, no more.
+        let mut bytes = Vec::with_capacity(size);
+        while let Some(data) = next(body).await? {
+            if bytes.len() + data.len() > size {
+                drop(bytes);
+                return Err(self.discard(body, data.remaining()).await);
             }
-            whole = Whole { bytes: Vec::new(), reserved: None };
-            discarded += data.remaining();
-            if discarded > self.limits.body_size.saturating_mul(DISCARDED) {
-                break;
-            }
+            bytes.extend_from_slice(&data);
         }
-        if discarded > 0 { Err(BodyError::TooLarge) } else { Ok(whole) }
+        Ok(bytes)
     }
 
-    fn reserve(&self, whole: &mut Whole, more: usize) -> Result<(), BodyError> {
-        let steps = (whole.bytes.len() + more).div_ceil(STEP);
-        let missing = steps - whole.reserved.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if missing == 0 {
-            return Ok(());
-        }
-        let missing = u32::try_from(missing).map_err(|_| BodyError::TooLarge)?;
-        let permit = self.memory.clone().try_acquire_many_owned(missing).map_err(|_| BodyError::Busy)?;
-        match &mut whole.reserved {
-            Some(reserved) => reserved.merge(permit),
-            none => *none = Some(permit),
-        }
-        Ok(())
+    async fn discard(&self, body: &mut Body, mut discarded: usize) -> BodyError {
+        let limit = self.limits.body_size.saturating_mul(DISCARDED);
+        let rest = async {
+            while discarded <= limit
+                && let Ok(Some(data)) = next(body).await
+            {
+                discarded += data.remaining();
+            }
+        };
+        // Whether all of it came or not, the answer is the same.
+        let _ = timeout(self.limits.body, rest).await;
+        BodyError::TooLarge
     }
 }
 
@@ -104,46 +145,75 @@ mod tests {
     use std::time::Duration;
 
     use futures::stream;
+    use tokio::task::yield_now;
 
     use super::*;
 
-    fn reader(body_size: usize, all_bodies_size: usize) -> Reader {
-        Reader::new(Limits { body_size, all_bodies_size, body: Duration::from_secs(5), ..Limits::default() })
+    fn reader(body_size: usize) -> Reader {
+        Reader::new(Limits { body_size, ..Limits::default() })
     }
 
+    /// A body without a length.
     fn chunks(count: usize, size: usize) -> Body {
         let chunk = Bytes::from(vec![b'x'; size]);
         Body::from_stream(stream::iter((0..count).map(move |_| Ok::<_, std::io::Error>(chunk.clone()))))
     }
 
+    fn of_size(size: usize) -> Body {
+        Body::from(vec![b'x'; size])
+    }
+
     #[tokio::test]
     async fn a_body_up_to_the_limit_is_read() {
-        let reader = reader(10 * STEP, 20 * STEP);
+        let reader = reader(10 * STEP);
+        let free = reader.large.bodies.available_permits();
         let whole = reader.read(chunks(10, STEP)).await.unwrap();
         assert_eq!(whole.bytes.len(), 10 * STEP);
-        assert_eq!(reader.memory.available_permits(), 10);
+        assert_eq!(reader.large.bodies.available_permits(), free - 10);
         drop(whole);
-        assert_eq!(reader.memory.available_permits(), 20);
+        assert_eq!(reader.large.bodies.available_permits(), free);
         assert_eq!(reader.read(Body::empty()).await.unwrap().bytes, b"");
     }
 
     #[tokio::test]
     async fn a_larger_one_is_not_even_if_it_never_ends() {
-        let reader = reader(STEP, 20 * STEP);
+        let reader = reader(STEP);
         assert_eq!(reader.read(chunks(2, STEP)).await.unwrap_err(), BodyError::TooLarge);
+        assert_eq!(reader.read(of_size(2 * STEP)).await.unwrap_err(), BodyError::TooLarge);
         let endless = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 1_024])));
         assert_eq!(reader.read(Body::from_stream(endless)).await.unwrap_err(), BodyError::TooLarge);
-        assert_eq!(reader.memory.available_permits(), 20);
     }
 
-    #[tokio::test]
-    async fn memory_for_all_is_bounded() {
-        let reader = reader(4 * STEP, 6 * STEP);
-        let first = reader.read(chunks(4, STEP)).await.unwrap();
-        assert_eq!(reader.read(chunks(3, STEP)).await.unwrap_err(), BodyError::Busy);
-        let second = reader.read(chunks(1, 10)).await.unwrap();
-        drop((first, second));
-        assert!(reader.read(chunks(3, STEP)).await.is_ok());
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_memory_waits_in_order_and_not_for_ever() {
+        let limits = Limits { large_bodies_size: 8 << 20, ..Limits::default() };
+        let reader = Reader::new(limits);
+        let first = reader.read(of_size(6 << 20)).await.unwrap();
+        let read = |size: usize| {
+            let reader = reader.clone();
+            tokio::spawn(async move { reader.read(of_size(size)).await.map(|whole| whole.bytes.len()) })
+        };
+        let (second, third) = (read(4 << 20), read(1 << 20));
+        yield_now().await;
+        assert_eq!(reader.read(of_size(SMALL)).await.unwrap().bytes.len(), SMALL, "a small one does not wait");
+        assert!(!second.is_finished() && !third.is_finished(), "the third waits behind the second");
+        drop(first);
+        assert_eq!((second.await.unwrap(), third.await.unwrap()), (Ok(4 << 20), Ok(1 << 20)));
+        let first = reader.read(of_size(6 << 20)).await.unwrap();
+        assert_eq!(read(4 << 20).await.unwrap(), Err(BodyError::Busy));
+        drop(first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_of_bodies_is_bounded_too() {
+        let many = |count: usize| Body::from(format!("[{}0]", "0,".repeat(count)));
+        let limits = Limits { large_reviews_size: memory_for(&vec![b','; 150_000]) + STEP, ..Limits::default() };
+        let reader = Reader::new(limits);
+        let first = reader.read(many(140_000)).await.unwrap();
+        assert_eq!(reader.read(many(140_000)).await.unwrap_err(), BodyError::Busy);
+        assert!(reader.read(of_size(1 << 20)).await.is_ok(), "one long value needs little");
+        drop(first);
+        assert!(reader.read(many(140_000)).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -152,6 +222,6 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))
         });
-        assert_eq!(reader(STEP, STEP).read(Body::from_stream(drops)).await.unwrap_err(), BodyError::TooSlow);
+        assert_eq!(reader(STEP).read(Body::from_stream(drops)).await.unwrap_err(), BodyError::TooSlow);
     }
 }

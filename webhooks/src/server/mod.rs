@@ -21,6 +21,7 @@ use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
 use crate::certificates::keeper::{Keeper, Kept, Source};
 use crate::certificates::secret::SharedSecret;
+use crate::configurations::Installation;
 use crate::registration::{Registrar, Registration};
 use crate::{USER_AGENT, WebhookError};
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub certificates: CertificateSource,
     /// What to tell the API server.
     pub registration: Registration,
+    /// Whose objects are reviewed.
+    pub installation: Installation,
     /// The API server with the Secret and the webhook configurations. The server's own requests go through it as
     /// [`USER_AGENT`], and without a term: a certificate is everybody's matter, not the leader's.
     pub connection: Connection,
@@ -53,6 +56,7 @@ impl fmt::Debug for Options {
             .field("listen", &self.listen)
             .field("certificates", &self.certificates)
             .field("registration", &self.registration)
+            .field("installation", &self.installation)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -72,8 +76,17 @@ pub struct Limits {
     pub body: Duration,
     /// How many bytes a body may have: two objects and an envelope.
     pub body_size: usize,
-    /// How many bytes all bodies under way may have together. Requests beyond are asked to come again.
-    pub all_bodies_size: usize,
+    /// How long a request may wait for memory; then it is asked to come again.
+    pub memory: Duration,
+    /// How many bytes all small bodies under way may have together.
+    pub small_bodies_size: usize,
+    /// How many bytes may be made of small bodies at once.
+    pub small_reviews_size: usize,
+    /// How many bytes all larger bodies under way may have together.
+    pub large_bodies_size: usize,
+    /// How many bytes may be made of larger bodies at once. No less than the largest review needs, see
+    /// `admission::MOST_VALUES`.
+    pub large_reviews_size: usize,
     /// How long requests under way may take when the server ends.
     pub end: Duration,
 }
@@ -86,7 +99,11 @@ impl Default for Limits {
             idle: Duration::from_mins(2),
             body: Duration::from_secs(5),
             body_size: 8 << 20,
-            all_bodies_size: 64 << 20,
+            memory: Duration::from_secs(2),
+            small_bodies_size: 4 << 20,
+            small_reviews_size: 12 << 20,
+            large_bodies_size: 24 << 20,
+            large_reviews_size: 48 << 20,
             end: Duration::from_secs(2),
         }
     }
@@ -148,7 +165,12 @@ impl WebhookServer {
                 Source::Secret(SharedSecret { connection: connection.clone(), namespace, name, hosts })
             }
         };
-        let registrar = Registrar { connection, registration: options.registration, port: address.port() };
+        let registrar = Registrar {
+            connection,
+            registration: options.registration,
+            installation: options.installation,
+            port: address.port(),
+        };
         let keeper = Keeper::new(source, registrar, provider.clone(), options.clock.clone());
         let admission = Admission::new(options.provider_specs, options.spans, options.clock.clone());
         Ok(Self {

@@ -38,7 +38,11 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
     let body = shared.reader.read(body).await.map_err(Problem::Body)?;
     // Large objects take milliseconds to read, and rules of providers may be slow or panic: none of that may touch
     // the connections of others.
-    let judged = tokio::task::spawn_blocking(move || shared.admission.answer(endpoint, &body.bytes, caller));
+    let judged = tokio::task::spawn_blocking(move || {
+        // All of the body, so that its memory counts until the answer is there.
+        let body = body;
+        shared.admission.answer(endpoint, &body.bytes, caller)
+    });
     let json = judged.await.map_err(|_| Problem::Panic)?.map_err(Problem::Review)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }

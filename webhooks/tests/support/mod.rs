@@ -19,7 +19,7 @@ use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::{BootClock, Term};
 use nodewright_runtime::testing::api_server::ApiServer;
 use nodewright_runtime::trace::Spans;
-use nodewright_webhooks::{CertificateSource, Limits, Options, Readiness, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Readiness, Registration, WebhookServer};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanProcessor};
 use parking_lot::Mutex;
@@ -93,7 +93,7 @@ impl Running {
 
     /// The authorities that the API server was told to trust.
     pub(crate) fn bundle(&self) -> Vec<u8> {
-        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/nodewright";
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/nodewright-fleet";
         let configuration = self.cluster.object(path).unwrap();
         let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
         serde_json::from_value::<ByteString>(bundle.clone()).unwrap().0
@@ -163,6 +163,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
+        installation: Installation { namespace: "fleet".to_owned() },
         connection: Connection::new(cluster.client(), agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(check),
         spans: Spans::new(spans.clone(), "test", 1.0),

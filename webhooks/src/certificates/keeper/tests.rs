@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::configurations::{Reach, configurations};
+use crate::configurations::{Installation, Reach, configurations};
 use crate::registration::Registration;
 
 const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
@@ -43,7 +43,7 @@ impl World {
 
     fn installed() -> Self {
         let world = Self::new();
-        let all = configurations(&Reach::default_service(), None);
+        let all = configurations(&Installation::default_one(), &Reach::default_service(), None);
         let seed = |resource: &str, object: Value| world.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
         seed("mutatingwebhookconfigurations", serde_json::to_value(&all.mutating).unwrap());
         seed("validatingwebhookconfigurations", serde_json::to_value(&all.validating).unwrap());
@@ -67,7 +67,8 @@ impl World {
     }
 
     fn keeper(&self, source: Source, registration: Registration) -> Keeper {
-        let registrar = Registrar { connection: self.connection(), registration, port: 9443 };
+        let installation = Installation::default_one();
+        let registrar = Registrar { connection: self.connection(), registration, installation, port: 9443 };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         Keeper::new(source, registrar, provider, self.clock.clone())
     }
@@ -114,8 +115,8 @@ async fn the_first_replica_makes_the_certificate_and_the_others_take_it() {
         paths,
         [
             format!("create {SECRETS}"),
-            format!("patch {REGISTRATIONS}/mutatingwebhookconfigurations/nodewright"),
-            format!("patch {REGISTRATIONS}/validatingwebhookconfigurations/nodewright"),
+            format!("patch {REGISTRATIONS}/mutatingwebhookconfigurations/nodewright-nodewright-system"),
+            format!("patch {REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"),
         ]
     );
     let mutating = &writes[1].1;
@@ -155,7 +156,9 @@ async fn through_two_years_the_bundle_always_holds_what_is_served() {
     for week in 0..104 {
         keeper.round().await.unwrap();
         assert_eq!(world.check(&keeper), Ok(()), "week {week}");
-        let live = world.server.object(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright"));
+        let live = world
+            .server
+            .object(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"));
         assert_eq!(live.unwrap()["webhooks"][0]["clientConfig"]["caBundle"], world.shared_bundle());
         world.pass(DAY * 7);
     }
@@ -194,7 +197,10 @@ async fn a_missing_configuration_says_what_to_do() {
     let world = World::new();
     let mut keeper = world.replica(Registration::Bundle);
     let error = keeper.round().await.unwrap_err().to_string();
-    assert_eq!(error, "failed to find the MutatingWebhookConfiguration nodewright: apply config/webhook");
+    assert_eq!(
+        error,
+        "failed to find the MutatingWebhookConfiguration nodewright-nodewright-system: apply config/webhook"
+    );
     assert!(world.check(&keeper).unwrap_err().contains("apply config/webhook"));
 }
 
@@ -204,9 +210,12 @@ async fn a_bundle_that_somebody_took_away_comes_back() {
     let mut keeper = world.replica(Registration::Bundle);
     keeper.round().await.unwrap();
     world.writes();
-    world.server.change(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright"), |object| {
-        object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
-    });
+    world.server.change(
+        &format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"),
+        |object| {
+            object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
+        },
+    );
     keeper.round().await.unwrap();
     assert_eq!(world.writes().len(), 1);
 }

@@ -1,0 +1,164 @@
+//! What reviews cost in memory, counted by the allocator.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod support;
+
+use futures::future::join_all;
+use nodewright_webhooks::Limits;
+use peak_alloc::PeakAlloc;
+use serde_json::{Value, json};
+
+use support::Running;
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const MIB: usize = 1 << 20;
+
+/// A review of an update to this deployment, from the same.
+fn review(kind: &str, object: &str) -> Vec<u8> {
+    format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u",
+           "kind":{{"group":"machine.sapcloud.io","version":"v1alpha1","kind":"{kind}"}},
+           "name":"pool","namespace":"fleet","operation":"UPDATE","object":{object},"oldObject":{object}}}}}"#
+    )
+    .into_bytes()
+}
+
+/// As many elements as make so many bytes.
+fn many(size: usize, element: impl Fn(usize) -> String) -> String {
+    let mut text = String::new();
+    for index in 0.. {
+        if text.len() >= size {
+            break;
+        }
+        if index > 0 {
+            text.push(',');
+        }
+        text.push_str(&element(index));
+    }
+    text
+}
+
+fn deployment(metadata: &str, spec: &str, template: &str) -> Vec<u8> {
+    let object = format!(
+        r#"{{"metadata":{{"name":"pool"{metadata}}},"spec":{{"replicas":1,"selector":{{"matchLabels":{{"name":"pool"}}}},
+           "template":{{"metadata":{{"labels":{{"name":"pool"}}}},"spec":{{"class":{{"kind":"MachineClass","name":"a"}}{template}}}}}{spec}}}}}"#
+    );
+    review("MachineDeployment", &object)
+}
+
+fn class(provider_spec: &str) -> Vec<u8> {
+    let object = format!(
+        r#"{{"metadata":{{"name":"pool"}},"provider":"simulated","secretRef":{{"name":"a"}},"providerSpec":{provider_spec}}}"#
+    );
+    review("MachineClass", &object)
+}
+
+/// Sends so many reviews at once. Returns what each was answered, the growth of the heap meanwhile, and that after it.
+async fn send(server: &Running, path: &str, body: &[u8], count: usize) -> (Vec<Value>, usize, usize) {
+    let clients = join_all((0..count).map(|_| server.client())).await;
+    let bodies: Vec<_> = clients.into_iter().map(|client| (client, bytes::Bytes::copy_from_slice(body))).collect();
+    HEAP.reset_peak_usage();
+    let before = HEAP.current_usage();
+    let answers = join_all(bodies.into_iter().map(async |(mut client, body)| {
+        let (status, answer) = client.post(path, body, &[]).await;
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
+        serde_json::from_slice::<Value>(&answer).unwrap()["response"].clone()
+    }))
+    .await;
+    (answers, HEAP.peak_usage().saturating_sub(before), HEAP.current_usage().saturating_sub(before))
+}
+
+/// The client sends from memory of its own, which is counted before; TLS and hyper buffer some of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_of_many_small_values_cost_little() {
+    let server = Running::start(Limits::default()).await;
+    let half = 2_700_000;
+    let pairs = |size: usize| many(size, |index| format!(r#""a{index}":"""#));
+    let shapes = [
+        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(half)), "", "")),
+        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(600_000)), "", "")),
+        ("MachineDeployment", deployment(&format!(r#","labels":{{{}}}"#, pairs(600_000)), "", "")),
+        (
+            "MachineDeployment",
+            deployment(
+                &format!(r#","managedFields":[{}]"#, many(200_000, |_| r#"{"fieldsV1":{"a":{}}}"#.into())),
+                "",
+                "",
+            ),
+        ),
+        (
+            "MachineDeployment",
+            deployment("", &format!(r#","strategy":{{"x":[{}]}}"#, many(200_000, |_| r#"{"a":1}"#.into())), ""),
+        ),
+        (
+            "MachineDeployment",
+            deployment(
+                "",
+                "",
+                &format!(
+                    r#","nodeTemplate":{{"spec":{{"taints":[{}]}}}}"#,
+                    many(200_000, |_| r#"{"key":"","effect":""}"#.into())
+                ),
+            ),
+        ),
+        (
+            "MachineDeployment",
+            deployment(
+                "",
+                "",
+                &format!(
+                    r#","nodeTemplate":{{"metadata":{{"labels":{{{}}}}}}},"maxEvictRetries":-1"#,
+                    many(600_000, |index| format!(r#""-{index}":"-""#))
+                ),
+            ),
+        ),
+        ("MachineClass", class(&format!(r#"{{"labels":{{{}}}}}"#, pairs(half)))),
+        ("MachineClass", class(&format!(r#"{{"x":[{}]}}"#, many(200_000, |_| r#"{"a":1}"#.into())))),
+        ("MachineClass", class(&format!("{{{}}}", pairs(500_000)))),
+    ];
+    for (index, (kind, body)) in shapes.iter().enumerate() {
+        for action in ["mutate", "validate"] {
+            let path = format!("/{action}-{}", kind.to_lowercase());
+            let (answers, peak, rest) = send(&server, &path, body, 4).await;
+            let about = format!(
+                "{path} of shape {index}, {} kB: peak {} kB, rest {} kB",
+                body.len() / 1000,
+                peak / 1000,
+                rest / 1000
+            );
+            eprintln!("{about}");
+            assert!(peak < 80 * MIB && rest < 2 * MIB, "{about}");
+            assert_eq!(answers.len(), 4);
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_objects_of_ordinary_shape_pass() {
+    let server = Running::start(Limits::default()).await;
+    // An object as large as etcd keeps it, before and after; with annotations as large as an API server allows.
+    let annotations = many(250 << 10, |index| format!(r#""example.com/annotation-{index}":"some value""#));
+    let managed = many(256 << 10, |index| format!(r#""f:example.com/annotation-{index}":{{}}"#));
+    let metadata = format!(r#","annotations":{{{annotations}}},"managedFields":[{{"fieldsV1":{{{managed}}}}}]"#);
+    let large = deployment(&metadata, &format!(r#","x":"{}""#, "x".repeat(1_000_000)), "");
+    let class = class(&format!(r#"{{"cluster":"a","userData":"{}"}}"#, "x".repeat(1_500_000)));
+    for (path, body) in [
+        ("/mutate-machinedeployment", &large),
+        ("/validate-machinedeployment", &large),
+        ("/mutate-machineclass", &class),
+        ("/validate-machineclass", &class),
+    ] {
+        let (answers, peak, _) = send(&server, path, body, 4).await;
+        assert!(answers.iter().all(|answer| answer["allowed"] == true), "{path}: {answers:?}");
+        assert!(peak < 80 * MIB, "{path}: {peak}");
+    }
+    let huge =
+        deployment(&format!(r#","annotations":{{{}}}"#, many(2_700_000, |index| format!(r#""a{index}":"""#))), "", "");
+    let (answers, ..) = send(&server, "/mutate-machinedeployment", &huge, 1).await;
+    assert_eq!((&answers[0]["allowed"], &answers[0]["status"]["code"]), (&json!(false), &json!(413)), "{}", answers[0]);
+    server.stop().await;
+}
