@@ -104,7 +104,8 @@ pub(super) const HELD: &str = "it is replaced once fewer machines of its deploym
 pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), Held> {
     let peers = &world.peers;
     let budget = budget(&world.owner, peers.all);
-    let holds = |peer: &&Arc<Machine>| stuck_at(peer, settings).is_none_or(|at| at > now);
+    let stuck_at = |peer: &Machine| stuck_at(peer, &world.machine, settings);
+    let holds = |peer: &&Arc<Machine>| stuck_at(peer).is_none_or(|at| at > now);
     let places: Vec<_> = peers.places.iter().filter(holds).collect();
     let deleted = world.node.as_deref().and_then(|node| node.metadata.deletion_timestamp.as_ref()).map(|at| at.0);
     let own = (rank(&world.machine, deleted, settings), name(world.machine.as_ref()));
@@ -128,7 +129,7 @@ pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Resu
         places.len(),
         annotations::REMEDIATION_MAX_IN_FLIGHT
     );
-    Err(Held { message, until: places.iter().filter_map(|peer| stuck_at(peer, settings)).min() })
+    Err(Held { message, until: places.iter().filter_map(|peer| stuck_at(peer)).min() })
 }
 
 /// The place of a Machine in the order: when its Node was deleted, or else when it is given up.
@@ -149,10 +150,16 @@ pub(crate) fn is_held(machine: &Machine) -> bool {
     said.is_some_and(|said| said.status == "False") && !is_deleting(machine)
 }
 
-/// When the deletion of a Machine counts as stuck: all its stages have had their time. It no longer holds a place then,
-/// so that one deletion that cannot end does not stop the replacement of all others.
-fn stuck_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
-    let begun = machine.metadata.deletion_timestamp.as_ref()?.0;
+/// When a Machine counts as stuck, and no longer holds a place: so one that cannot get on does not stop the replacement of
+/// all others. That is a deletion whose stages have all had their time, and a birth that has no VM after its creation
+/// timeout; the latter only if it is of another class than the Machine that asks, whose successor might get on no better.
+fn stuck_at(machine: &Machine, asking: &Machine, settings: &Settings) -> Option<Timestamp> {
+    let Some(begun) = &machine.metadata.deletion_timestamp else {
+        let is_apart = vm_id(machine).is_none() && machine.class_name() != asking.class_name();
+        let limit = SignedDuration::try_from(settings.creation_timeout_of(machine)).ok()?;
+        return machine.metadata.creation_timestamp.as_ref().filter(|_| is_apart)?.0.checked_add(limit).ok();
+    };
+    let begun = begun.0;
     let has_stages = vm_id(machine).is_some() && !machine.is_force_deletion();
     let stages = if has_stages {
         settings.drain_timeout_of(machine).saturating_add(settings.detach_timeout)

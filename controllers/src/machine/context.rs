@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{GoDuration, Machine, annotations};
+use nodewright_api::Machine;
 use nodewright_runtime::{
     events::{Event, EventKind},
-    object::{annotation, name, namespace, uid},
+    object::{name, namespace, uid},
     plan::{Plan, reference},
 };
 
@@ -53,10 +53,7 @@ impl Context<'_> {
 
     /// How long the Machine may take to become a healthy Node.
     pub(super) fn creation_timeout(self, machine: &Machine) -> Duration {
-        let effective = annotation(machine, annotations::EFFECTIVE_CREATION_TIMEOUT);
-        let effective = effective.and_then(|text| text.parse::<GoDuration>().ok());
-        let own = effective.as_ref().or(machine.spec.creation_timeout.as_ref());
-        own.map_or(self.settings.creation_timeout, |own| own.to_std())
+        self.settings.creation_timeout_of(machine)
     }
 
     /// When it has to have become one.

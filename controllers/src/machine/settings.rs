@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use nodewright_api::Machine;
+use nodewright_api::{GoDuration, Machine, annotations};
+use nodewright_runtime::object::annotation;
 
 /// Timeouts and periods of the Machine controller. Where a Machine has a field of its own, that one counts.
 #[derive(Clone, Debug)]
@@ -36,6 +37,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How long a Machine may take to become a healthy Node.
+    pub(super) fn creation_timeout_of(&self, machine: &Machine) -> Duration {
+        let effective = annotation(machine, annotations::EFFECTIVE_CREATION_TIMEOUT);
+        let effective = effective.and_then(|text| text.parse::<GoDuration>().ok());
+        let own = effective.as_ref().or(machine.spec.creation_timeout.as_ref());
+        own.map_or(self.creation_timeout, |own| own.to_std())
+    }
+
     /// How long the drain of a Machine's Node may take.
     pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {
         machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())

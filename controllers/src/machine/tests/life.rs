@@ -283,6 +283,24 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
 }
 
 #[test]
+fn a_birth_that_its_class_stops_gives_its_place_back() {
+    let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
+    let waits_until = |peer: MachineBuilder| {
+        let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
+        scene.world.peers = peers([peer.build()]);
+        let plan = scene.plan();
+        plan.waits.first().filter(|wait| wait.reason == "ReplacementHeld").map(|_| plan.wake)
+    };
+    let unborn = |class: &str, at: &str| machine("a").with("/spec/class/name", json!(class)).created(at);
+    let due = at("2026-06-01T12:10:00Z");
+    assert_eq!(waits_until(unborn("typo", "2026-06-01T11:50:00Z")), Some(Some(due)));
+    assert_eq!(waits_until(unborn("typo", "2026-06-01T11:40:00Z")), None);
+    assert_eq!(waits_until(unborn("class", "2026-06-01T11:40:00Z")), Some(None), "a successor would get on no better");
+    let with_vm = unborn("typo", "2026-06-01T11:40:00Z").phase("Pending").with("/spec/providerID", json!("p:///a"));
+    assert_eq!(waits_until(with_vm), Some(None));
+}
+
+#[test]
 fn a_machine_that_does_not_join_in_time_is_failed() {
     let late = scene(linked("Pending").created("2026-06-01T11:30:00Z"));
     assert_eq!(late.steps(), ["status Failed"]);
