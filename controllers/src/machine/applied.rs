@@ -1,8 +1,8 @@
 //! What was put on a Node, remembered on its Machine.
 //!
-//! A kubelet may write its Node, and so the annotation there that says what was applied last: whoever believes it can be
-//! made to remove a quarantine taint or `kubernetes.io/hostname` (compare CVE-2025-5187). The Machine is out of a kubelet's
-//! reach. Its record has only keys, because nothing else is needed to know what may be taken away.
+//! A kubelet may write its Node, and with it the annotation that says what was applied last. A controller that believes this
+//! annotation can be made to remove a quarantine taint or `kubernetes.io/hostname` (compare CVE-2025-5187). A kubelet cannot
+//! write the Machine. The record there has only keys: they are enough to know what may be removed.
 
 use std::collections::BTreeSet;
 

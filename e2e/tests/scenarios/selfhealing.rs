@@ -115,7 +115,7 @@ async fn a_forced_deletion_ends_while_the_target_cluster_is_away() -> TestResult
     world.wait_for_machines("the machine to go", is_gone).await?;
 
     plane.start_again(Component::ApiServer).await?;
-    // Its Node has stayed; nobody else looks after it.
+    // Its Node has stayed behind.
     let nodes: Api<Node> = Api::all(world.target_client());
     let name = machine.node_name().unwrap_or_default();
     let free = json!({"metadata": {"finalizers": null}});
