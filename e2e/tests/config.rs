@@ -109,6 +109,8 @@ async fn the_rights_are_the_least(plane: &Plane) -> TestResult {
         ("create pods --subresource=eviction", "default"),
         ("create secrets", "kube-system"),
         ("patch mutatingwebhookconfigurations/nodewright-nodewright-system", ""),
+        ("create tokenreviews", ""),
+        ("create subjectaccessreviews", ""),
     ];
     for (right, namespace) in allowed {
         assert!(may(plane, right, namespace).await, "{right} in {namespace:?}");

@@ -28,8 +28,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::authorization::Authorization;
 use crate::metrics::{CONTENT_TYPE, Metrics};
-use crate::serving::{self, Limits, Peer, Plain};
+use crate::serving::{self, Handshake, Limits, Peer, Plain};
 use crate::telemetry::Levels;
 
 /// The most bytes of a request's body.
@@ -149,9 +150,11 @@ pub struct Endpoints {
     pub health: Checks,
     /// Behind `/readyz`.
     pub ready: Checks,
-    /// Behind `/debug/log-level`, if given: read by GET and set by PUT, from this host only. Whoever may forward a port
-    /// of the pod may do so, and nobody else.
+    /// Behind `/debug/log-level`, if given: read by GET and set by PUT. Without [`Self::authorization`] from this host
+    /// only: by those who may forward a port of the pod.
     pub levels: Option<Levels>,
+    /// Who may ask for metrics and log levels; everybody if none is given. Probes are always answered.
+    pub authorization: Option<Authorization>,
 }
 
 impl Endpoints {
@@ -161,7 +164,12 @@ impl Endpoints {
         let metrics = self.metrics;
         let metrics = get(move || async move { serve_metrics(&metrics) });
         let levels = self.levels.map(level_routes).unwrap_or_default();
-        leave_room(Router::new().route("/metrics", metrics).merge(levels)).merge(probes)
+        let metrics = Router::new().route("/metrics", metrics);
+        let others = match self.authorization {
+            Some(authorization) => authorization.protect(metrics.merge(levels)),
+            None => metrics.merge(levels.layer(middleware::from_fn(from_this_host))),
+        };
+        leave_room(others).merge(probes)
     }
 
     /// The routes of health and readiness alone.
@@ -219,10 +227,7 @@ fn level_routes(levels: Levels) -> Router {
             Err(error) => plain(StatusCode::BAD_REQUEST, format!("{error}\n")),
         }
     };
-    Router::new()
-        .route("/debug/log-level", get(read).put(set))
-        .layer(middleware::from_fn(from_this_host))
-        .with_state(levels)
+    Router::new().route("/debug/log-level", get(read).put(set)).with_state(levels)
 }
 
 async fn from_this_host(request: Request, next: Next) -> Response {
@@ -295,10 +300,15 @@ impl Server {
         self.address
     }
 
-    /// Serves until `stop` is cancelled, then answers what is under way and returns within about a second.
+    /// Serves HTTP until `stop` is cancelled, then answers what is under way and returns within about a second.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
+        self.serve_with(Plain, router, stop).await;
+    }
+
+    /// The same after a handshake, such as TLS.
+    pub async fn serve_with(self, handshake: impl Handshake, router: Router, stop: CancellationToken) {
         let router = router.layer(DefaultBodyLimit::max(BODY_LIMIT)).layer(middleware::from_fn(limit_time));
-        serving::serve(self.listener, Plain, router, LIMITS, stop.cancelled()).await;
+        serving::serve(self.listener, handshake, router, LIMITS, stop.cancelled()).await;
     }
 }
 

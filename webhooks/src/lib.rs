@@ -30,7 +30,7 @@ pub use certificates::CertificateSource;
 pub use configurations::{Action, Configurations, Endpoint, Installation, Reach, Subject, configurations, endpoints};
 pub use error::WebhookError;
 pub use registration::{FIELD_MANAGER, Registration};
-pub use server::{Limits, Options, Readiness, WebhookServer};
+pub use server::{Limits, Options, Readiness, ServedCertificate, WebhookServer};
 
 /// How requests of this crate name themselves to the API server.
 pub const USER_AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (webhook)");

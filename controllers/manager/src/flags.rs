@@ -87,7 +87,11 @@ pub(crate) struct ProcessFlags {
     /// Address for metrics, health and readiness.
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub(crate) address: IpAddr,
-    /// Port of its own for `/healthz`, `/livez` and `/readyz`, which --port serves as well.
+    /// Serve --port over HTTPS, and `/metrics` and `/debug/log-level` to those only whom the control cluster lets: a bearer
+    /// token is reviewed (TokenReview), and its user's right to the path (SubjectAccessReview).
+    #[arg(long, action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) secure_metrics: bool,
+    /// Port of its own for `/healthz`, `/livez` and `/readyz` over HTTP. --port serves them as well.
     #[arg(long, value_name = "PORT")]
     pub(crate) health_probe_port: Option<u16>,
     /// What is logged: a level, or directives such as `info,nodewright_runtime=debug`.

@@ -1,5 +1,6 @@
 //! The binary `nodewright`: controllers, webhooks, and a few tools.
 
+mod certificate;
 mod clusters;
 mod flags;
 mod preflight;

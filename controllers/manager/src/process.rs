@@ -15,6 +15,7 @@ use nodewright_controllers::{
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints},
 };
 use nodewright_runtime::{
+    authorization::Authorization,
     events::EventTask,
     fair::Gate,
     leading::Leading,
@@ -38,6 +39,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    certificate::Certificate,
     clusters::Clusters,
     flags::{ElectionFlags, ManagerFlags, ProcessFlags, ProviderFlags, WebhookFlags, WebhookOnlyFlags},
     preflight::{self, Awaited},
@@ -51,6 +53,8 @@ const PRODUCT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
 /// The leases of machine-controller-manager's two processes.
 const SET_LEASE: &str = "machine-controller-manager";
 const MACHINE_LEASE: &str = "machine-controller";
+/// How many reviews of those who ask for metrics are sent at once.
+const REVIEWS_AT_ONCE: usize = 4;
 
 /// Which of machine-controller-manager's processes this one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +89,20 @@ struct Base {
     stop: CancellationToken,
     ready: Checks,
     awaited: Awaited,
+    secured: Option<Secured>,
     tasks: JoinSet<()>,
+}
+
+/// Metrics for those who may read them.
+struct Secured {
+    authorization: Authorization,
+    certificate: Certificate,
+}
+
+impl Secured {
+    fn new() -> Outcome<Self> {
+        Ok(Self { authorization: Authorization::new(), certificate: Certificate::make()? })
+    }
 }
 
 impl Base {
@@ -109,20 +126,36 @@ impl Base {
         ready.add("start", move || probed.check());
         let server = bind(SocketAddr::new(flags.address, flags.port.unwrap_or(port)), "--port").await?;
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
+        let secured = flags.secure_metrics.then(Secured::new).transpose()?;
         let endpoints = Endpoints {
             metrics: metrics.clone(),
             health: Checks::new(),
             ready: ready.clone(),
             levels: Some(telemetry.levels().clone()),
+            authorization: secured.as_ref().map(|secured| secured.authorization.clone()),
         };
         if let Some(port) = flags.health_probe_port {
             let server = bind(SocketAddr::new(flags.address, port), "--health-probe-port").await?;
             tracing::info!(address = %server.address(), "serving health and readiness");
             tasks.spawn(server.serve(endpoints.probes(), stop.clone()));
         }
-        tasks.spawn(server.serve(endpoints.router(), stop.clone()));
+        match &secured {
+            Some(Secured { certificate, .. }) => {
+                tasks.spawn(server.serve_with(certificate.acceptor()?, endpoints.router(), stop.clone()))
+            }
+            None => tasks.spawn(server.serve(endpoints.router(), stop.clone())),
+        };
         listen_for_signals(stop.clone())?;
-        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, awaited, tasks })
+        Ok(Self { telemetry, metrics, clock: Arc::new(BootClock), stop, ready, awaited, secured, tasks })
+    }
+
+    /// From now on the control cluster is asked who may read metrics.
+    fn connect(&self, clusters: &Clusters) {
+        if let Some(secured) = &self.secured {
+            let (client, metrics) = (clusters.control.clone(), self.metrics.clone());
+            let gate = Gate::new(REVIEWS_AT_ONCE, None);
+            secured.authorization.connect(Connection::new(client, agent("metrics"), Term::unlimited(), gate, metrics));
+        }
     }
 
     async fn end(mut self) {
@@ -178,6 +211,7 @@ async fn run_manager(
     mut base: Base,
 ) -> Outcome<()> {
     let clusters = Clusters::connect(&flags.process, &leading).await?;
+    base.connect(&clusters);
     let Some(served) = look(&clusters, &base).await? else {
         base.end().await;
         return Ok(());
@@ -242,6 +276,7 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     let driver = driver(&flags.provider, &leading)?;
     let mut base = Base::start(&flags.process, Role::All.port()).await?;
     let clusters = Clusters::connect(&flags.process, &leading).await?;
+    base.connect(&clusters);
     if look(&clusters, &base).await?.is_none() {
         base.end().await;
         return Ok(());
@@ -353,6 +388,9 @@ async fn serve_webhooks(
     .await?;
     tracing::info!(address = %server.address(), "serving webhooks");
     let readiness = server.readiness();
+    if let Some(secured) = &base.secured {
+        secured.certificate.prefer(server.certificate());
+    }
     let stop = base.stop.clone();
     base.tasks.spawn(async move { server.run(stop.cancelled_owned()).await });
     Ok(readiness)

@@ -14,7 +14,7 @@
 //! One process, the keeper, starts the others and takes orders over a socket: so a manager that is started later ends
 //! with the set like all others, even when the keeper is killed.
 //!
-//! `writes`, `steady`, `soak` and `fleet` measure, each on a set of its own in a temporary directory.
+//! `writes`, `steady`, `soak` and `fleet` measure, and `hostile` attacks, each on a set of its own in a temporary directory.
 
 mod binary;
 mod command_line;

@@ -14,6 +14,7 @@ use nodewright_runtime::request::Connection;
 use nodewright_runtime::serving;
 use nodewright_runtime::term::{Clock, Term};
 use nodewright_runtime::trace::Spans;
+use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 
 use crate::admission::{Admission, ProviderSpecCheck};
@@ -194,6 +195,11 @@ impl WebhookServer {
         self.readiness.clone()
     }
 
+    /// What it is served with, for other ports of the process. Outlives the server.
+    pub fn certificate(&self) -> ServedCertificate {
+        ServedCertificate(self.keeper.kept())
+    }
+
     /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves; then requests under way
     /// are answered, within [`Limits::end`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
@@ -203,6 +209,17 @@ impl WebhookServer {
             () = serve => {}
             () = keeper.run() => {}
         }
+    }
+}
+
+/// The certificate of the webhooks, which is renewed.
+#[derive(Clone, Debug)]
+pub struct ServedCertificate(Arc<Kept>);
+
+impl ServedCertificate {
+    /// That of this moment, once there is one.
+    pub fn current(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.certificate.load_full()
     }
 }
 

@@ -1,0 +1,307 @@
+//! Who may ask this process: delegated to an API server, as controller-runtime's `WithAuthenticationAndAuthorization`
+//! does it.
+//!
+//! A bearer token is reviewed by a `TokenReview`, and its user by a `SubjectAccessReview` for the path as a nonResourceURL
+//! and the method in lower case as the verb: `get /metrics`.
+//!
+//! # Guarantees
+//!
+//! - Without a token of a user with the right nothing is answered but 401 or 403; while the API server cannot be asked,
+//!   503.
+//! - A decision about a user counts for [`LIFETIME`]: so long a right that was taken away may still be used. Tokens that
+//!   nobody has are not remembered.
+//! - At most [`DECISIONS`] decisions are remembered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, Method, StatusCode, header};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::request::{Call, Connection, RequestError};
+
+/// How long a decision counts.
+pub const LIFETIME: Duration = Duration::from_secs(10);
+/// How many decisions are remembered.
+pub const DECISIONS: usize = 256;
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// Asks an API server who may do what. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Authorization {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    connection: OnceLock<Connection>,
+    decisions: Mutex<Decisions>,
+}
+
+/// What is asked: a token, a verb and a path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    token: String,
+    verb: String,
+    path: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Decision {
+    Allowed,
+    /// The user has no such right.
+    Denied {
+        user: String,
+    },
+    /// The token is nobody's.
+    Unauthenticated,
+}
+
+impl Authorization {
+    /// One that has no API server yet. Until [`Self::connect`], all requests get 503.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The API server to ask. Only the first call counts.
+    pub fn connect(&self, connection: Connection) {
+        // A second one would be the same API server.
+        let _ = self.shared.connection.set(connection);
+    }
+
+    /// The routes, for those who may.
+    pub fn protect(&self, router: Router) -> Router {
+        router.route_layer(middleware::from_fn_with_state(self.clone(), check))
+    }
+
+    async fn decide(&self, question: Question) -> Result<Decision, String> {
+        if let Some(known) = self.shared.decisions.lock().get(&question, Instant::now()) {
+            return Ok(known);
+        }
+        let connection = self.shared.connection.get().ok_or("not connected to the API server yet")?;
+        let decision = ask(connection, &question).await.map_err(|error| error.to_string())?;
+        if decision != Decision::Unauthenticated {
+            self.shared.decisions.lock().insert(question, decision.clone(), Instant::now());
+        }
+        Ok(decision)
+    }
+}
+
+async fn check(State(authorization): State<Authorization>, request: Request, next: Next) -> Response {
+    let Some(question) = question(request.method(), request.uri().path(), request.headers()) else {
+        return unauthorized();
+    };
+    let (verb, path) = (question.verb.clone(), question.path.clone());
+    match authorization.decide(question).await {
+        Ok(Decision::Allowed) => next.run(request).await,
+        Ok(Decision::Unauthenticated) => unauthorized(),
+        Ok(Decision::Denied { user }) => {
+            let text =
+                format!("user {user:?} cannot {verb} path {path:?}: grant it by a ClusterRole with nonResourceURLs\n");
+            (StatusCode::FORBIDDEN, text).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%error, path, "failed to ask the API server who may read this; it needs create on tokenreviews and subjectaccessreviews");
+            let text = "failed to ask the API server who you are; the log says why\n";
+            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], text).into_response()
+        }
+    }
+}
+
+fn unauthorized() -> Response {
+    let text = "a bearer token of the cluster is needed\n";
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
+}
+
+/// None if the request has no bearer token.
+fn question(method: &Method, path: &str, headers: &HeaderMap) -> Option<Question> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| Question {
+        token: token.to_owned(),
+        verb: method.as_str().to_ascii_lowercase(),
+        path: path.to_owned(),
+    })
+}
+
+async fn ask(connection: &Connection, question: &Question) -> Result<Decision, RequestError> {
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": question.token},
+    });
+    let status = post(connection, TOKEN_REVIEWS, &review).await?;
+    if status["authenticated"] != true {
+        return Ok(Decision::Unauthenticated);
+    }
+    let user = &status["user"];
+    let mut spec = json!({"nonResourceAttributes": {"path": question.path, "verb": question.verb}});
+    for (from, to) in [("username", "user"), ("uid", "uid"), ("groups", "groups"), ("extra", "extra")] {
+        if !user[from].is_null() {
+            spec[to] = user[from].clone();
+        }
+    }
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+    let status = post(connection, ACCESS_REVIEWS, &review).await?;
+    if status["allowed"] == true {
+        return Ok(Decision::Allowed);
+    }
+    Ok(Decision::Denied { user: user["username"].as_str().unwrap_or_default().to_owned() })
+}
+
+/// Creates a review, and gives its status. An answer that is none grants nothing.
+async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Value, RequestError> {
+    let answer = connection.send(Call::with(Method::POST, path, "application/json", review)).await?;
+    let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    Ok(review["status"].clone())
+}
+
+/// What was decided a short time ago.
+#[derive(Debug, Default)]
+struct Decisions(HashMap<Question, (Decision, Instant)>);
+
+impl Decisions {
+    fn get(&self, question: &Question, now: Instant) -> Option<Decision> {
+        let (decision, since) = self.0.get(question)?;
+        (now < *since + LIFETIME).then(|| decision.clone())
+    }
+
+    fn insert(&mut self, question: Question, decision: Decision, now: Instant) {
+        if self.0.len() >= DECISIONS {
+            self.0.retain(|_, (_, since)| now < *since + LIFETIME);
+        }
+        // All are young: begin again rather than grow.
+        if self.0.len() >= DECISIONS {
+            self.0.clear();
+        }
+        self.0.insert(question, (decision, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use http::HeaderValue;
+    use kube::client::Body as KubeBody;
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+    use crate::fair::Gate;
+    use crate::metrics::Metrics;
+    use crate::term::Term;
+
+    /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
+    struct Server {
+        asked: Arc<Mutex<Vec<Value>>>,
+        authorization: Authorization,
+        router: Router,
+    }
+
+    fn answer(review: &Value) -> Value {
+        let spec = &review["spec"];
+        let token = spec["token"].as_str();
+        match (review["kind"].as_str(), token) {
+            (Some("TokenReview"), Some(token @ ("reader" | "stranger"))) => {
+                json!({"status": {"authenticated": true, "user": {"username": token, "groups": ["g"], "extra": {"k": ["v"]}}}})
+            }
+            (Some("TokenReview"), _) => json!({"status": {"authenticated": false, "user": {}}}),
+            _ => {
+                let attributes = &spec["nonResourceAttributes"];
+                let may = spec["user"] == "reader" && spec["groups"] == json!(["g"]) && attributes["verb"] == "get";
+                json!({"status": {"allowed": may && attributes["path"] == "/metrics"}})
+            }
+        }
+    }
+
+    impl Server {
+        fn new() -> Self {
+            let asked = Arc::new(Mutex::new(vec![]));
+            let seen = asked.clone();
+            let service = service_fn(move |request: Request<KubeBody>| {
+                let seen = seen.clone();
+                async move {
+                    let body = request.into_body().collect_bytes().await?;
+                    let review: Value = serde_json::from_slice(&body).unwrap();
+                    seen.lock().push(review.clone());
+                    Ok::<_, kube::Error>(http::Response::new(KubeBody::from(answer(&review).to_string().into_bytes())))
+                }
+            });
+            let client = kube::Client::new(service, "default");
+            let (gate, metrics) = (Gate::new(4, None), Arc::new(Metrics::new()));
+            let agent = HeaderValue::from_static("test");
+            let authorization = Authorization::new();
+            authorization.connect(Connection::new(client, agent, Term::unlimited(), gate, metrics));
+            let router = Router::new().route("/metrics", get(|| async { "numbers" }).put(|| async { "set" }));
+            Self { asked, router: authorization.protect(router), authorization }
+        }
+
+        async fn status(&self, method: &str, authorization: Option<&str>) -> u16 {
+            let mut request = Request::builder().method(method).uri("/metrics");
+            if let Some(value) = authorization {
+                request = request.header("authorization", value);
+            }
+            self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_those_with_the_right_are_answered() {
+        let server = Server::new();
+        for (method, authorization, status) in [
+            ("GET", None, 401),
+            ("GET", Some("Bearer"), 401),
+            ("GET", Some("Bearer "), 401),
+            ("GET", Some("Basic reader"), 401),
+            ("GET", Some("Bearer nobody"), 401),
+            ("GET", Some("Bearer stranger"), 403),
+            ("GET", Some("Bearer reader"), 200),
+            ("GET", Some("bearer reader"), 200),
+            ("PUT", Some("Bearer reader"), 403),
+            ("PUT", None, 401),
+        ] {
+            assert_eq!(server.status(method, authorization).await, status, "{method} {authorization:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_counts_for_a_short_time() {
+        let server = Server::new();
+        for _ in 0..3 {
+            assert_eq!(server.status("GET", Some("Bearer reader")).await, 200);
+        }
+        assert_eq!(server.asked.lock().len(), 2, "one review of each kind");
+        tokio::time::sleep(LIFETIME).await;
+        assert_eq!(server.status("GET", Some("Bearer reader")).await, 200);
+        assert_eq!(server.asked.lock().len(), 4);
+        for _ in 0..3 {
+            assert_eq!(server.status("GET", Some("Bearer nobody")).await, 401);
+        }
+        assert_eq!(server.authorization.shared.decisions.lock().0.len(), 1, "what is nobody's is not remembered");
+    }
+
+    #[test]
+    fn no_more_decisions_are_remembered_than_the_bound() {
+        let (mut decisions, now) = (Decisions::default(), Instant::now());
+        for number in 0..DECISIONS * 3 {
+            let question = Question { token: number.to_string(), verb: "get".to_owned(), path: "/".to_owned() };
+            decisions.insert(question.clone(), Decision::Allowed, now);
+            assert_eq!(decisions.get(&question, now), Some(Decision::Allowed));
+            assert!(decisions.0.len() <= DECISIONS);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_answered_before_the_api_server_can_be_asked() {
+        let router = Authorization::new().protect(Router::new().route("/metrics", get(|| async { "numbers" })));
+        let request = Request::get("/metrics").header("authorization", "Bearer a").body(Body::empty()).unwrap();
+        assert_eq!(router.oneshot(request).await.unwrap().status(), 503);
+    }
+}
