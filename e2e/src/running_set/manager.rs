@@ -233,7 +233,7 @@ impl ManagerProcess {
     /// Waits until the manager is ready and, if it serves webhooks, until the API server calls them.
     pub async fn wait_ready(&mut self) -> Result<(), ManagerError> {
         let since = Instant::now();
-        let url = self.url("/readyz");
+        let url = self.probe_url("/readyz");
         loop {
             let last = match get(&url).await {
                 Ok((StatusCode::OK, _)) => break,
@@ -355,6 +355,17 @@ impl ManagerProcess {
             Ok((code, text)) => Ok((code.as_u16(), text)),
             Err(reason) => Err(ManagerError::Endpoint { url, reason }),
         }
+    }
+
+    /// The URL of a probe such as `/readyz`: at the port for probes, if it has one.
+    fn probe_url(&self, path: &str) -> String {
+        let port = flag_value(&self.options.flags, "health-probe-port").and_then(|port| port.parse().ok());
+        format!("http://127.0.0.1:{}{path}", port.unwrap_or(self.port))
+    }
+
+    /// The port of metrics.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The URL of an endpoint such as `/metrics`.

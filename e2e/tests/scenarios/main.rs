@@ -8,6 +8,7 @@ mod errors;
 mod health;
 mod kwok;
 mod leaders;
+mod metrics;
 mod outages;
 mod planes;
 mod played;

@@ -17,7 +17,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) async fn bad(target: &mut Target) -> Measured {
-    let ports = [target.port()?, target.webhook_port()?];
+    let ports = [target.port(), target.webhook_port()?];
     let mut closed = 0;
     for (number, port) in ports.into_iter().cycle().take(100).enumerate() {
         closed += usize::from(noise(port, number).await?);

@@ -78,9 +78,8 @@ impl Target {
     }
 
     /// The TCP port of metrics and probes.
-    pub(super) fn port(&mut self) -> Result<u16, String> {
-        let url: http::Uri = self.manager().url("/").parse().map_err(|error| format!("no URL: {error}"))?;
-        url.port_u16().ok_or_else(|| "the manager's URL has no port".to_owned())
+    pub(super) fn port(&mut self) -> u16 {
+        self.manager().port()
     }
 
     pub(super) fn webhook_port(&mut self) -> Result<u16, String> {
