@@ -88,7 +88,7 @@ pub(crate) struct ProcessFlags {
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub(crate) address: IpAddr,
     /// Serve --port over HTTPS, and `/metrics` and `/debug/log-level` to those only whom the control cluster lets: a bearer
-    /// token is reviewed (TokenReview), and its user's right to the path (SubjectAccessReview).
+    /// token is reviewed (`TokenReview`), and its user's right to the path (`SubjectAccessReview`).
     #[arg(long, action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) secure_metrics: bool,
     /// Port of its own for `/healthz`, `/livez` and `/readyz` over HTTP. --port serves them as well.
