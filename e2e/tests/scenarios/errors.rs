@@ -171,3 +171,29 @@ fn tells(machine: &Machine, field: &str) -> bool {
     let mut messages = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
     status.last_operation.description.contains(field) || messages.any(|message| message.contains(field))
 }
+
+/// A class that names what another program keeps secret gets nothing of it, and puts nothing on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_cannot_name_the_secrets_of_other_programs() -> TestResult {
+    let world = World::start("reach").await?;
+    world.apply_class("small").await?;
+    let create = "create secret generic foreign --from-literal=userData=hunter2";
+    world.kubectl(&format!("{create} --type=helm.sh/release.v1")).await?;
+    world.kubectl(r#"patch machineclass small --type=merge -p={"secretRef":{"name":"foreign"}}"#).await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world
+        .wait_for("the machine to say so", async || {
+            Ok(world.kubectl("get machines -o json").await?.contains("or is not of type Opaque: create it"))
+        })
+        .await?;
+    let finalizers = "get secret foreign -o jsonpath={.metadata.finalizers}";
+    let found = world.kubectl(finalizers).await?;
+    ensure(found.is_empty(), || format!("another program's secret has {found}"))?;
+    // What takes its place, and is of the right type, is seen.
+    world.kubectl("delete secret foreign").await?;
+    world.kubectl(create).await?;
+    world.wait_for_running(1).await?;
+    let found = world.kubectl(finalizers).await?;
+    ensure(found.contains("machine-controller"), || format!("the secret of the class has only {found}"))?;
+    world.end().await
+}

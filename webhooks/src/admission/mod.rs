@@ -29,8 +29,8 @@ use serde::de::DeserializeOwned;
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send + Sync>;
 
 /// How many values an object may have. An API server stores no more than 1.5 MiB of an object, most of which are texts: an
-/// ordinary large one has a tenth of this.
-pub(crate) const MOST_VALUES: usize = 60_000;
+/// ordinary large one has a fraction of this.
+pub(crate) const MOST_VALUES: usize = 40_000;
 
 /// How deep an object may be: as deep as an API server reads one.
 const DEEPEST: usize = 10_000;

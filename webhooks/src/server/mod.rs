@@ -103,8 +103,8 @@ impl Default for Limits {
             memory: Duration::from_secs(2),
             small_bodies_size: 4 << 20,
             small_reviews_size: 12 << 20,
-            large_bodies_size: 24 << 20,
-            large_reviews_size: 48 << 20,
+            large_bodies_size: 16 << 20,
+            large_reviews_size: 32 << 20,
             end: Duration::from_secs(2),
         }
     }
