@@ -5,17 +5,19 @@
 //!
 //! * no defaults, since a rollout starts when templates differ, and a default would be added to a
 //!   template that was stored without it;
+//! * one rule of change: `spec.providerID` of a Machine stays once it is set;
 //! * no closed lists of values in a status or for `class.kind`; no rules that look across fields, since
 //!   a write that only changes the replicas must never fail for an older mistake;
 //! * nothing is nullable: the API server then drops the `null`s that Go's types write for a zero time;
 //! * the lists of conditions that MCM has too are atomic, as in its definitions, so that a status is
 //!   replaced as a whole on either.
 
+use crate::validation::machine::PROVIDER_ID_IMMUTABLE;
 use crate::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
     CustomResourceDefinitionVersion, CustomResourceSubresourceStatus, CustomResourceSubresources,
-    CustomResourceValidation, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceValidation, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::CustomResourceExt;
@@ -39,9 +41,26 @@ fn tidy(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut definition.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             tidy_schema(schema);
+            if definition.spec.names.kind == "Machine" {
+                fix_provider_id(schema);
+            }
         }
     }
     definition
+}
+
+/// The VM of a Machine stays the same. The rule stands at the `spec` of a Machine and not at its type, which templates have
+/// too, and it is only about a change, so that a restored object may come with its id.
+fn fix_provider_id(schema: &mut JSONSchemaProps) {
+    let Some(spec) = schema.properties.as_mut().and_then(|properties| properties.get_mut("spec")) else { return };
+    let rule = "!has(oldSelf.providerID) || oldSelf.providerID == '' || \
+                (has(self.providerID) && self.providerID == oldSelf.providerID)";
+    spec.x_kubernetes_validations = Some(vec![ValidationRule {
+        rule: rule.to_owned(),
+        message: Some(PROVIDER_ID_IMMUTABLE.to_owned()),
+        field_path: Some(".providerID".to_owned()),
+        ..ValidationRule::default()
+    }]);
 }
 
 fn tidy_schema(schema: &mut JSONSchemaProps) {

@@ -314,6 +314,21 @@ fn a_changed_selector_must_keep_the_machines() {
 }
 
 #[test]
+fn a_provider_id_stays_once_it_is_set() {
+    let machine = |id: &str| -> Machine {
+        let spec = json!({"class": {"kind": "MachineClass", "name": "small"}, "providerID": id});
+        serde_json::from_value(json!({"metadata": {"name": "m"}, "spec": spec})).unwrap()
+    };
+    for (old, new, refused) in [("", "", false), ("", "a", false), ("a", "a", false), ("a", "b", true), ("a", "", true)]
+    {
+        let errors = machine(new).validate_update(&machine(old));
+        assert_eq!(!errors.is_empty(), refused, "{old:?} {new:?}: {errors:?}");
+        assert!(errors.iter().all(|error| error.path.as_str() == "spec.providerID"), "{errors:?}");
+    }
+    assert_eq!(machine("a").validate(), [], "a restored machine comes with its id");
+}
+
+#[test]
 fn a_set_has_the_rules_of_its_template() {
     let set = |changes: &[(&str, Value)]| -> MachineSet {
         changed(

@@ -107,6 +107,12 @@ pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, Str
     if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
 }
 
+/// By which fields below `providerSpec` the driver finds the VMs of a class; none for classes of other providers.
+pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
+    let fields = if is_ours(driver, class) { driver.identity() } else { &[] };
+    fields.iter().map(|field| (*field).to_owned()).collect()
+}
+
 /// What the status of a class says of its providerSpec.
 fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     let driver = driver.clone();

@@ -191,6 +191,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &Plane) -> TestRes
         installation: Installation::default_one(),
         connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(|_| vec![]),
+        identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),
         clock: Arc::new(BootClock),
         limits: Limits::default(),

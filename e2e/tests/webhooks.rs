@@ -244,6 +244,7 @@ fn options(client: Client) -> Options {
         installation: Installation { namespace: "default".to_owned() },
         connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(cluster_is_given),
+        identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),
         clock: Arc::new(BootClock),
         limits: Limits::default(),

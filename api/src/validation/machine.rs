@@ -5,11 +5,24 @@ use crate::field::{FieldError, FieldPath};
 use crate::{GoDuration, Machine, annotations};
 use kube::ResourceExt;
 
+/// Why `spec.providerID` cannot be changed; also what the API server says where it has our definitions.
+pub(crate) const PROVIDER_ID_IMMUTABLE: &str = "is immutable once set: the machine's VM is found by it";
+
 impl Validate for Machine {
     fn validate(&self) -> Vec<FieldError> {
         let path = FieldPath::new("spec");
         let mut errors = local::errors(&self.spec, &path);
         errors.extend(template::node_template_errors(&self.spec.node_template, &path.child("nodeTemplate")));
+        errors
+    }
+
+    fn validate_update(&self, old: &Self) -> Vec<FieldError> {
+        let before = old.validate();
+        let mut errors: Vec<_> = self.validate().into_iter().filter(|error| !before.contains(error)).collect();
+        if old.provider_id().is_some_and(|id| id != self.spec.provider_id) {
+            let path = FieldPath::new("spec").child("providerID");
+            errors.push(FieldError::invalid(path, self.spec.provider_id.as_str(), PROVIDER_ID_IMMUTABLE));
+        }
         errors
     }
 

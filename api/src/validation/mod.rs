@@ -7,7 +7,7 @@
 //! several stand here, a file for each kind.
 
 mod local;
-mod machine;
+pub(crate) mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;

@@ -12,7 +12,7 @@ use nodewright_controllers::{
         Driver,
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
-    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints},
+    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints, identity},
 };
 use nodewright_runtime::{
     authorization::Authorization,
@@ -370,6 +370,10 @@ async fn serve_webhooks(
         ("", None) => Registration::Bundle,
         (host, _) => Registration::Whole { host: host.to_owned() },
     };
+    let identity: nodewright_webhooks::ClassIdentity = {
+        let driver = driver.clone();
+        Arc::new(move |class| identity(driver.as_ref(), class))
+    };
     let provider_specs: nodewright_webhooks::ProviderSpecCheck = Arc::new(move |class| {
         let spec: serde_json::Value = serde_json::from_str(class.provider_spec.text()).unwrap_or_default();
         complaints(driver.as_ref(), class).into_iter().map(|(path, what)| complaint(&spec, &path, what)).collect()
@@ -381,6 +385,7 @@ async fn serve_webhooks(
         installation,
         connection,
         provider_specs,
+        identity,
         spans: base.telemetry.spans().clone(),
         clock: base.clock.clone(),
         limits: Limits::default(),

@@ -1,6 +1,7 @@
 //! The end-to-end scenarios: Nodewright as users see it, on a real control plane. See `nodewright_e2e::harness`.
 
 mod birth;
+mod claims;
 mod cloud_faults;
 mod crashes;
 mod drain;

@@ -1,6 +1,7 @@
 //! What is decided about an object, without any network.
 
 mod decode;
+mod identity;
 mod mutate;
 mod overlay;
 mod refusal;
@@ -19,6 +20,7 @@ use crate::census::Census;
 use crate::configurations::{Action, Endpoint, Subject};
 use crate::review::{self, InvalidReview, Request, Response};
 use decode::decode;
+pub use identity::ClassIdentity;
 use refusal::bad_request;
 use serde::de::DeserializeOwned;
 
@@ -62,6 +64,7 @@ fn is_readable(object: &str) -> bool {
 #[derive(Clone)]
 pub(crate) struct Admission {
     provider_specs: ProviderSpecCheck,
+    identity: ClassIdentity,
     spans: Spans,
     clock: Arc<dyn Clock>,
 }
@@ -73,9 +76,14 @@ impl fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// Asks `provider_specs` about classes, hands the spans of admissions to `spans`, and takes their times from `clock`.
-    pub(crate) fn new(provider_specs: ProviderSpecCheck, spans: Spans, clock: Arc<dyn Clock>) -> Self {
-        Self { provider_specs, spans, clock }
+    /// Asks `provider_specs` and `identity` about classes, hands the spans of admissions to `spans`, and takes their times from `clock`.
+    pub(crate) fn new(
+        provider_specs: ProviderSpecCheck,
+        identity: ClassIdentity,
+        spans: Spans,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { provider_specs, identity, spans, clock }
     }
 
     /// Answers a review, given and returned as JSON. `caller` is the trace that the request for the review belongs to.
@@ -148,10 +156,15 @@ impl Admission {
                 verdict.response
             }
             Subject::MachineClass => {
-                validate::object(subject, request, text, |class| (self.provider_specs)(class)).response
+                let rules = |class: &MachineClass, old: Option<&MachineClass>| {
+                    let mut errors = (self.provider_specs)(class);
+                    errors.extend(old.into_iter().flat_map(|old| identity::errors(class, old, &self.identity)));
+                    errors
+                };
+                validate::object(subject, request, text, rules).response
             }
-            Subject::MachineSet => validate::object::<MachineSet>(subject, request, text, |_| vec![]).response,
-            Subject::Machine => validate::object::<Machine>(subject, request, text, |_| vec![]).response,
+            Subject::MachineSet => validate::object::<MachineSet>(subject, request, text, |_, _| vec![]).response,
+            Subject::Machine => validate::object::<Machine>(subject, request, text, |_, _| vec![]).response,
         }
     }
 

@@ -31,10 +31,10 @@ impl Verdict {
 
 /// Judges a MachineDeployment.
 pub(super) fn machine_deployment(request: &Request<'_>, text: &str) -> Verdict {
-    object::<MachineDeployment>(Subject::MachineDeployment, request, text, |_| vec![])
+    object::<MachineDeployment>(Subject::MachineDeployment, request, text, |_, _| vec![])
 }
 
-/// Judges an object by the rules of its kind and by `further` ones.
+/// Judges an object by the rules of its kind and by `further` ones, which are given the object and what it was.
 ///
 /// What was wrong before, and has not been touched, does not count: a rule that came later must not keep an older
 /// object from being scaled. An object on its way out is not judged.
@@ -42,7 +42,7 @@ pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
     subject: Subject,
     request: &Request<'_>,
     text: &str,
-    further: impl Fn(&T) -> Vec<FieldError>,
+    further: impl Fn(&T, Option<&T>) -> Vec<FieldError>,
 ) -> Verdict {
     let new: T = match decode(text) {
         Ok(new) => new,
@@ -59,12 +59,16 @@ pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
     Verdict { response: Response { refusal, warnings, ..Response::default() }, trace }
 }
 
-fn errors<T: Validate>(new: &T, old: Option<&T>, further: impl Fn(&T) -> Vec<FieldError>) -> Vec<FieldError> {
+fn errors<T: Validate>(
+    new: &T,
+    old: Option<&T>,
+    further: impl Fn(&T, Option<&T>) -> Vec<FieldError>,
+) -> Vec<FieldError> {
     let Some(old) = old else {
-        return new.validate().into_iter().chain(further(new)).collect();
+        return new.validate().into_iter().chain(further(new, None)).collect();
     };
-    let before = further(old);
-    let fresh = further(new).into_iter().filter(|error| !before.contains(error));
+    let before = further(old, None);
+    let fresh = further(new, Some(old)).into_iter().filter(|error| !before.contains(error));
     new.validate_update(old).into_iter().chain(fresh).collect()
 }
 

@@ -17,7 +17,7 @@ use nodewright_runtime::trace::Spans;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 
-use crate::admission::{Admission, ProviderSpecCheck};
+use crate::admission::{Admission, ClassIdentity, ProviderSpecCheck};
 use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
 use crate::certificates::keeper::{Keeper, Kept, Source};
@@ -42,6 +42,8 @@ pub struct Options {
     pub connection: Connection,
     /// What the providers say about their classes.
     pub provider_specs: ProviderSpecCheck,
+    /// By which fields of their classes the providers find VMs.
+    pub identity: ClassIdentity,
     /// Where the spans of admissions go.
     pub spans: Spans,
     /// By which certificates are renewed.
@@ -173,7 +175,7 @@ impl WebhookServer {
             port: address.port(),
         };
         let keeper = Keeper::new(source, registrar, provider.clone(), options.clock.clone());
-        let admission = Admission::new(options.provider_specs, options.spans, options.clock.clone());
+        let admission = Admission::new(options.provider_specs, options.identity, options.spans, options.clock.clone());
         Ok(Self {
             tls: tls::acceptor(keeper.kept(), provider)?,
             readiness: Readiness { kept: keeper.kept(), clock: options.clock },

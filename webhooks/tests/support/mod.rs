@@ -166,6 +166,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
         installation: Installation { namespace: "fleet".to_owned() },
         connection: Connection::new(cluster.client(), agent, Term::unlimited(), gate, metrics),
         provider_specs: Arc::new(check),
+        identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::new(spans.clone(), "test", 1.0),
         clock: Arc::new(BootClock),
         limits,
