@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, conditions};
+use nodewright_api::{Machine, conditions, reasons};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, uid},
+    object::{Cluster, name, uid},
 };
 
-use crate::indexes::{MACHINE_BY_INSTANCE, instance_id};
+use crate::{
+    indexes::{MACHINE_BY_INSTANCE, instance_id},
+    node::Node,
+};
 
 /// Reason of `InstanceProvisioned`: the driver has proven the VM.
 pub(crate) const PROVISIONED: &str = "Provisioned";
@@ -57,6 +60,22 @@ pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
     let mut all = stores.of::<Machine>(Cluster::CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
     all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
     all
+}
+
+/// Whether a Machine says that it is not to be acted on: several Machines name its VM, or several Nodes do.
+pub(crate) fn is_disputed(machine: &Machine) -> bool {
+    let mut said = machine.status.iter().flat_map(|status| &status.conditions);
+    let disputes = [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::SEVERAL_NODES];
+    said.any(|said| {
+        said.type_ == conditions::machine::CONFIGURATION_VALID
+            && said.reason.as_deref().is_some_and(|reason| disputes.contains(&reason))
+    })
+}
+
+/// Whether a Node is the one of a Machine's proven VM, as far as the two of them say.
+pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
+    let is_named = noted_node(machine).is_none_or(|named| named == name(node));
+    is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()
 }
 
 /// Whether a Machine names a VM that another one has or names, too, and is not itself the one that has it.

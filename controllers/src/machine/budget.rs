@@ -23,7 +23,7 @@ use super::{
     status::own_condition,
 };
 use crate::{
-    claim::vm_id,
+    claim::{is_disputed, is_node_of, vm_id},
     indexes::{
         DELETING_NODES, HELD_BY_SET, MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET,
         instance_id,
@@ -71,7 +71,7 @@ impl Peers {
         let of_node = |node: Arc<Node>| {
             let since = node.metadata.deletion_timestamp.as_ref()?.0;
             let found = machines.by(MACHINE_BY_INSTANCE, instance_id(node.provider_id()?));
-            let peer = found.into_iter().filter(is_other).find(|peer| is_member(peer))?;
+            let peer = found.into_iter().filter(is_other).find(|peer| is_member(peer) && is_node_of(peer, &node))?;
             Some((peer, since))
         };
         let nodes = stores.of::<Node>(Cluster::TARGET).by(DELETING_NODES, "");
@@ -147,7 +147,7 @@ pub(crate) fn holds_place(machine: &Machine) -> bool {
 /// Whether a Machine says that it waits for a place.
 pub(crate) fn is_held(machine: &Machine) -> bool {
     let said = own_condition(machine, conditions::machine::REMEDIATION_ALLOWED);
-    said.is_some_and(|said| said.status == "False") && !is_deleting(machine)
+    said.is_some_and(|said| said.status == "False") && !is_deleting(machine) && !is_disputed(machine)
 }
 
 /// When a Machine counts as stuck, and no longer holds a place: so one that cannot get on does not stop the replacement of

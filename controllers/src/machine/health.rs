@@ -24,7 +24,7 @@ use nodewright_api::{Machine, MachinePhase, conditions, taints};
 use nodewright_runtime::object::is_deleting;
 
 use super::Settings;
-use crate::{clip::clip_to, node::Node};
+use crate::{claim::is_disputed, clip::clip_to, node::Node};
 
 /// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
 /// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.
@@ -97,9 +97,11 @@ pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
 }
 
-/// Whether a Machine is one whose replacement is limited by the budget.
+/// Whether a Machine is one whose replacement is limited by the budget. One that is disputed is not judged: it would hold
+/// up those that come after it.
 pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
-    matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed) && !is_deleting(machine)
+    let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
+    waits && !is_deleting(machine) && !is_disputed(machine)
 }
 
 /// When the health timeout of a Machine ends that is not well; `None` when it has none.

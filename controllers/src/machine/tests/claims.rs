@@ -234,3 +234,12 @@ fn several_nodes_of_one_vm_are_touched_by_nobody() {
     assert_eq!(told["reason"], "SeveralNodes");
     assert!(told["message"].as_str().unwrap().contains("aaa, bbb"), "{told}");
 }
+
+#[test]
+fn a_machine_that_is_disputed_holds_up_no_other_ones_replacement() {
+    for (reason, expected) in [("ProviderIDNotUnique", false), ("SeveralNodes", false), ("ProviderIDChanged", true)] {
+        let said = json!([{"type": "ConfigurationValid", "status": "False", "reason": reason}]);
+        let machine = linked("Unknown").with("/status/conditions", said).build();
+        assert_eq!(crate::machine::may_be_replaced(&machine), expected, "{reason}");
+    }
+}
