@@ -48,9 +48,11 @@ pub mod machine {
     pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
     /// Only there while False: the machine is to be replaced, and waits until fewer machines of its deployment are.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
+    /// Only there while False: the Node exists, and its object cannot be read.
+    pub const NODE_READABLE: &str = "NodeReadable";
 
     /// All of the above, which tells them from the conditions of the Node.
-    pub const ALL: [&str; 9] = [
+    pub const ALL: [&str; 10] = [
         INSTANCE_PROVISIONED,
         INSTANCE_INITIALIZED,
         NODE_JOINED,
@@ -60,6 +62,7 @@ pub mod machine {
         NODE_DELETED,
         CONFIGURATION_VALID,
         REMEDIATION_ALLOWED,
+        NODE_READABLE,
     ];
 }
 

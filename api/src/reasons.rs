@@ -37,6 +37,25 @@ pub mod machine_set {
     pub const INVALID_SPEC: &str = "InvalidSpec";
 }
 
+/// Reasons of waits, conditions and events: an object that exists cannot be decoded, so what would follow from its
+/// absence is not done. All are ours.
+pub mod unreadable {
+    /// A MachineClass.
+    pub const MACHINE_CLASS: &str = "MachineClassUnreadable";
+    /// A Secret of a MachineClass.
+    pub const SECRET: &str = "SecretUnreadable";
+    /// A MachineSet.
+    pub const MACHINE_SET: &str = "MachineSetUnreadable";
+    /// A Machine.
+    pub const MACHINE: &str = "MachineUnreadable";
+    /// A Node.
+    pub const NODE: &str = "NodeUnreadable";
+    /// A Pod.
+    pub const POD: &str = "PodUnreadable";
+    /// The ledger of a MachineSet.
+    pub const LEDGER: &str = "InvalidLedger";
+}
+
 /// Reasons of freezing, in conditions and texts.
 pub mod freeze {
     /// `Frozen`: there are more machines than replicas and surge allow.

@@ -1,7 +1,10 @@
 //! How a Machine gets its VM: class and secrets are there → VM made → linked → set up.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{
+    Machine, MachinePhase, OperationState, OperationType, conditions, operations,
+    reasons::{self, unreadable},
+};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -35,6 +38,11 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
     }
     if let Some(problem) = lacks_user_data(class) {
         refuse_class(plan, at, world, &problem);
+        return;
+    }
+    if let Owner::Unreadable(text) = &world.owner {
+        // Whether the name has had its life stands in the set.
+        refuse(plan, at, world, unreadable::MACHINE_SET, text);
         return;
     }
     if let Some(reason) = has_no_future(world) {
@@ -244,7 +252,12 @@ fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
 
 /// Says what is wrong with the class, and waits until it is corrected.
 fn refuse_class(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, problem: &ClassProblem) {
-    let (machine, reason, message) = (world.machine.as_ref(), problem.reason, problem.message.as_str());
+    refuse(plan, at, world, problem.reason, &problem.message);
+}
+
+/// Says what keeps a VM from being made, and waits.
+fn refuse(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, reason: &'static str, message: &str) {
+    let machine = world.machine.as_ref();
     let draft =
         StatusDraft::of(machine, at.now).condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
     let draft = if is_unborn(machine.phase()) {

@@ -102,6 +102,10 @@ pub(super) const HELD: &str = "it is replaced once fewer machines of its deploym
 
 /// Whether the budget lets this Machine be replaced now.
 pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), Held> {
+    if let Owner::Unreadable(text) = &world.owner {
+        let message = format!("{text}; the replacement budget and the other machines are not known until then");
+        return Err(Held { message, until: None });
+    }
     let peers = &world.peers;
     let budget = budget(&world.owner, peers.all);
     let stuck_at = |peer: &Machine| stuck_at(peer, &world.machine, settings);

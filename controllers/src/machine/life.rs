@@ -1,7 +1,10 @@
 //! What a Machine that is to live decides.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, finalizers, reasons};
+use nodewright_api::{
+    Machine, MachinePhase, OperationState, OperationType, conditions, finalizers,
+    reasons::{self, unreadable},
+};
 use nodewright_runtime::{
     events::EventKind,
     finalizers as finalizer,
@@ -72,6 +75,10 @@ fn is_well(world: &World, context: Context<'_>) -> bool {
 /// There is a VM that is set up: its Node joins, is well, or is not.
 fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let machine = world.machine.as_ref();
+    if let Some(text) = &world.unreadable_node {
+        await_node(plan, at, machine, text);
+        return;
+    }
     let Some(node) = world.node.as_deref() else {
         lacks_node(plan, at, world, context);
         return;
@@ -135,6 +142,7 @@ fn well(
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
     let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node)).not_held();
+    let draft = draft.without(conditions::machine::NODE_READABLE);
     if *machine.phase() == MachinePhase::Running {
         forget(plan, at, context);
         return draft.step(machine);
@@ -184,6 +192,17 @@ fn joined(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &No
     }
 }
 
+/// A Node that exists and cannot be read says nothing of its health, neither good nor bad.
+fn await_node(plan: &mut Plan<Call>, at: &Moment<'_, Call>, machine: &Machine, text: &str) {
+    plan.wait(unreadable::NODE, text);
+    let draft =
+        StatusDraft::of(machine, at.now).condition(conditions::machine::NODE_READABLE, false, unreadable::NODE, text);
+    if let Some(step) = draft.step(machine) {
+        plan.then("the machine's node cannot be read", step);
+        plan.event(event(machine, EventKind::Warning, unreadable::NODE, text.to_owned()));
+    }
+}
+
 fn lacks_node(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) {
     let why = match &world.stranger {
         _ if world.claim.vm != Vm::Proven => format!("the provider knows no VM {}", world.machine.spec.provider_id),
@@ -203,7 +222,7 @@ fn unwell(
     context: Context<'_>,
 ) -> Option<Step<Call>> {
     let machine = world.machine.as_ref();
-    let held = StatusDraft::of(machine, at.now).node_conditions(node);
+    let held = StatusDraft::of(machine, at.now).node_conditions(node).without(conditions::machine::NODE_READABLE);
     let draft = held.clone().not_held();
     match machine.phase() {
         MachinePhase::Running => {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations};
 use nodewright_runtime::{
-    cache::{Change, Stores},
+    cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
     object::{Cluster, Key, annotation, is_deleting, name, namespace, uid},
     plan::{Moment, Plan},
@@ -55,7 +55,7 @@ pub(crate) use self::{
 };
 use self::{context::Context, world::is_forced};
 use crate::{
-    claim::vm_id,
+    claim::{node_name, vm_id},
     driver::Driver,
     indexes::{
         DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
@@ -107,22 +107,33 @@ impl Controller for MachineController {
                 budget::wake_next(change, stores, &settings, wake);
                 rivals(change, stores, wake);
             });
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).wakes(machines_of_set);
-        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace).wakes(|change, stores, wake| {
-            for class in change.sides() {
-                unborn_of_class(stores, class, wake);
-            }
-        });
-        on.kind::<Secret>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE).wakes(|change, stores, wake| {
-            let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
-            for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
-                if class.secret_names().any(|(_, name)| name == secret) {
-                    unborn_of_class(stores, &class, wake);
+        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
+            .index(SET_BY_UID)
+            .wakes_unreadable(|set, stores, wake| {
+                let machines = stores.of::<Machine>(Cluster::CONTROL).owned_by(set.uid());
+                machines.iter().for_each(|machine| wake(Key::of(Cluster::CONTROL, machine.as_ref())));
+            })
+            .wakes(machines_of_set);
+        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
+            .wakes_unreadable(|class, stores, wake| unborn_of_class(stores, class.namespace(), class.name(), wake))
+            .wakes(|change, stores, wake| {
+                for class in change.sides() {
+                    unborn_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
                 }
-            }
-        });
+            });
+        on.kind::<Secret>(Cluster::CONTROL, &self.namespace)
+            .selecting(NAMEABLE)
+            .wakes_unreadable(|secret, stores, wake| unborn_of_secret(stores, secret.name(), wake))
+            .wakes(|change, stores, wake| {
+                let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
+                unborn_of_secret(stores, secret, wake);
+            });
         if self.settings.has_target {
-            on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).index(DELETING_NODES).wakes(machines_of_node);
+            on.kind::<Node>(Cluster::TARGET, "")
+                .index(NODE_BY_INSTANCE)
+                .index(DELETING_NODES)
+                .wakes_unreadable(machines_of_unreadable_node)
+                .wakes(machines_of_node);
         }
     }
 
@@ -188,8 +199,25 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     }
 }
 
-fn unborn_of_class(stores: &Stores, class: &MachineClass, wake: &mut dyn FnMut(Key)) {
-    let place = place(namespace(class), name(class));
+/// Rare enough to go through all Machines: it may be the Node of one whose Node has yet to be named.
+fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    for machine in stores.of::<Machine>(Cluster::CONTROL).all() {
+        if world::may_be_node_of(&machine, node_name(&machine), node) {
+            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        }
+    }
+}
+
+fn unborn_of_secret(stores: &Stores, secret: &str, wake: &mut dyn FnMut(Key)) {
+    for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
+        if class.secret_names().any(|(_, name)| name == secret) {
+            unborn_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
+        }
+    }
+}
+
+fn unborn_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
+    let place = place(namespace, class);
     for machine in stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place) {
         let unborn = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
         if unborn || machine.provider_id().is_none() || is_deleting(machine.as_ref()) {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers};
+use nodewright_api::{
+    Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels, reasons::unreadable as reasons,
+};
 use nodewright_runtime::{
-    cache::{Store, Stores},
+    cache::{Store, Stores, Unreadable},
     object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
 };
 
@@ -45,6 +47,8 @@ pub struct World {
     pub unseen_node: UnseenNode,
     /// A Node with the name of its Node and another VM.
     pub stranger: Option<Arc<Node>>,
+    /// What to say of a Node that exists, may be its Node, and cannot be read.
+    pub unreadable_node: Option<String>,
     /// The set that controls it.
     pub owner: Owner,
     /// The other Machines of its MachineDeployment, or of its set where there is none, that count for the replacement
@@ -52,6 +56,8 @@ pub struct World {
     pub peers: Peers,
     /// The Pods of its Node; `None` until they have been listed, or while nobody looks.
     pub pods: Option<Vec<Arc<PodView>>>,
+    /// What to say of a Pod of its Node that exists, has to leave, and cannot be read.
+    pub unreadable_pod: Option<String>,
 }
 
 /// A Node that the cache does not show, because it has yet to hear of it.
@@ -73,6 +79,8 @@ pub enum Owner {
     None,
     /// The set is gone.
     Gone,
+    /// The set exists and cannot be read: what to say of it.
+    Unreadable(String),
     /// The set.
     Set(Arc<MachineSet>),
 }
@@ -109,6 +117,9 @@ impl World {
             UnseenNode::Unknown
         };
         let pods = node.as_ref().and_then(|node| pods(stores, name(node.as_ref())));
+        let unreadable_pod = node.as_ref().and_then(|node| unreadable_pod(stores, name(node.as_ref())));
+        let unreadable_node =
+            nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, node.as_deref(), &owner);
         let class_held = class_held(stores, &machine);
@@ -120,6 +131,8 @@ impl World {
             nodes_listed,
             unseen_node,
             stranger,
+            unreadable_node,
+            unreadable_pod,
             peers,
             owner,
             pods,
@@ -188,10 +201,43 @@ pub(super) fn is_forced(machine: &Machine) -> bool {
     is_deleting(machine) && machine.is_force_deletion()
 }
 
+/// What to say of a Pod that cannot be read and would have to leave the node.
+fn unreadable_pod(stores: &Stores, node: &str) -> Option<String> {
+    let pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?;
+    let leaves = |pod: &Arc<Unreadable>| {
+        let metadata = pod.metadata().cloned();
+        metadata.is_none_or(|metadata| PodView { metadata, ..PodView::default() }.leaves())
+    };
+    pods.unreadable().into_iter().find(leaves).map(|pod| pod.describe::<PodView>())
+}
+
+/// What to say of a Node that cannot be read and may be the Machine's: it has the name of its Node, or bears the
+/// Machine's name. A Machine of which no Node is known may be that of any Node that bears no Machine's name.
+fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
+    let known = node.map(name).or_else(|| node_name(machine));
+    let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
+    let mut unreadable = nodes.unreadable();
+    unreadable.extend(look.map(|look| look.unreadable()).unwrap_or_default());
+    let found = unreadable.iter().find(|node| may_be_node_of(machine, known, node))?;
+    Some(found.describe::<Node>())
+}
+
+pub(super) fn may_be_node_of(machine: &Machine, known: Option<&str>, node: &Unreadable) -> bool {
+    match (known, node.label(labels::MACHINE_NAME)) {
+        (Some(known), _) if known == node.name() => true,
+        (_, Some(bears)) => bears == name(machine),
+        (known, None) => known.is_none() && machine.provider_id().is_some(),
+    }
+}
+
 fn owner(stores: &Stores, machine: &Machine) -> Owner {
     let Some(owner) = controller_uid(machine) else { return Owner::None };
-    let sets = stores.of::<MachineSet>(Cluster::CONTROL).by(SET_BY_UID, owner);
-    sets.into_iter().next().map_or(Owner::Gone, Owner::Set)
+    let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+    if let Some(set) = sets.by(SET_BY_UID, owner).into_iter().next() {
+        return Owner::Set(set);
+    }
+    let unreadable = sets.unreadable().into_iter().find(|set| set.uid() == owner);
+    unreadable.map_or(Owner::Gone, |set| Owner::Unreadable(set.describe::<MachineSet>()))
 }
 
 /// The peers, while the Machine may have to wait for the replacement budget.
@@ -221,7 +267,12 @@ fn class_held(stores: &Stores, machine: &Machine) -> bool {
 fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = machine.class_name();
     let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
-    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted).ok_or_else(|| {
+    let classes = stores.of::<MachineClass>(Cluster::CONTROL);
+    let unreadable = Unreadable::named(namespace(machine), wanted, "");
+    let class = classes.by_name(namespace(machine), wanted).ok_or_else(|| {
+        if classes.is_unreadable(namespace(machine), wanted) {
+            return problem(reasons::MACHINE_CLASS, unreadable.describe::<MachineClass>());
+        }
         problem(CLASS_NOT_FOUND, format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
     })?;
     if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
@@ -247,7 +298,13 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
             let text = format!("{of} does not exist in namespace {place:?}, or is not of type Opaque: create it");
             unusable("SecretNotFound", text)
         };
-        let found = stores.of::<Secret>(Cluster::CONTROL).by_name(place, secret).ok_or_else(missing)?;
+        let secrets_seen = stores.of::<Secret>(Cluster::CONTROL);
+        let found = secrets_seen.by_name(place, secret).ok_or_else(|| {
+            if secrets_seen.is_unreadable(place, secret) {
+                return problem(reasons::SECRET, Unreadable::named(place, secret, "").describe::<Secret>());
+            }
+            missing()
+        })?;
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
         secrets.push(found);

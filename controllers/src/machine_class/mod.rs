@@ -65,6 +65,8 @@ pub struct World {
     pub class: Arc<MachineClass>,
     /// How many machines name it.
     pub machines: usize,
+    /// What to say of a Machine that cannot be read, and may name it.
+    pub unreadable: Option<String>,
     /// The secrets that it refers to, and whether they exist.
     pub secrets: Vec<(Key, bool)>,
 }
@@ -79,12 +81,18 @@ impl Controller for MachineClassController {
         on.primary::<MachineClass>(Cluster::CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS);
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(MACHINES_BY_CLASS).wakes(|change, _, wake| {
-            if is_turnover(change, |machine| machine.class_name().to_owned()) {
-                let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
-                change.sides().for_each(|machine| wake(class(machine)));
-            }
-        });
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+            .index(MACHINES_BY_CLASS)
+            .wakes_unreadable(|machine, stores, wake| {
+                let classes = stores.of::<MachineClass>(Cluster::CONTROL).keys();
+                classes.into_iter().filter(|class| &*class.namespace == machine.namespace()).for_each(wake);
+            })
+            .wakes(|change, _, wake| {
+                if is_turnover(change, |machine| machine.class_name().to_owned()) {
+                    let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
+                    change.sides().for_each(|machine| wake(class(machine)));
+                }
+            });
         on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE).wakes(
             |change, stores, wake| {
                 if is_turnover(change, |_| ()) {
@@ -99,15 +107,19 @@ impl Controller for MachineClassController {
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
         let place = place(&key.namespace, &key.name);
-        let machines = stores.of::<Machine>(Cluster::CONTROL).count(MACHINES_BY_CLASS, &place);
+        let store = stores.of::<Machine>(Cluster::CONTROL);
+        let machines = store.count(MACHINES_BY_CLASS, &place);
+        // What class an unreadable Machine names is not known, so it may be each.
+        let mut unreadable = store.unreadable().into_iter().filter(|machine| machine.namespace() == &*key.namespace);
+        let unreadable = unreadable.next().map(|machine| machine.describe::<Machine>());
         let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
         let find = |(namespace, name): (&str, &str)| {
             let key = Key::new(Cluster::CONTROL, namespace, name);
-            let found = store.get(&key).is_some();
+            let found = store.get(&key).is_some() || store.is_unreadable(namespace, name);
             (key, found)
         };
         let secrets = class.secret_names().map(find).collect();
-        Some(World { class, machines, secrets })
+        Some(World { class, machines, unreadable, secrets })
     }
 
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {

@@ -1,6 +1,6 @@
 //! What a class decides.
 
-use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers};
+use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers, reasons::unreadable};
 use nodewright_runtime::{
     effect::Never,
     events::Event,
@@ -26,7 +26,13 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         plan.then("machines name the class", Step::edit(Cluster::CONTROL, class, add));
         return plan;
     }
-    if world.machines == 0 && is_held {
+    if let Some(text) = world.unreadable.as_ref().filter(|_| world.machines == 0 && is_held) {
+        plan.wait(unreadable::MACHINE, format!("{text}; until then it may name the class, which is kept"));
+        if class.is_deleting() {
+            plan.event(Event::warning(reference(class), unreadable::MACHINE, text.clone()));
+        }
+    }
+    if world.machines == 0 && is_held && world.unreadable.is_none() {
         let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, class, remove));
         plan.then("no machine names the class any more", step);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use nodewright_api::{MachineClass, finalizers};
+use nodewright_api::{MachineClass, finalizers, reasons::unreadable};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
@@ -45,6 +45,8 @@ pub struct SecretWorld {
     pub secret: Arc<SecretMetadata>,
     /// How many classes refer to it, those that are being deleted included.
     pub users: usize,
+    /// What to say of a class that cannot be read, and may refer to it.
+    pub unreadable: Option<String>,
 }
 
 impl Controller for MachineClassSecretController {
@@ -58,6 +60,9 @@ impl Controller for MachineClassSecretController {
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)
+            .wakes_unreadable(|_, stores, wake| {
+                stores.of::<SecretMetadata>(Cluster::CONTROL).keys().into_iter().for_each(wake);
+            })
             .wakes(|change, _, wake| {
                 let named = change.sides().flat_map(|class| class.secret_names());
                 named.for_each(|(namespace, name)| wake(Key::new(Cluster::CONTROL, namespace, name)));
@@ -66,7 +71,10 @@ impl Controller for MachineClassSecretController {
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<SecretWorld> {
         let secret = stores.of::<SecretMetadata>(Cluster::CONTROL).get(key)?;
-        Some(SecretWorld { secret, users: users(stores, key).len() })
+        // What an unreadable class refers to is not known, so it may be each.
+        let unreadable = stores.of::<MachineClass>(Cluster::CONTROL).unreadable();
+        let unreadable = unreadable.first().map(|class| class.describe::<MachineClass>());
+        Some(SecretWorld { secret, users: users(stores, key).len(), unreadable })
     }
 
     fn plan(&self, _: &Moment<'_, Never>, world: &SecretWorld) -> Plan<Never> {
@@ -77,7 +85,13 @@ impl Controller for MachineClassSecretController {
             let add = finalizer::add(&secret.metadata, finalizers::MACHINE_CONTROLLER);
             plan.then("a class refers to the secret", Step::edit(Cluster::CONTROL, secret, add));
         }
-        if world.users == 0 && is_held {
+        if let Some(text) = world.unreadable.as_ref().filter(|_| world.users == 0 && is_held) {
+            plan.wait(
+                unreadable::MACHINE_CLASS,
+                format!("{text}; until then it may refer to the secret, which is kept"),
+            );
+        }
+        if world.users == 0 && is_held && world.unreadable.is_none() {
             let remove = finalizer::remove(&secret.metadata, finalizers::MACHINE_CONTROLLER);
             let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, secret, remove));
             plan.then("no class refers to the secret any more", step);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassCondition as Condition, MachineClassStatus,
-    conditions::machine_class as kinds,
+    conditions::machine_class as kinds, reasons::unreadable,
 };
 use nodewright_runtime::{
     effect::Never,
@@ -82,6 +82,10 @@ fn provider_spec_valid(now: Timestamp, world: &World, problems: &[String]) -> Co
 }
 
 fn in_use(now: Timestamp, world: &World) -> Condition {
+    if let Some(text) = world.unreadable.as_ref().filter(|_| world.machines == 0) {
+        let message = format!("{text}; until then it may name the class");
+        return condition(now, world, kinds::IN_USE, ConditionStatus::Unknown, unreadable::MACHINE, message);
+    }
     let (status, reason, message) = match (world.machines, world.class.is_deleting()) {
         (0, _) => (ConditionStatus::False, "NoMachines", "no machine names the class".to_owned()),
         (count, false) => (ConditionStatus::True, "Machines", format!("{count} machines name the class")),

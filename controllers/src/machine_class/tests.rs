@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineClass};
 use nodewright_runtime::{
-    cache::{Store, Stores},
+    cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
     metrics::Metrics,
@@ -49,6 +49,9 @@ struct Held {
     classes: Vec<MachineClass>,
     machines: Vec<Machine>,
     secrets: Vec<SecretMetadata>,
+    /// Names of a Machine and of a class that cannot be read.
+    unreadable_machine: Option<&'static str>,
+    unreadable_class: Option<&'static str>,
 }
 
 impl Held {
@@ -63,6 +66,9 @@ impl Held {
         self.classes.iter().cloned().for_each(|it| drop(classes.apply(it)));
         self.machines.iter().cloned().for_each(|it| drop(machines.apply(it)));
         self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
+        let unreadable = |name: &&str| Unreadable::named("default", name, "u");
+        self.unreadable_machine.iter().for_each(|it| assert!(machines.add_unreadable(unreadable(it))));
+        self.unreadable_class.iter().for_each(|it| assert!(classes.add_unreadable(unreadable(it))));
         stores.add(classes);
         stores.add(machines);
         stores.add(secrets);
@@ -128,7 +134,40 @@ fn held() -> Held {
         classes: vec![class("class", |_| {})],
         machines: vec![machine("a").build()],
         secrets: vec![secret("user-data", &json!({})), secret("cloud", &json!({}))],
+        ..Held::default()
     }
+}
+
+#[test]
+fn a_class_is_kept_while_a_machine_that_may_name_it_cannot_be_read() {
+    let mut held = held();
+    held.machines.clear();
+    held.classes = vec![class("class", |class| {
+        class["metadata"]["finalizers"] = json!([FINALIZER]);
+        class["metadata"]["deletionTimestamp"] = NOW.into();
+    })];
+    held.unreadable_machine = Some("broken");
+    let plan = held.plan_class("class", true);
+    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit(_))));
+    assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
+    let told = status(&plan);
+    assert_eq!(condition(&told, "InUse")["status"], "Unknown");
+    assert!(condition(&told, "InUse")["message"].as_str().unwrap().contains("default/broken"));
+    held.unreadable_machine = None;
+    let carried = json!({"metadata": {"finalizers": [FINALIZER]}});
+    assert_eq!(edited(&held.plan_class("class", true), &carried), json!([]));
+}
+
+#[test]
+fn a_secret_is_kept_while_a_class_that_may_refer_to_it_cannot_be_read() {
+    let mut held = held();
+    held.classes.clear();
+    held.secrets = vec![secret("cloud", &json!({"finalizers": [SECRET_FINALIZER], "deletionTimestamp": NOW}))];
+    held.unreadable_class = Some("broken");
+    assert!(held.plan_secret("cloud").is_idle());
+    assert_eq!(held.plan_secret("cloud").waits[0].reason, "MachineClassUnreadable");
+    held.unreadable_class = None;
+    assert!(!held.plan_secret("cloud").is_idle());
 }
 
 #[test]

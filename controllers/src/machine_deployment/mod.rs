@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
-    cache::{Change, Stores},
+    cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
     effect::Never,
     object::{Cluster, Key, annotation, controller_uid, is_deleting},
@@ -80,13 +80,18 @@ impl Controller for MachineDeploymentController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineDeployment>(Cluster::CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID);
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID).index(ORPHAN_SETS).wakes(
-            |change, stores, wake| {
+        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
+            .index(SET_BY_UID)
+            .index(ORPHAN_SETS)
+            .wakes_unreadable(all_of_namespace)
+            .wakes(|change, stores, wake| {
                 change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
-            },
-        );
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace).index(ORPHAN_MACHINES).index(MACHINE_BY_INSTANCE).wakes(
-            |change, stores, wake| {
+            });
+        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+            .index(ORPHAN_MACHINES)
+            .index(MACHINE_BY_INSTANCE)
+            .wakes_unreadable(all_of_namespace)
+            .wakes(|change, stores, wake| {
                 if matters(change) {
                     // What another machine named, too, may be taken once that one is gone.
                     let rivals = change.sides().flat_map(|machine| rivals(stores, machine));
@@ -95,8 +100,7 @@ impl Controller for MachineDeploymentController {
                     let sets = concerned.flat_map(|machine| sets_of(stores, &machine));
                     sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
                 }
-            },
-        );
+            });
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
@@ -110,6 +114,12 @@ impl Controller for MachineDeploymentController {
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
         plan::plan(at, world, self.full_schema)
     }
+}
+
+/// An object that could not be read may be anybody's. It is rare.
+fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    let all = stores.of::<MachineDeployment>(Cluster::CONTROL).keys();
+    all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
 }
 
 fn key(deployment: &MachineDeployment) -> Key {

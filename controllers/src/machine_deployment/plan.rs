@@ -1,11 +1,11 @@
 //! What a MachineDeployment decides.
 
 use nodewright_api::{
-    MachineDeployment, MachineDeploymentStatus, StrategyType, annotations, conditions,
+    MachineDeployment, MachineDeploymentStatus, MachineSet, StrategyType, annotations, conditions,
     field::FieldError,
     finalizers,
     int_or_percent::ABOVE_ALL,
-    reasons::{events, machine_deployment as reasons},
+    reasons::{events, machine_deployment as reasons, unreadable},
     selector,
     validation::Validate,
 };
@@ -13,7 +13,7 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Cluster, controller_uid, has_finalizer, is_deleting, name, uid},
+    object::{Cluster, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
     owned::Owned,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
     trace::TraceContext,
@@ -28,7 +28,7 @@ use super::{
     status::{is_complete, next_collision, status, tell},
     world::World,
 };
-use crate::{machine_set::ORPHAN, rollout::Goal};
+use crate::{ledger::Ledger, machine_set::ORPHAN, rollout::Goal};
 
 /// What every decision of one plan has before it.
 struct Scene<'a> {
@@ -93,6 +93,14 @@ impl Scene<'_> {
             );
             return;
         }
+        let stalled = self.unreadable_set().or_else(|| self.invalid_ledger());
+        if let Some((reason, text)) = &stalled {
+            self.stall(plan, reason, reason, text);
+        }
+        if self.world.sets.is_empty() && !self.world.unreadable.is_empty() {
+            self.tell(plan, &Story { stalled, ..Story::default() });
+            return;
+        }
         if self.world.sets.is_empty() {
             let remove = finalizer::remove(&self.deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
             let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, self.deployment, remove));
@@ -107,18 +115,44 @@ impl Scene<'_> {
         // A set that was released just now must not go: only what is still as it was seen.
         plan.pin_deletions();
         plan.wait("MachineSetsLeaving", format!("{} machine sets are yet to be gone", self.world.sets.len()));
-        self.tell(plan, &Story::default());
+        self.tell(plan, &Story { stalled, ..Story::default() });
+    }
+
+    /// Says what a deployment that is being deleted, or a rollout, waits for: a set that exists and cannot be read.
+    fn unreadable_set(&self) -> Option<(&'static str, String)> {
+        let set = self.world.unreadable.first()?;
+        let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
+        Some((unreadable::MACHINE_SET, text))
+    }
+
+    /// Says that a set whose ledger cannot be read does not go: it would have to guess which names have had their life.
+    fn invalid_ledger(&self) -> Option<(&'static str, String)> {
+        let fault = |view: &super::SetView| {
+            let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
+            Some(format!(
+                "machine set {} cannot go: annotation {}: {error}; restore the annotation, or delete the \
+                machines of the set and then the annotation",
+                name(view.set.as_ref()),
+                annotations::LEDGER
+            ))
+        };
+        self.world.sets.iter().find_map(fault).map(|text| (unreadable::LEDGER, text))
+    }
+
+    /// Waits, and says why in an event unless the condition says so already.
+    fn stall(&self, plan: &mut Plan<Never>, reason: &'static str, event: &'static str, text: &str) {
+        if !self.has_said(reason) {
+            plan.event(Event::warning(reference(self.deployment), event, text));
+        }
+        plan.wait(reason, text);
     }
 
     /// A spec that cannot be acted on: it is said, and what there is stays as it is.
     fn refuse(&self, plan: &mut Plan<Never>, problem: String) {
         let reason = reasons::INVALID_SPEC;
-        if !self.has_said(reason) {
-            let everything = selector::is_empty(self.deployment.spec.selector.as_ref());
-            let told = if everything { events::SELECTING_ALL } else { reason };
-            plan.event(Event::warning(reference(self.deployment), told, problem.clone()));
-        }
-        plan.wait(reason, problem.clone());
+        let everything = selector::is_empty(self.deployment.spec.selector.as_ref());
+        let told = if everything { events::SELECTING_ALL } else { reason };
+        self.stall(plan, reason, told, &problem);
         self.tell(plan, &Story { stalled: Some((reason, problem)), ..Story::default() });
     }
 
@@ -129,6 +163,11 @@ impl Scene<'_> {
 
     /// A deployment that stays.
     fn keep(&self, plan: &mut Plan<Never>) {
+        if let Some((reason, text)) = self.unreadable_set() {
+            self.stall(plan, reason, reason, &text);
+            self.tell(plan, &Story { stalled: Some((reason, text)), ..Story::default() });
+            return;
+        }
         if let Some(newer) = self.world.newer_generation() {
             // What it says would undo what somebody else has read in a newer one.
             let seen = self.deployment.metadata.generation.unwrap_or_default();
@@ -183,10 +222,7 @@ impl Scene<'_> {
         }
         let text = "the template has changed, and machines are not yet updated in place by this version: restore the \
             template, or set spec.strategy.type to RollingUpdate to replace them";
-        plan.wait(IN_PLACE_UPDATE_UNSUPPORTED, text);
-        if !self.has_said(IN_PLACE_UPDATE_UNSUPPORTED) {
-            plan.event(Event::warning(reference(self.deployment), IN_PLACE_UPDATE_UNSUPPORTED, text));
-        }
+        self.stall(plan, IN_PLACE_UPDATE_UNSUPPORTED, IN_PLACE_UPDATE_UNSUPPORTED, text);
         Some((IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
     }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, selector};
 use nodewright_runtime::{
-    cache::Stores,
-    object::{Cluster, Key, annotation, is_deleting, label, name, uid},
+    cache::{Stores, Unreadable},
+    object::{Cluster, Key, annotation, is_deleting, label, name, namespace, uid},
 };
 
 use super::template;
 use crate::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
-    machine_set::{is_sized, will_take},
+    machine_set::{is_sized, may_be_member, will_take},
     rollout::Size,
 };
 
@@ -24,6 +24,8 @@ pub struct World {
     pub sets: Vec<SetView>,
     /// Sets without an owner that its selector matches, by name.
     pub orphans: Vec<Arc<MachineSet>>,
+    /// Sets that exist, may be the deployment's, and cannot be read, by name.
+    pub unreadable: Vec<Arc<Unreadable>>,
     /// Whoever holds the name that the set of the present template would have.
     pub namesake: Option<Arc<MachineSet>>,
 }
@@ -37,6 +39,8 @@ pub struct SetView {
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it selects, and has yet to take: after a restore they are its machines.
     pub orphans: Vec<Arc<Machine>>,
+    /// How many Machines may be the set's, exist, and cannot be read.
+    pub unreadable: usize,
 }
 
 impl World {
@@ -46,16 +50,22 @@ impl World {
         let machines = stores.of::<Machine>(Cluster::CONTROL);
         let mut sets = store.owned_by(uid(deployment.as_ref()));
         sets.sort_by_cached_key(|set| age(set));
+        let unread = machines.unreadable();
         let nobodys = machines.by(ORPHAN_MACHINES, &key.namespace);
         let sets = sets.into_iter().map(|set| {
             let orphans = nobodys.iter().filter(|machine| will_take(stores, &set, machine)).cloned().collect();
-            SetView { machines: machines.owned_by(uid(set.as_ref())), orphans, set }
+            let mut own = machines.owned_by(uid(set.as_ref()));
+            own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
+            let unreadable = unread.iter().filter(|machine| may_be_member(&set, machine)).count();
+            SetView { machines: own, orphans, unreadable, set }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        let mut unreadable = store.unreadable();
+        unreadable.retain(|set| may_be_set_of(&deployment, set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
-        Some(Self { sets: sets.collect(), orphans, namesake, deployment })
+        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
     }
 
     /// The set of the present template: of several the oldest, as Kubernetes has it.
@@ -108,6 +118,18 @@ pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> boo
     matches && is_alike && !is_deleting(set)
 }
 
+/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or nothing is known of it.
+fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
+    if namespace(deployment) != set.namespace() {
+        return false;
+    }
+    let wanted = deployment.spec.selector.as_ref();
+    let labels = set.metadata().and_then(|metadata| metadata.labels.as_ref());
+    let is_orphan = set.controller().is_none() && !set.is_deleting();
+    let would_adopt = is_orphan && !selector::is_empty(wanted) && selector::matches(wanted, labels);
+    set.may_be_controlled_by(uid(deployment)) || would_adopt
+}
+
 impl SetView {
     /// What the arithmetic of rollouts has to know.
     pub(super) fn size(&self) -> Size {
@@ -119,7 +141,7 @@ impl SetView {
         Size {
             // A set in deletion creates nothing any more.
             replicas: if self.set.is_deleting() { 0 } else { i64::from(self.set.spec.replicas.max(0)) },
-            live: count(self.machines.iter()) - deleting + orphans,
+            live: count(self.machines.iter()) - deleting + orphans + i64::try_from(self.unreadable).unwrap_or(i64::MAX),
             deleting,
             available: if self.set.is_deleting() {
                 0

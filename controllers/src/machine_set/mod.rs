@@ -31,7 +31,7 @@ pub use self::world::World;
 pub(crate) use self::{
     owned::LedgerPart,
     plan::ORPHAN,
-    world::{is_sized, will_take, would_take},
+    world::{is_sized, may_be_member, will_take, would_take},
 };
 use crate::{
     claim::rivals,
@@ -60,6 +60,11 @@ impl Controller for MachineSetController {
             .index(MACHINES_BY_SET_NAME)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
+            .wakes_unreadable(|machine, stores, wake| {
+                // One that can be read again may have other owners: all sets look. It is rare.
+                let sets = stores.of::<MachineSet>(Cluster::CONTROL).keys();
+                sets.into_iter().filter(|set| &*set.namespace == machine.namespace()).for_each(wake);
+            })
             .wakes(|change, stores, wake| {
                 let sets = stores.of::<MachineSet>(Cluster::CONTROL);
                 for machine in change.sides() {

@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use nodewright_api::{
     ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetStatus, MachineSpec, NodeTemplate, annotations,
-    finalizers, labels, reasons, selector,
+    conditions, finalizers, labels,
+    reasons::{self, unreadable},
+    selector,
 };
 use nodewright_runtime::{
     effect::Never,
@@ -18,7 +20,7 @@ use nodewright_runtime::{
 use super::{
     World,
     owned::{LedgerPart, MachinePart},
-    status::status,
+    status::{status, unreadable_text},
     world::is_sized,
 };
 use crate::{
@@ -45,11 +47,13 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
         Some(Ok(ledger)) => ledger,
         Some(Err(error)) => {
             // Names that have had their life may be in it: guessing would give one of them a second one.
-            plan.wait("InvalidLedger", format!("annotation {}: {error}", annotations::LEDGER));
-            plan.event(warning(set, "InvalidLedger", format!("annotation {}: {error}", annotations::LEDGER)));
+            plan.wait(unreadable::LEDGER, format!("annotation {}: {error}", annotations::LEDGER));
+            plan.event(warning(set, unreadable::LEDGER, format!("annotation {}: {error}", annotations::LEDGER)));
             return plan;
         }
-        None if world.machines.is_empty() && is_deleting(set) => Ledger::seeded(uid(set)),
+        None if world.machines.is_empty() && world.unreadable.is_empty() && is_deleting(set) => {
+            Ledger::seeded(uid(set))
+        }
         None => {
             let ledger = LedgerPart::of(&Ledger::seeded(uid(set)));
             plan.then("the names of the machines are fixed", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
@@ -57,6 +61,7 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
         }
     };
     let members = Members::of(world, &ledger);
+    tell_unreadable(&mut plan, world);
     if is_deleting(set) {
         end(&mut plan, world, &members, &ledger);
     } else {
@@ -64,6 +69,16 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
     }
     tell(&mut plan, at, world, full_schema);
     plan
+}
+
+/// Names the Machines that may be the set's and cannot be read: they count, and nothing is done in their place.
+fn tell_unreadable(plan: &mut Plan<Never>, world: &World) {
+    let Some(text) = unreadable_text(world) else { return };
+    plan.wait(unreadable::MACHINE, text.clone());
+    let known = world.set.condition(conditions::machine_set::REPLICA_FAILURE);
+    if known.is_none_or(|known| known.reason != unreadable::MACHINE || known.message != text) {
+        plan.event(warning(&world.set, unreadable::MACHINE, text));
+    }
 }
 
 /// The Machines of a set, by what the ledger says of them.
@@ -76,11 +91,15 @@ struct Members<'a> {
     leaving: Vec<Index>,
     /// Indices in use.
     seen: BTreeSet<Index>,
+    /// How many Machines may be the set's and stay, but cannot be read. They count where Machines are missing, and do not
+    /// where there are too many.
+    unreadable: usize,
 }
 
 impl<'a> Members<'a> {
     fn of(world: &'a World, ledger: &Ledger) -> Self {
-        let mut members = Self { staying: vec![], doomed: vec![], leaving: vec![], seen: BTreeSet::new() };
+        let unreadable = world.unreadable_members().filter(|machine| !machine.is_deleting()).count();
+        let mut members = Self { staying: vec![], doomed: vec![], leaving: vec![], seen: BTreeSet::new(), unreadable };
         for machine in &world.machines {
             let index = index(world, ledger, machine);
             members.seen.extend(index);
@@ -99,6 +118,30 @@ impl<'a> Members<'a> {
     }
 }
 
+impl Members<'_> {
+    /// The same, with the indices as seen whose names unreadable Machines have: whosever they are, the names are in use.
+    fn without_unreadable_names(&self, world: &World, ledger: &Ledger, missing: usize) -> Self {
+        let mut members = Self {
+            staying: self.staying.clone(),
+            doomed: self.doomed.clone(),
+            leaving: self.leaving.clone(),
+            seen: self.seen.clone(),
+            unreadable: self.unreadable,
+        };
+        let names: BTreeSet<&str> = world.unreadable.iter().map(|machine| machine.name()).collect();
+        loop {
+            let wanted = ledger.lowest_free(&members.seen, missing.min(BATCH));
+            let set = name(world.set.as_ref());
+            let held: Vec<_> =
+                wanted.into_iter().filter(|index| names.contains(ledger.name(set, *index).as_str())).collect();
+            if held.is_empty() {
+                return members;
+            }
+            members.seen.extend(held);
+        }
+    }
+}
+
 fn index(world: &World, ledger: &Ledger, machine: &Machine) -> Option<Index> {
     ledger.index(name(world.set.as_ref()), name(machine), annotation(machine, annotations::INDEX))
 }
@@ -108,6 +151,9 @@ fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Le
     let set = world.set.as_ref();
     if has_finalizer(set, ORPHAN) {
         plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
+        return;
+    }
+    if world.machines.is_empty() && world.unreadable_members().next().is_some() {
         return;
     }
     if world.machines.is_empty() {
@@ -139,7 +185,8 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     if invalid.is_some() {
         return;
     }
-    let missing = replicas.saturating_sub(members.staying.len());
+    let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
+    let members = &members.without_unreadable_names(world, ledger, missing);
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
     if room > 0 && !world.orphans.is_empty() {
         adopt(plan, world, ledger, room);
@@ -275,7 +322,7 @@ fn remove(
 }
 
 /// Names that the set would ask for next and cannot have: a Machine of somebody else holds them, or one of the set's
-/// own under which they do not count, or one that nobody can read.
+/// own under which they do not count.
 fn taken_names(
     at: &Moment<'_, Never>,
     world: &World,
@@ -289,7 +336,7 @@ fn taken_names(
     let set = name(world.set.as_ref());
     let uncounted = world.machines.iter().filter(|machine| index(world, ledger, machine).is_none());
     let held: BTreeSet<&str> = world.namesakes.iter().chain(uncounted).map(|machine| name(machine.as_ref())).collect();
-    // By the time of this plan the cache has reached what the server has: what it does not show it cannot decode.
+    // By the time of this plan the cache has reached what the server has: who held the name is gone since.
     let refused =
         at.failure.filter(|failure| failure.class == FailureClass::Taken).map(|failure| failure.step.as_str());
     let refused = refused.and_then(|step| step.rsplit('/').next());

@@ -26,7 +26,7 @@ pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -
         ready_replicas: count(live().filter(|machine| *machine.phase() == MachinePhase::Running)),
         available_replicas: count(live().filter(|machine| is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
-        conditions: conditions(at, &before, &failed),
+        conditions: conditions(at, world, &before, &failed),
         failed_machines: failed.listed,
         selector: if full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
         ..before
@@ -48,9 +48,22 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-/// `ReplicaFailure` stands while the API server refuses what the set asks for, and `FailedMachinesTruncated` while not all
+/// What to say of the Machines that may be the set's and cannot be read.
+pub(super) fn unreadable_text(world: &World) -> Option<String> {
+    let all: Vec<_> = world.unreadable_members().collect();
+    let text = all.first()?.describe::<Machine>();
+    let more = if all.len() > 1 { format!(" (and {} more)", all.len() - 1) } else { String::new() };
+    Some(format!("{text}{more}; until then it counts as one of the set's, and no machine is created or deleted for it"))
+}
+
+/// `ReplicaFailure` stands while the API server refuses what the set asks for or a Machine cannot be read, and `FailedMachinesTruncated` while not all
 /// that failed are listed; the rest is kept as it is.
-fn conditions(at: &Moment<'_, Never>, before: &MachineSetStatus, failed: &FailedMachines) -> Vec<MachineSetCondition> {
+fn conditions(
+    at: &Moment<'_, Never>,
+    world: &World,
+    before: &MachineSetStatus,
+    failed: &FailedMachines,
+) -> Vec<MachineSetCondition> {
     let ours = [kinds::REPLICA_FAILURE, kinds::FAILED_MACHINES_TRUNCATED];
     let is_ours = |condition: &&MachineSetCondition| ours.contains(&condition.condition_type.as_str());
     let mut all: Vec<_> = before.conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect();
@@ -73,6 +86,8 @@ fn conditions(at: &Moment<'_, Never>, before: &MachineSetStatus, failed: &Failed
             reasons::machine_set::FAILED_CREATE
         };
         all.push(holds(kinds::REPLICA_FAILURE, reason, failure.to_string()));
+    } else if let Some(text) = unreadable_text(world) {
+        all.push(holds(kinds::REPLICA_FAILURE, reasons::unreadable::MACHINE, text));
     }
     all
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineSet, annotations, selector};
 use nodewright_runtime::{
-    cache::Stores,
-    object::{Cluster, Key, annotation, controller, controller_uid, is_deleting, name, uid},
+    cache::{Stores, Unreadable},
+    object::{Cluster, Key, annotation, controller, controller_uid, is_deleting, name, namespace, uid},
 };
 
 use crate::{
@@ -27,6 +27,8 @@ pub struct World {
     pub contested: Vec<Arc<Machine>>,
     /// Machines that it does not control and whose names it could ask for.
     pub namesakes: Vec<Arc<Machine>>,
+    /// Machines that exist and cannot be read, by name: all of the namespace.
+    pub unreadable: Vec<Arc<Unreadable>>,
 }
 
 /// Whether a set's selector matches a Machine. An empty one matches nothing: it would take everything.
@@ -61,14 +63,38 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
         let set = stores.of::<MachineSet>(Cluster::CONTROL).get(key)?;
         let store = stores.of::<Machine>(Cluster::CONTROL);
-        let machines = store.owned_by(uid(set.as_ref()));
+        let mut machines = store.owned_by(uid(set.as_ref()));
+        // Of one that can be read no longer the store has the last version that could be: it says too little to choose a
+        // victim by, and after a restart it would not be there.
+        machines.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
+        let mut unreadable = store.unreadable();
+        unreadable.retain(|machine| machine.namespace() == &*key.namespace);
         let mut namesakes = store.by(MACHINES_BY_SET_NAME, base(&key.name));
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
+        namesakes.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
         orphans.retain(|machine| may_take(&set, machine));
+        orphans.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
-        Some(Self { set, machines, orphans, contested, namesakes })
+        Some(Self { set, machines, orphans, contested, namesakes, unreadable })
     }
+
+    /// The unreadable Machines that may be the set's: it controls them, would take them, or nothing is known of them.
+    pub(super) fn unreadable_members(&self) -> impl Iterator<Item = &Unreadable> {
+        self.unreadable.iter().map(AsRef::as_ref).filter(|machine| may_be_member(&self.set, machine))
+    }
+}
+
+/// Whether an unreadable Machine may be one of a set's, or become one.
+pub(crate) fn may_be_member(set: &MachineSet, machine: &Unreadable) -> bool {
+    if namespace(set) != machine.namespace() {
+        return false;
+    }
+    let selector = set.spec.selector.as_ref();
+    let labels = machine.metadata().and_then(|metadata| metadata.labels.as_ref());
+    let is_orphan = machine.controller().is_none() && !machine.is_deleting();
+    let would_take = is_orphan && !selector::is_empty(selector) && selector::matches(selector, labels);
+    machine.may_be_controlled_by(uid(set)) || would_take
 }

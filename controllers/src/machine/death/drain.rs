@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
-use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{
+    Code, OperationState, OperationType, conditions, operations,
+    reasons::{self, unreadable},
+};
 use nodewright_runtime::{
     events::EventKind,
     look::Look,
@@ -55,9 +58,26 @@ pub(super) fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
     let counts = |pod: &&PodView| pod.leaves() && !(forced && pod.is_gone_but_for_finalizers());
     let left: Vec<&PodView> = pods.iter().map(AsRef::as_ref).filter(counts).collect();
     if left.is_empty() {
-        return true;
+        return is_all_seen(plan, at, world, context, forced);
     }
     empty(plan, at, world, node, &left, context);
+    false
+}
+
+/// Whether all Pods of the Node can be read. What is forced does not wait for those that cannot.
+fn is_all_seen(
+    plan: &mut Plan<Call>,
+    at: &Moment<'_, Call>,
+    world: &World,
+    context: Context<'_>,
+    forced: bool,
+) -> bool {
+    let Some(text) = world.unreadable_pod.as_ref().filter(|_| !forced) else { return true };
+    plan.wait(unreadable::POD, text.clone());
+    if let Some(limit) = drain_deadline(world, context).filter(|limit| *limit > at.now) {
+        plan.wake_at(limit);
+    }
+    tell_stage(plan, at, world, operations::INITIATE_DRAIN, conditions::machine::DRAINED, unreadable::POD, text);
     false
 }
 

@@ -8,7 +8,8 @@ mod instance;
 
 use jiff::SignedDuration;
 use nodewright_api::{
-    MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations, reasons,
+    MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations,
+    reasons::{self, unreadable},
 };
 use nodewright_runtime::{
     events::EventKind,
@@ -68,7 +69,7 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
     if tell_failure(&mut plan, at, world, context) {
         return plan;
     }
-    let stages = [claimed, drained, detached, vm_gone, node_gone, name_retired];
+    let stages = [claimed, node_readable, drained, detached, vm_gone, node_gone, name_retired];
     if stages.iter().all(|stage| stage(&mut plan, at, world, context)) {
         let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then(
@@ -100,6 +101,17 @@ fn tell_failure(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, con
 fn lasting_failure<'a>(at: &'a Moment<'_, Call>) -> Option<&'a Failure> {
     let passing = [FailureClass::Conflict, FailureClass::Taken, FailureClass::Expired];
     at.failure.filter(|failure| !passing.contains(&failure.class))
+}
+
+/// What runs on the Node can be seen. Not waited for where the deletion is forced.
+fn node_readable(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
+    let machine = world.machine.as_ref();
+    let Some(text) = world.unreadable_node.as_ref().filter(|_| !machine.is_force_deletion()) else { return true };
+    plan.wait(unreadable::NODE, text.clone());
+    plan.event(event(machine, EventKind::Warning, unreadable::NODE, text.clone()));
+    let condition = conditions::machine::DRAINED;
+    tell_stage(plan, at, world, operations::INITIATE_DRAIN, condition, unreadable::NODE, text);
+    false
 }
 
 /// There is no Node of the VM any more.
@@ -178,6 +190,12 @@ fn nodes_unlisted<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a W
 /// manager keeps the sets, or the set's spec is not valid) it is noted here: whoever writes the ledger does so under the
 /// version that was seen.
 fn name_retired(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
+    if let Owner::Unreadable(text) = &world.owner {
+        plan.wait(unreadable::MACHINE_SET, text.clone());
+        let (description, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
+        tell_stage(plan, at, world, description, condition, unreadable::MACHINE_SET, text);
+        return false;
+    }
     let (Owner::Set(set), Some((ledger, index))) = (&world.owner, world.entry()) else { return true };
     if ledger.is_retired(index) {
         return true;

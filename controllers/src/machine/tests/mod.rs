@@ -5,6 +5,7 @@ mod claims;
 mod death;
 mod life;
 mod observed;
+mod unreadable;
 
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ fn scene(machine: MachineBuilder) -> Scene {
         nodes_listed: true,
         unseen_node: UnseenNode::None,
         stranger: None,
+        unreadable_node: None,
+        unreadable_pod: None,
         owner: Owner::None,
         peers: Peers::default(),
         pods: None,

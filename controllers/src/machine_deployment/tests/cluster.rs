@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
+    cache::Unreadable,
     effect::{Never, Outcomes},
     object::controller_uid,
     owned::Part,
@@ -34,6 +35,10 @@ pub(super) struct Cluster {
     pub(super) failure: Option<Failure>,
     pub(super) events: Vec<String>,
     pub(super) full_schema: bool,
+    /// Sets that exist and cannot be read.
+    pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
+    /// How many Machines of each set cannot be read.
+    pub(super) unreadable_machines: usize,
 }
 
 pub(super) fn deployment(replicas: i32, strategy: &Value) -> Value {
@@ -66,6 +71,8 @@ impl Cluster {
             failure: None,
             events: vec![],
             full_schema: true,
+            unreadable_sets: vec![],
+            unreadable_machines: 0,
         }
     }
 
@@ -110,6 +117,7 @@ impl Cluster {
                     .cloned()
                     .collect(),
                 orphans: machines.iter().filter(|it| is_orphan(it) && would_take(set, it)).cloned().collect(),
+                unreadable: self.unreadable_machines,
             })
             .collect();
         sets.sort_by_key(|view| view.set.metadata.creation_timestamp.clone().map(|time| time.0));
@@ -118,7 +126,8 @@ impl Cluster {
         let orphans = orphans.map(|(_, set)| set.clone()).collect();
         let name = template::set_name(&deployment);
         let namesake = all.iter().find(|set| set.metadata.name.as_ref() == Some(&name)).cloned();
-        World { deployment: Arc::new(deployment), sets, orphans, namesake }
+        let unreadable = self.unreadable_sets.clone();
+        World { deployment: Arc::new(deployment), sets, orphans, unreadable, namesake }
     }
 
     pub(super) fn plan(&self) -> Plan<Never> {

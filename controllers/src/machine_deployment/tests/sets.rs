@@ -1,7 +1,10 @@
 //! Which sets there are, and what they are made of.
 
+use std::sync::Arc;
+
 use nodewright_api::MachineSet;
 use nodewright_runtime::{
+    cache::Unreadable,
     owned::Part,
     plan::{Failure, FailureClass, Step},
 };
@@ -290,4 +293,61 @@ fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
     keeps_all.change("/spec/template/spec/class/name", json!("v2"));
     keeps_all.settle();
     assert_eq!(keeps_all.sets.len(), 2);
+}
+
+fn unreadable_set() -> Arc<Unreadable> {
+    let owner = json!({"apiVersion": "v1", "kind": "MachineDeployment", "name": "pool", "uid": "uid-pool",
+        "controller": true});
+    let metadata = json!({"name": "pool-x", "namespace": "default", "uid": "u", "ownerReferences": [owner]});
+    Arc::new(Unreadable::new(serde_json::from_value(metadata).unwrap()))
+}
+
+/// After a restart the cache has nothing of a set that cannot be read, and there may be three machines in it.
+#[test]
+fn no_set_is_made_in_the_place_of_one_that_cannot_be_read() {
+    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    cluster.unreadable_sets = vec![unreadable_set()];
+    let plan = cluster.plan();
+    assert_eq!(kinds(&plan), ["apply MachineDeployment/status"]);
+    assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineSetUnreadable", "MachineSetUnreadable"));
+    assert!(plan.events[0].message.starts_with("MachineSet default/pool-x exists and cannot be read"));
+    cluster.act();
+    assert_eq!(cluster.reason("Stalled"), "MachineSetUnreadable");
+    assert!(cluster.plan().events.is_empty(), "said once");
+    cluster.unreadable_sets.clear();
+    cluster.settle();
+    assert_eq!((cluster.replicas(), cluster.condition("Stalled")), (vec![3], None));
+}
+
+#[test]
+fn a_set_that_cannot_be_read_keeps_its_deployment_from_going() {
+    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
+    cluster.unreadable_sets = vec![unreadable_set()];
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the finalizer stays");
+    cluster.unreadable_sets.clear();
+    assert_eq!(kinds(&cluster.plan()), ["edit MachineDeployment"]);
+}
+
+#[test]
+fn machines_that_cannot_be_read_count_in_a_rollout() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.unreadable_machines = 1;
+    let sizes: Vec<i64> = cluster.world().sets.iter().map(|view| view.size().live).collect();
+    assert_eq!(sizes, [4]);
+}
+
+#[test]
+fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
+    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
+    for set in cluster.sets.values_mut() {
+        set["metadata"]["annotations"]["nodewright.dev/ledger"] = "nonsense".into();
+    }
+    let plan = cluster.plan();
+    let event = plan.events.iter().find(|event| event.reason == "InvalidLedger").unwrap();
+    let set = cluster.sets.keys().next().unwrap().clone();
+    assert!(event.message.contains(&set) && event.message.contains("nodewright.dev/ledger"), "{}", event.message);
+    cluster.act();
+    assert_eq!(cluster.reason("Stalled"), "InvalidLedger");
 }

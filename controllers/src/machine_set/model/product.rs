@@ -113,6 +113,7 @@ impl Product {
             orphans: vec![],
             contested: vec![],
             namesakes: objects(|slot| slot == Slot::Stranger),
+            unreadable: vec![],
         };
         let failure = taken.map(|index| Failure {
             at: NOW.parse().unwrap(),
@@ -226,6 +227,8 @@ impl Product {
             nodes_listed: true,
             unseen_node: machine::UnseenNode::None,
             stranger: None,
+            unreadable_node: None,
+            unreadable_pod: None,
             owner,
             peers: machine::Peers::default(),
             pods: None,

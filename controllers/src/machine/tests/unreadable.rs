@@ -1,0 +1,179 @@
+//! Objects that exist and cannot be read: nothing is decided from their absence.
+
+use k8s_openapi::api::core::v1::Secret;
+use nodewright_api::{MachineClass, labels};
+use nodewright_runtime::{
+    cache::{Store, Stores, Unreadable},
+    object::Key,
+};
+
+use super::*;
+use crate::indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID};
+
+const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
+
+fn unreadable_node(machine: MachineBuilder) -> Scene {
+    let mut scene = scene(machine);
+    scene.world.unreadable_node = Some(TEXT.to_owned());
+    scene
+}
+
+fn reason(scene: &Scene) -> &'static str {
+    scene.plan().waits[0].reason
+}
+
+#[test]
+fn a_node_that_cannot_be_read_says_nothing_of_its_health() {
+    for phase in ["Pending", "Running", "Unknown"] {
+        let old = linked(phase)
+            .created("2026-01-01T00:00:00Z")
+            .with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z"));
+        let held = unreadable_node(old);
+        assert_eq!(held.steps(), [format!("status {phase}")], "it stays what it was");
+        let plan = held.plan();
+        assert_eq!((reason(&held), plan.events[0].reason), ("NodeUnreadable", "NodeUnreadable"));
+        let told = status_of(&plan)["conditions"][0].clone();
+        assert_eq!((&told["type"], &told["status"]), (&json!("NodeReadable"), &json!("False")));
+        assert_eq!(told["message"], TEXT);
+    }
+}
+
+#[test]
+fn once_it_can_be_read_nothing_of_that_is_left() {
+    let condition = json!([{"type": "NodeReadable", "status": "False", "reason": "NodeUnreadable"}]);
+    let well = scene(linked("Running").with("/status/conditions", condition.clone())).node(synced(READY));
+    let told = status_of(&well.plan())["conditions"].clone();
+    assert!(told.as_array().unwrap().iter().all(|it| it["type"] != "NodeReadable"), "{told}");
+    let told = unreadable_node(linked("Running").with("/status/conditions", condition));
+    assert!(told.plan().events.len() <= 1);
+}
+
+#[test]
+fn a_death_waits_for_a_node_that_cannot_be_read_unless_it_is_forced() {
+    let dying = || linked("Terminating").deleting();
+    let held = unreadable_node(dying().with("/spec/drainTimeout", json!("1s")));
+    assert_eq!(held.steps(), ["status Terminating"], "the stage shows, and no call is made");
+    assert_eq!((reason(&held), held.plan().events[0].message.as_str()), ("NodeUnreadable", TEXT));
+    let forced = unreadable_node(dying().label(labels::FORCE_DELETION, "True"));
+    assert_eq!(forced.steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
+    let mut cordoned = synced(READY);
+    cordoned["spec"]["unschedulable"] = true.into();
+    let terminating = json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"});
+    cordoned["status"]["conditions"].as_array_mut().unwrap().push(terminating);
+    let drain = |machine: MachineBuilder| {
+        let mut scene = scene(machine).node(cordoned.clone()).pods(&[]);
+        scene.world.unreadable_pod = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
+        scene
+    };
+    let held = drain(linked("Terminating").deleting().with("/spec/drainTimeout", json!("2h")));
+    assert_eq!(held.steps(), ["status Terminating"], "the stage shows, and no call is made");
+    assert_eq!(reason(&held), "PodUnreadable");
+    assert!(held.plan().wake.is_some(), "the drain timeout counts");
+    assert_eq!(
+        drain(linked("Terminating").deleting().with("/spec/drainTimeout", json!("1s"))).steps(),
+        ["call Delete"]
+    );
+}
+
+#[test]
+fn a_set_that_cannot_be_read_is_not_gone() {
+    let with_owner = |machine: MachineBuilder| {
+        let mut scene = scene(machine);
+        scene.world.owner = Owner::Unreadable("MachineSet default/set exists and cannot be read".to_owned());
+        scene
+    };
+    let unborn = with_owner(machine("m"));
+    assert_eq!(reason(&unborn), "MachineSetUnreadable");
+    assert!(unborn.steps().iter().all(|step| !step.starts_with("call")), "{:?}", unborn.steps());
+    let given_up =
+        with_owner(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z")));
+    assert_eq!(reason(&given_up), "ReplacementHeld");
+    let gone = || Outcome::Failed(DriverError::new(Code::NotFound, "none"));
+    let mut dead = with_owner(linked("Terminating").deleting());
+    dead.world.unseen_node = UnseenNode::None;
+    let dead = dead.answered(Verb::Delete, 40, Outcome::Done).answered(Verb::Status, 30, gone());
+    assert_eq!(reason(&dead), "MachineSetUnreadable");
+    assert!(dead.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dead.steps());
+}
+
+/// The stores of a cluster with one Machine.
+fn stores(machine: MachineBuilder) -> Stores {
+    let stores = Stores::default();
+    let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+    machines.add_index(MACHINE_BY_NODE);
+    machines.add_index(MACHINE_BY_INSTANCE);
+    machines.apply(machine.build());
+    let sets = Store::<MachineSet>::new(Cluster::CONTROL, "default");
+    sets.add_index(SET_BY_UID);
+    let nodes = Store::<Node>::new(Cluster::TARGET, "");
+    nodes.add_index(NODE_BY_INSTANCE);
+    stores.add(Arc::new(machines));
+    stores.add(Arc::new(sets));
+    stores.add(Arc::new(nodes));
+    stores.add(Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default")));
+    stores.add(Arc::new(Store::<Secret>::new(Cluster::CONTROL, "default")));
+    stores
+}
+
+fn observed(stores: &Stores) -> World {
+    World::observe(stores, &Key::new(Cluster::CONTROL, "default", "m"), "simulated").unwrap()
+}
+
+#[test]
+fn which_unreadable_node_may_be_the_machines() {
+    let node = |name: &str, bears: Option<&str>| {
+        let labels = bears.map(|bears| json!({labels::MACHINE_NAME: bears}));
+        let metadata = json!({"name": name, "uid": "u", "labels": labels});
+        Unreadable::new(serde_json::from_value(metadata).unwrap())
+    };
+    let unnamed = || machine("m").with("/spec/providerID", json!("p:///1"));
+    for (machine, node, expected) in [
+        (linked("Running"), node("n", None), true),
+        (linked("Running"), Unreadable::named("", "n", "u"), true),
+        (linked("Running"), node("other", None), false),
+        (linked("Running"), node("other", Some("m")), true),
+        (linked("Running"), node("other", Some("another")), false),
+        (unnamed(), node("other", None), true),
+        (unnamed(), node("other", Some("another")), false),
+        (machine("m"), node("other", None), false),
+    ] {
+        let stores = stores(machine);
+        stores.of::<Node>(Cluster::TARGET).add_unreadable(node.clone());
+        assert_eq!(observed(&stores).unreadable_node.is_some(), expected, "{node:?}");
+    }
+}
+
+#[test]
+fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
+    let owned = machine("m").owned_by(&machine_set("set", 1, None));
+    let all = stores(owned);
+    let problem = |stores: &Stores| observed(stores).class.unwrap_err().reason;
+    assert_eq!(problem(&all), "ClassNotFound");
+    assert!(matches!(observed(&all).owner, Owner::Gone));
+    all.of::<MachineSet>(Cluster::CONTROL).add_unreadable(Unreadable::named("default", "set", "uid-set"));
+    assert!(matches!(observed(&all).owner, Owner::Unreadable(_)));
+    let classes = all.of::<MachineClass>(Cluster::CONTROL);
+    classes.add_unreadable(Unreadable::named("default", "class", "u"));
+    assert_eq!(problem(&all), "MachineClassUnreadable");
+    let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}, "provider": "simulated",
+        "secretRef": {"name": "s"}});
+    classes.apply(serde_json::from_value(class).unwrap());
+    assert_eq!(problem(&all), "SecretNotFound");
+    all.of::<Secret>(Cluster::CONTROL).add_unreadable(Unreadable::named("default", "s", "u"));
+    assert_eq!(problem(&all), "SecretUnreadable");
+}
+
+/// A Machine whose class was once said not to exist is not let go while the class cannot be read.
+#[test]
+fn a_class_that_cannot_be_read_is_waited_for_in_death() {
+    let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
+    let mut dying = scene(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
+    let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
+    dying.world.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
+    assert_eq!(reason(&dying), "MachineClassUnreadable");
+    assert!(dying.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dying.steps());
+}
