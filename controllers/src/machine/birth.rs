@@ -182,6 +182,7 @@ pub(super) fn set_up(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
 }
 
 /// What says that a VM is the Machine's.
+#[derive(Clone, Copy)]
 enum Proof<'a> {
     /// The provider.
     Instance(&'a Instance),

@@ -27,11 +27,10 @@ pub(super) fn claimed(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         return false;
     }
     match world.claim.vm {
-        Vm::None => true,
         Vm::Unproven => told(plan, at, world, context),
         Vm::Proven if !world.claim.rivals.is_empty() => false,
         Vm::Proven if !world.claim.twins.is_empty() => is_waited_for(plan, at, world, context),
-        Vm::Proven => true,
+        Vm::None | Vm::Proven => true,
     }
 }
 

@@ -41,7 +41,9 @@ pub(super) async fn idle(target: &mut Target) -> Measured {
         }
         sleep(Duration::from_secs(1)).await;
     }
-    held.into_iter().for_each(|held| held.abort());
+    for held in held {
+        held.abort();
+    }
     let text = format!(
         "with {AT_PROBES} and {AT_WEBHOOKS} idle and slow connections: {probes} of {ROUNDS} probes answered, {reviews} \
          reviews, {applies} kubectl apply"

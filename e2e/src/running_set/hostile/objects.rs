@@ -80,9 +80,9 @@ pub(super) async fn percentages(target: &mut Target) -> Measured {
     ];
     let mut taken = Vec::new();
     for value in &values {
-        let patch = json!({"spec": {"strategy": {"rollingUpdate": value}}});
+        let change = json!({"spec": {"strategy": {"rollingUpdate": value}}});
         let path = format!("machinedeployments/{DEPLOYMENT}?dryRun=All");
-        if target.ask(Method::PATCH, &path, Some(&patch)).await.is_ok() {
+        if target.ask(Method::PATCH, &path, Some(&change)).await.is_ok() {
             taken.push(value.to_string());
         }
     }

@@ -29,7 +29,7 @@ pub(super) async fn large(target: &mut Target) -> Measured {
         }
         Ok::<_, String>(())
     };
-    let sent = async {
+    let result = async {
         send(1).await?;
         send(AT_ONCE).await
     }
@@ -43,7 +43,7 @@ pub(super) async fn large(target: &mut Target) -> Measured {
         peak >> 20,
         after >> 20
     );
-    match sent {
+    match result {
         Ok(()) if growth <= GROWTH => Ok(text),
         Ok(()) => Err(format!("{text}; it may grow by {} MiB", GROWTH >> 20)),
         Err(error) => Err(format!("{text}; {error}")),
