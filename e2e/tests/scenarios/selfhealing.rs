@@ -5,8 +5,9 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use nodewright_api::{Machine, conditions};
+use nodewright_api::{Machine, MachineDeployment, conditions};
 use nodewright_e2e::{
+    cloud::{Code, Effect, FaultOperation, FaultOrder},
     harness::{Cluster, TestResult, World, ensure, history::State, objects::WORLD_LABEL, skip_without_plane},
     plane::Component,
 };
@@ -146,5 +147,30 @@ async fn machines_whose_nodes_are_deleted_at_once_are_replaced_one_at_a_time() -
         let leaving = state.values().filter(|machine| machine.is_deleting()).count();
         ensure(leaving <= 1, || format!("at {at}, {leaving} machines were leaving"))
     })?;
+    world.end().await
+}
+
+/// With all of it the status would be larger than what etcd takes, and stand still.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_provider_says_at_length_of_many_machines_fits_into_the_status() -> TestResult {
+    let world = World::start("words").await?;
+    let refusal = Effect::Error { code: Code::Internal, message: Some("x".repeat(30_000)), applied: false };
+    world.cloud().fault(&FaultOrder::always(FaultOperation::Create, refusal)).await?;
+    world.apply_class("small").await?;
+    let pool = world.pool("a", 70);
+    world.apply(&pool).await?;
+    let deployments: Api<MachineDeployment> = Api::namespaced(world.client(), world.namespace());
+    world
+        .wait_for("the status to count all failures", async || {
+            let status = deployments.get(pool.name()).await?.status.unwrap_or_default();
+            let is_truncated = |it: &&nodewright_api::MachineDeploymentCondition| {
+                it.condition_type == conditions::machine_deployment::FAILED_MACHINES_TRUNCATED
+            };
+            let said = status.conditions.iter().find(is_truncated).map(|it| it.message.clone()).unwrap_or_default();
+            Ok(status.failed_machines.len() == 50 && said.contains("20 are left out"))
+        })
+        .await?;
+    world.scale("a", 0).await?;
+    world.wait_for_nothing().await?;
     world.end().await
 }
