@@ -14,8 +14,9 @@ use super::{
     process::{SECOND, Slot, prefix},
     schedule::{Act, Edit},
     trace::Trace,
+    users,
 };
-use crate::cloud::{KubeletOrder, VmState};
+use crate::cloud::{KubeletOrder, Vm, VmState};
 
 /// Between two changes of somebody who makes many.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -30,7 +31,8 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::ApiRefuses { seconds: time, .. }
         | Act::ApiSwallows { seconds: time, .. }
         | Act::CloudDown(time)
-        | Act::SilenceKubelet(_, time) => seconds(*time),
+        | Act::SilenceKubelet(_, time)
+        | Act::Err(_, time) => seconds(*time),
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
@@ -91,13 +93,15 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         }
         // A schedule holds only orders that the cloud takes.
         Act::Cloud(order) => drop(world.cloud().fault(order.clone())),
+        Act::Err(mistake, seconds) => users::err(world, mistake, *seconds),
         Act::KillVm(number) => {
-            if let Some(id) = vm(world, *number) {
+            if let Some(Vm { id, name, .. }) = vm(world, *number) {
                 drop(world.cloud().kill(&id));
+                world.oracles.lock().died(&name);
             }
         }
         Act::SilenceKubelet(number, seconds) => {
-            let Some(id) = vm(world, *number) else { return };
+            let Some(Vm { id, .. }) = vm(world, *number) else { return };
             let cloud = world.cloud().clone();
             drop(cloud.kubelet(&id, KubeletOrder::Silence));
             after(lasts_of(*seconds), move || drop(cloud.kubelet(&id, KubeletOrder::Revive)));
@@ -203,16 +207,17 @@ fn pace_those(server: &ApiServer, watches: Match, pace: Pace, time: Duration) {
 }
 
 /// The n-th VM that runs, by name, counted around.
-fn vm(world: &World, number: usize) -> Option<String> {
+fn vm(world: &World, number: usize) -> Option<Vm> {
     let mut vms = world.cloud().vms();
-    vms.retain(|vm| vm.state == VmState::Running);
+    vms.retain(|vm| vm.state == VmState::Running && !users::is_foreign(&vm.name));
     vms.sort_by(|one, other| one.name.cmp(&other.name));
-    (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()).id)
+    (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()))
 }
 
 /// The n-th machine by name, counted around.
 fn machine(server: &ApiServer, number: usize) -> Option<Value> {
     let mut machines = server.objects(MACHINES);
+    machines.retain(|machine| !machine["metadata"]["name"].as_str().unwrap_or_default().starts_with(users::COPY));
     (!machines.is_empty()).then(|| Arc::unwrap_or_clone(machines.swap_remove(number % machines.len())))
 }
 

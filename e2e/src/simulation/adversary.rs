@@ -19,11 +19,12 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     clock::JumpingClock,
-    cluster::Design,
+    cluster::{Design, NODES},
     process::prefix,
     schedule::{Edit, Fate, Schedule, Trouble},
     terms::Terms,
     trace::Trace,
+    users::{BY_HAND, is_foreign},
 };
 
 /// A run takes some hundred steps. One that takes so many has lost its way, and would never end.
@@ -31,6 +32,11 @@ const RUNAWAY: u64 = 20_000;
 
 /// So far behind is an API server at most.
 const FURTHEST_LAG: Duration = Duration::from_mins(1);
+/// An outage that is longer is noticed.
+const NOTICED: Duration = Duration::from_secs(75);
+/// No object is written more than twice a second for so long.
+const WINDOW: Duration = Duration::from_secs(30);
+const MOST_IN_WINDOW: usize = 60;
 /// What the names of all managers in `User-Agent` begin with.
 pub(super) const MANAGER: &str = "nodewright-";
 
@@ -72,6 +78,12 @@ struct State {
     clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
     elects: bool,
     secrets: Vec<String>,
+    /// Since when managers live, and the end of the last outage.
+    born: BTreeMap<String, Instant>,
+    outage_end: Option<Instant>,
+    rates: Rates,
+    /// Others write as often as they can, and so do managers then.
+    is_excited: bool,
 }
 
 struct Refusals {
@@ -132,6 +144,10 @@ impl Adversary {
             clocks,
             elects: design.elects,
             secrets: vec![],
+            born: BTreeMap::new(),
+            outage_end: None,
+            rates: Rates::default(),
+            is_excited: schedule.is_exciting(design.elects),
         };
         Self { state: Arc::new(Mutex::new(state)), user: Arc::default(), trace }
     }
@@ -169,6 +185,7 @@ impl Adversary {
     /// A manager of this name lives from now on. Returns what tells of its death.
     pub(super) fn born(&self, name: &str) -> Arc<Notify> {
         self.trace.line(format_args!("{name} starts"));
+        self.state.lock().born.insert(name.to_owned(), Instant::now());
         self.state.lock().living.entry(name.to_owned()).or_default().clone()
     }
 
@@ -196,7 +213,11 @@ impl Adversary {
 
     /// Nobody reaches the API server for a while.
     pub(super) fn silence_api(&self, time: Duration) {
-        self.state.lock().silenced = Some(Instant::now() + time);
+        let (mut state, end) = (self.state.lock(), Instant::now() + time);
+        state.silenced = Some(end);
+        if time > NOTICED {
+            state.outage_end = Some(end);
+        }
     }
 
     /// Each answer of the API server to a manager takes so long for a while.
@@ -241,6 +262,13 @@ impl Adversary {
         std::mem::take(&mut self.state.lock().wrongs)
     }
 
+    /// Since when the manager that a request comes from can have been in touch with the API server, if it lives.
+    pub(super) fn in_touch_since(&self, request: &RequestRecord) -> Option<Instant> {
+        let state = self.state.lock();
+        let name = manager(&request.user_agent).filter(|name| state.living.contains_key(*name))?;
+        state.born.get(name).copied().max(state.outage_end)
+    }
+
     /// What becomes of a request to the API server.
     pub(super) fn request(&self, request: &RequestRecord) -> Option<Fault> {
         let manager = manager(&request.user_agent);
@@ -258,6 +286,8 @@ impl Adversary {
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
                 state.check_term(name, request.verb, &request.path);
+                state.check_foreign(name, request);
+                state.check_rate(name, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
                 let fate = state.aimed_at(request.verb, &request.path).or(state.aims.fates.remove(&step));
@@ -366,12 +396,49 @@ impl State {
         }
     }
 
+    fn check_foreign(&mut self, name: &str, request: &RequestRecord) {
+        let node = request.path.strip_prefix(NODES).map(|path| path.trim_matches('/').split('/').next());
+        // A Node that is left with the providerID of a VM that has gone may be deleted, whoever made it.
+        let is_left = |node: &str| node == BY_HAND && request.verb == "delete";
+        if node.flatten().is_some_and(|node| is_foreign(node) && !is_left(node)) {
+            self.wrongs.push(format!("I12: {name} sent {} {}, which is no machine's", request.verb, request.path));
+        }
+    }
+
+    fn check_rate(&mut self, name: &str, path: &str) {
+        if let Some(writes) = self.rates.note(path).filter(|_| !self.is_excited) {
+            self.wrongs.push(format!("I15: {name} sent {writes} writes of {path} within {WINDOW:?}"));
+        }
+    }
+
     fn check_secrets(&mut self, name: &str, request: &RequestRecord) {
         let Some(body) = request.body.as_ref().filter(|_| !self.secrets.is_empty()) else { return };
         let text = body.to_string();
         if self.secrets.iter().any(|secret| text.contains(secret.as_str())) {
             self.wrongs.push(format!("I8: {name} sent a secret: {} {}", request.verb, request.path));
         }
+    }
+}
+
+/// How often objects are written.
+#[derive(Default)]
+struct Rates(BTreeMap<String, VecDeque<Instant>>);
+
+impl Rates {
+    /// A write of an object, or of a part of it. How many there were within the window, if these are too many.
+    fn note(&mut self, path: &str) -> Option<usize> {
+        let object = path.strip_suffix("/status").unwrap_or(path);
+        let (times, now) = (self.0.entry(object.to_owned()).or_default(), Instant::now());
+        times.push_back(now);
+        while times.front().is_some_and(|first| now - *first > WINDOW) {
+            times.pop_front();
+        }
+        let writes = times.len();
+        if writes > MOST_IN_WINDOW {
+            times.clear();
+            return Some(writes);
+        }
+        None
     }
 }
 

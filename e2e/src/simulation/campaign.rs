@@ -25,7 +25,15 @@ pub struct Reference(BTreeMap<String, Counts>);
 
 impl Reference {
     fn of(&mut self, run: &Run) -> Option<&Counts> {
-        let plain = Run { seed: 0, elects: false, heartbeats: false, schedule: Schedule::default(), ..run.clone() };
+        let plain = Run {
+            seed: 0,
+            elects: false,
+            heartbeats: false,
+            quiet: false,
+            bookmarks: None,
+            schedule: Schedule::default(),
+            ..run.clone()
+        };
         let name = serde_json::to_string(&plain).ok()?;
         Some(self.0.entry(name).or_insert_with(|| plain.run(Detail::Brief).counts))
     }
@@ -109,6 +117,8 @@ pub fn up_roll_down(seed: u64) -> Run {
         revisions: None,
         elects: false,
         heartbeats: false,
+        quiet: false,
+        bookmarks: None,
         phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
         schedule: Schedule::default(),
     }

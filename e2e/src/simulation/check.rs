@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{
     acts::lasts,
-    generate::WATCHED,
+    generate::{GARBLED, WATCHED},
     run::Run,
-    schedule::{Act, Edit, Fate, Trouble},
+    schedule::{Act, Edit, Fate, Mistake, Trouble},
 };
 use crate::cloud;
 
@@ -48,6 +48,9 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
             return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));
         }
         Act::ApiRefuses { code, .. } => check_refusal(field, *code)?,
+        Act::Err(Mistake::Garble(plural, _), _) if !GARBLED.contains(&plural.as_str()) => {
+            return Err(format!("{field}: {plural:?} is none of {GARBLED:?}"));
+        }
         Act::HoldWatches(plural, _)
         | Act::LateWatches(plural, _)
         | Act::LateRival(plural, _)

@@ -11,6 +11,7 @@ use super::{
     process::{FIRST, LEASES, SECOND, Slot, Surroundings},
     schedule::Schedule,
     trace::{Detail, Trace},
+    users,
 };
 use crate::{
     cloud::{self, LocalCloud, memory::Memory},
@@ -19,10 +20,11 @@ use crate::{
 use jiff::Timestamp;
 use nodewright_runtime::{
     term::{Clock, TokioClock},
-    testing::api_server::{ApiServer, ChangeRecord, Controllers},
+    testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// Where the objects of a run are.
 pub(super) const NAMESPACE: &str = "default";
@@ -54,6 +56,10 @@ pub(super) struct Design {
     pub(super) elects: bool,
     /// Whether kubelets renew their leases, and somebody looks whether they do.
     pub(super) heartbeats: bool,
+    /// Whether the pool has Nodewright's timeouts, not short ones.
+    pub(super) quiet: bool,
+    /// Seconds between the bookmarks of watches; 0 for none.
+    pub(super) bookmarks: Option<u32>,
     /// How much of the run is told.
     pub(super) detail: Detail,
 }
@@ -80,6 +86,11 @@ impl World {
         let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.detail));
         seed(&server, design);
         server.keep_no_requests();
+        server.send_bookmarks(match design.bookmarks {
+            None => Bookmarks::default(),
+            Some(0) => Bookmarks::Never,
+            Some(seconds) => Bookmarks::Every(Duration::from_secs(seconds.into())),
+        });
         let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
         let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
         let settings = cloud::Settings { seed: design.seed, ..Default::default() };
@@ -90,7 +101,12 @@ impl World {
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
-        watch_over(&server, &cloud, &adversary, &oracles, &trace);
+        if design.quiet {
+            oracles.lock().expect_replacements(schedule.deaths());
+        }
+        users::seed_bystander(&cloud);
+        let begun = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
+        watch_over(&server, &cloud, &adversary, &oracles, &trace, begun);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| {
             let client = agent_client(&server, control_plane::AGENT);
@@ -125,10 +141,21 @@ fn watch_over(
     adversary: &Adversary,
     oracles: &Arc<Mutex<Oracles>>,
     trace: &Trace,
+    begun: Option<(Timestamp, Instant)>,
 ) {
     let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
     adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, &told, edit))));
-    server.decide(move |request| decides.request(request));
+    let judging = oracles.clone();
+    server.decide(move |request| {
+        // Before it is decided: whoever sends it may die of it.
+        if let (Some((wall, instant)), Some(in_touch), Some(body)) =
+            (begun, decides.in_touch_since(request), request.body.as_ref())
+        {
+            let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
+            judging.lock().write(&request.path, body, in_touch, at);
+        }
+        decides.request(request)
+    });
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
     server.observe(move |change| {
         note_lease(&adversary, change);
@@ -199,6 +226,11 @@ pub(super) fn pool(design: &Design) -> Value {
             },
         },
     });
+    if design.quiet
+        && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
+    {
+        spec.retain(|field, _| field == "class");
+    }
     if let Some(revisions) = design.revisions {
         pool["spec"]["revisionHistoryLimit"] = revisions.into();
     }

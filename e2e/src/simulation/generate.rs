@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::{
     run::Run,
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
 };
 use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -12,6 +12,8 @@ use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
 /// Those that one of two managers may hear late of alone. Of machines it may not: nothing is promised then.
 const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// The kinds of which objects may be written that cannot be read.
+pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
 /// What an API server refuses with when something is wrong with it.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 
@@ -32,7 +34,58 @@ pub fn run(seed: u64) -> Run {
         |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
     let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
     let revisions = chance.bool().then(|| chance.u32(0..=1));
-    Run { seed, replicas, surge, unavailable, revisions, elects, heartbeats, phases, schedule }
+    let (quiet, bookmarks) = (false, [None, Some(120), Some(0)][chance.usize(0..3)]);
+    let run =
+        Run { seed, replicas, surge, unavailable, revisions, elects, heartbeats, quiet, bookmarks, phases, schedule };
+    match chance.u8(0..12) {
+        0 => quiet_run(&mut chance, run),
+        1 | 2 if !is_calm => mistaken(&mut chance, run),
+        _ => run,
+    }
+}
+
+/// Default timeouts, and minutes in which nothing happens before each fault.
+fn quiet_run(chance: &mut Rng, run: Run) -> Run {
+    let (mut millis, mut troubles) = (0, vec![]);
+    for _ in 0..chance.u8(1..=4) {
+        millis += chance.u64(240_000..=900_000);
+        let act = match chance.u8(0..8) {
+            0 => Act::Crash,
+            1 => Act::ApiDown(chance.u32(1..=120)),
+            2 => Act::SilenceKubelet(chance.usize(0..20), chance.u32(10..=3_600)),
+            3 => Act::CutWatches(WATCHED[chance.usize(0..WATCHED.len())].to_owned()),
+            _ => Act::KillVm(chance.usize(0..20)),
+        };
+        // Often several die at once.
+        let more = if matches!(act, Act::KillVm(_)) { chance.u8(0..=3) } else { 0 };
+        troubles.push(Trouble::At { millis, act });
+        troubles.extend((0..more).map(|_| Trouble::At { millis: millis + 100, act: Act::KillVm(chance.usize(0..20)) }));
+    }
+    let schedule = Schedule(troubles);
+    Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run }
+}
+
+/// With mistakes of users, once all machines are there; nothing else goes wrong.
+fn mistaken(chance: &mut Rng, run: Run) -> Run {
+    let troubles = (0..chance.u8(1..=3)).map(|_| {
+        let act = Act::Err(mistake(chance), chance.u32(1..=100));
+        Trouble::At { millis: chance.u64(20_000..200_000), act }
+    });
+    let schedule = Schedule(troubles.collect());
+    Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run }
+}
+
+/// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.
+fn mistake(chance: &mut Rng) -> Mistake {
+    let machine = chance.usize(0..20);
+    match chance.u8(0..6) {
+        0 => Mistake::Copy { machine, labelled: chance.bool() },
+        1 => Mistake::ProviderId(machine),
+        2 => Mistake::NodeLabel(machine),
+        3 => Mistake::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
+        4 => Mistake::NodeByHand(machine),
+        _ => Mistake::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
+    }
 }
 
 fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {

@@ -10,7 +10,8 @@
 //! | `adversary`, `calls` | each write and each call of a manager meets its fate there |
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
-//! | `oracles`, `terms` | the invariants, looked at with each change; who may write when |
+//! | `oracles`, `replacements`, `terms` | the invariants, looked at with each change; what is given up; who may write when |
+//! | `users` | what users do that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; what happened, line by line |
 //! | [`control_plane`] | what a cluster's own controllers do around machines |
 //! | [`scenarios`] | runs that somebody has thought of |
@@ -32,6 +33,7 @@ pub mod generate;
 mod given_up;
 mod oracles;
 mod process;
+mod replacements;
 mod rest;
 pub mod run;
 pub mod scenarios;
@@ -39,10 +41,11 @@ pub mod schedule;
 pub mod shrink;
 mod terms;
 mod trace;
+mod users;
 
 pub use self::{
     oracles::Counts,
     run::{Report, Run},
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
     trace::Detail,
 };

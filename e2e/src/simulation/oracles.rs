@@ -1,11 +1,18 @@
-//! What must hold at every instant of every run: I1 to I5, I7 and N of `docs/reference/simulation.md`.
+//! What must hold at every instant of every run: I1 to I5, I7, I12 to I14, I16 and N of `docs/reference/simulation.md`.
 //!
-//! I6, I9 and I11 are judged in the end ([`super::run`]), I8 and I10 with each request ([`super::adversary`]).
+//! I6, I9 and I11 are judged in the end ([`super::run`]), I8, I10, I12 and I15 with each request ([`super::adversary`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use nodewright_runtime::testing::api_server::ChangeRecord;
 use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{cluster::MACHINES, replacements::Replacements, users::is_foreign};
 
 use crate::cloud::{
     Event, EventKind, VmState,
@@ -28,6 +35,9 @@ pub(super) struct Oracles {
     /// The last event of the cloud that was looked at.
     seen: u64,
     pub(super) counts: Counts,
+    replacements: Replacements,
+    /// Runs with default settings: what dies has to be replaced in time. How many die in it.
+    deaths: Option<u32>,
 }
 
 /// How often things were made and unmade, by kind: the same in a run without faults.
@@ -97,20 +107,57 @@ impl Oracles {
         self.forced.contains(name)
     }
 
+    /// What dies has to be replaced in time, of so many that die in the run.
+    pub(super) fn expect_replacements(&mut self, deaths: u32) {
+        self.deaths = Some(deaths);
+    }
+
+    /// The VM of a machine of this name has died.
+    pub(super) fn died(&mut self, name: &str) {
+        if let Some(deaths) = self.deaths {
+            self.replacements.died(name, deaths);
+        }
+    }
+
+    /// Something keeps managers from their work for so long.
+    pub(super) fn disturbed(&mut self, lasts: Duration) {
+        self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
+    }
+
+    /// Looks at what should have happened by now.
+    pub(super) fn look(&mut self) {
+        let overdue = self.replacements.overdue();
+        self.violations.extend(overdue);
+    }
+
+    /// Looks at a write of a manager, which has been in touch since then.
+    pub(super) fn write(&mut self, path: &str, body: &Value, in_touch: Instant, at: impl Fn(Timestamp) -> Instant) {
+        let Some(name) = path.strip_suffix("/status").and_then(|path| path.strip_prefix(MACHINES)) else { return };
+        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, in_touch, at);
+        self.violations.extend(wrong);
+    }
+
     /// Looks at a change of an object.
     pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
         let Some((plural, name)) = kind_and_name(&change.path) else { return };
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
-        if counted {
+        if counted && !is_foreign(name) {
             let counts = self.counts.0.entry(plural.to_owned()).or_default();
             counts.0 += u64::from(old.is_none());
             counts.1 += u64::from(new.is_none());
         }
         match plural {
-            "machines" => self.machine(name, old, new, cloud),
+            "machines" => {
+                self.machine(name, old, new, cloud);
+                let wrong = self.replacements.machine(old, new);
+                self.violations.extend(wrong);
+            }
             "machinedeployments" => self.deployment(new),
-            "nodes" => self.node(name, old, new),
+            "nodes" => {
+                self.node(name, old, new);
+                self.replacements.node(name, new);
+            }
             _ => {}
         }
         if matches!(plural, "machines" | "nodes") {
@@ -196,6 +243,7 @@ impl Oracles {
             match event.kind {
                 EventKind::CreateAccepted => self.vm_made(event, cloud),
                 EventKind::DeleteAccepted => self.vm_told_to_go(event),
+                EventKind::VmGone if event.name.as_deref().is_some_and(is_foreign) => {}
                 EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
                 _ => {}
             }
@@ -203,8 +251,11 @@ impl Oracles {
     }
 
     fn vm_made(&mut self, event: &Event, cloud: &Memory) {
-        self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
         let name = event.name.as_deref().unwrap_or_default();
+        if is_foreign(name) {
+            return;
+        }
+        self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
         let others = cloud.vms.values().filter(|vm| vm.order.name == name && Some(&vm.id) != event.vm.as_ref());
         let other = others.into_iter().find(|vm| vm.state != VmState::Deleting);
         if let Some(other) = other.filter(|_| !self.was_forced(name)) {
@@ -214,7 +265,9 @@ impl Oracles {
             self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
         }
         // By name: a machine that was made anew by force may have two.
-        let kept = cloud.vms.values().filter(|vm| vm.state != VmState::Deleting && self.is_wanted(vm));
+        let is_kept =
+            |vm: &&VmRecord| vm.state != VmState::Deleting && !is_foreign(&vm.order.name) && self.is_wanted(vm);
+        let kept = cloud.vms.values().filter(is_kept);
         let kept = kept.map(|vm| vm.order.name.as_str()).collect::<BTreeSet<_>>().len();
         if kept as u64 > self.wanted.most {
             self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
@@ -232,6 +285,10 @@ impl Oracles {
     fn vm_told_to_go(&mut self, event: &Event) {
         let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         let name = event.name.as_deref().unwrap_or_default();
+        if is_foreign(name) {
+            self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
+            return;
+        }
         // One that was made anew under the same name has taken the VM over.
         let heirs = self.machines.values().filter(|machine| machine.name == name);
         let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);

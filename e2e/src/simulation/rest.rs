@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::cluster::{DEPLOYMENTS, MACHINES, NODES, POOL, SETS, World};
+use super::{
+    cluster::{DEPLOYMENTS, MACHINES, NODES, POOL, SETS, World},
+    users::is_foreign,
+};
 use crate::cloud::VmState;
 
 /// What is not as it is wanted; nothing when all is at rest.
@@ -31,11 +34,12 @@ fn known(world: &World, machines: &BTreeSet<String>, mut names: Vec<String>) -> 
 }
 
 fn nodes(world: &World) -> Vec<String> {
-    world.server().objects(NODES).iter().map(|node| name(node)).collect()
+    world.server().objects(NODES).iter().map(|node| name(node)).filter(|name| !is_foreign(name)).collect()
 }
 
 fn vms(world: &World, counts: impl Fn(VmState) -> bool) -> Vec<String> {
-    world.cloud().vms().into_iter().filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
+    let ours = world.cloud().vms().into_iter().filter(|vm| !is_foreign(&vm.name));
+    ours.filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
 }
 
 fn unrest_of(world: &World, pool: &Value) -> Option<String> {

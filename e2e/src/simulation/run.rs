@@ -46,6 +46,12 @@ pub struct Run {
     pub elects: bool,
     /// Whether kubelets beat, and their silence is noticed.
     pub heartbeats: bool,
+    /// Whether timeouts are those that Nodewright has, not short ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
+    /// Seconds between the bookmarks of watches, 0 for none; a minute when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bookmarks: Option<u32>,
     /// What the user does, each once all is as wanted before.
     pub phases: Vec<Act>,
     /// What goes wrong.
@@ -118,6 +124,8 @@ impl Run {
             revisions: self.revisions,
             elects: self.elects,
             heartbeats: self.heartbeats,
+            quiet: self.quiet,
+            bookmarks: self.bookmarks,
             detail,
         };
         let begun = Instant::now();
@@ -209,6 +217,9 @@ impl Stage {
                     if !act.is_controller_side() {
                         self.world.oracles.lock().excuse_unready();
                     }
+                    if !matches!(act, Act::KillVm(_)) {
+                        self.world.oracles.lock().disturbed(acts::lasts(&act));
+                    }
                     acts::begin(&mut self.world, &act);
                 }
                 Some((_, Entry::End(act))) => acts::end(&mut self.world, &act),
@@ -221,6 +232,7 @@ impl Stage {
         for wrong in wrongs {
             oracles.blame(wrong);
         }
+        oracles.look();
     }
 
     fn is_bad(&self) -> bool {

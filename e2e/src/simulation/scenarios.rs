@@ -5,7 +5,7 @@
 use super::{
     campaign::up_roll_down,
     run::Run,
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
 };
 use crate::cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -20,7 +20,7 @@ pub struct Scenario {
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [clouds(), late_vms(), caches(), managers(), rivals(), servers(), requests(), users(), orphans()].concat()
+    [clouds(), late_vms(), caches(), managers(), rivals(), servers(), requests(), users(), orphans(), claims()].concat()
 }
 
 fn clouds() -> Vec<Scenario> {
@@ -339,6 +339,76 @@ fn users() -> Vec<Scenario> {
         named(
             "a machine that is deleted by a manager that hears late of its node",
             one(vec![at(200, Act::LateWatches(of("nodes"), 20_000)), at(18_300, delete(0))]),
+        ),
+    ]
+}
+
+/// What an object claims, and what a quiet cluster hides.
+fn claims() -> Vec<Scenario> {
+    let err = |mistake| at(25_000, Act::Err(mistake, 60));
+    let beating = |phases: Vec<Act>, troubles| Run { heartbeats: true, ..run(phases, troubles) };
+    let garbled = |kind: &str| err(Mistake::Garble(kind.to_owned(), 1));
+    let quiet = |replicas, troubles| Run { replicas, quiet: true, bookmarks: Some(120), ..beating(vec![], troubles) };
+    vec![
+        named("a VM dies on a quiet cluster", quiet(3, vec![at(400_000, Act::KillVm(0))])),
+        named(
+            "a VM dies on a quiet cluster whose watches get no bookmarks",
+            Run { bookmarks: Some(0), ..quiet(3, vec![at(400_000, Act::KillVm(0))]) },
+        ),
+        named(
+            "a manager starts when kubelets have been silent for long",
+            quiet(
+                2,
+                vec![
+                    at(300_000, Act::SilenceKubelet(0, 780)),
+                    at(1_000_000, Act::ApiDown(90)),
+                    at(1_001_000, Act::Crash),
+                ],
+            ),
+        ),
+        named("four of five VMs die at once", quiet(5, (0..4).map(|vm| at(400_000, Act::KillVm(vm))).collect())),
+        named("a copy of a machine, with its labels", run([], vec![err(Mistake::Copy { machine: 1, labelled: true })])),
+        named("a copy of a machine, without labels", run([], vec![err(Mistake::Copy { machine: 1, labelled: false })])),
+        named("a machine that claims the VM of another cluster", run([], vec![err(Mistake::ProviderId(1))])),
+        named(
+            "a machine that claims the VM of another cluster, and is deleted",
+            run([], vec![err(Mistake::ProviderId(1)), at(30_000, delete(1))]),
+        ),
+        named(
+            "a machine that claims the Node of no machine, and is deleted",
+            run([], vec![err(Mistake::NodeLabel(1)), at(25_001, delete(1))]),
+        ),
+        named("a second Node with the providerID of a machine", run([], vec![err(Mistake::NodeByHand(1))])),
+        named(
+            "a second Node with the providerID of a machine, which is deleted",
+            run([], vec![err(Mistake::NodeByHand(1)), at(30_000, delete(1))]),
+        ),
+        named(
+            "a class that names another cluster while its machines go",
+            run([], vec![err(Mistake::ClassCluster), at(26_000, scale(0))]),
+        ),
+        named(
+            "a Node that cannot be read",
+            beating(vec![], vec![at(25_000, Act::Err(Mistake::Garble(of("nodes"), 1), 900))]),
+        ),
+        named(
+            "a Node that cannot be read while its machine goes",
+            run([], vec![garbled("nodes"), at(30_000, delete(1))]),
+        ),
+        named("a machine that cannot be read", run([], vec![garbled("machines")])),
+        named("a set that cannot be read", run([], vec![garbled("machinesets")])),
+        named("a class that cannot be read", run([], vec![garbled("machineclasses"), at(30_000, delete(0))])),
+        named(
+            "a rollout to a class whose Secret is missing, and back, when a VM has died",
+            beating(
+                vec![],
+                vec![
+                    at(20_000, Act::Err(Mistake::ClassSecret(of("large")), 3_000)),
+                    at(21_000, roll("large")),
+                    at(40_000, roll("small")),
+                    at(60_000, Act::KillVm(0)),
+                ],
+            ),
         ),
     ]
 }

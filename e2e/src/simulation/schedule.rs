@@ -93,6 +93,31 @@ pub enum Edit {
     DeletePool,
 }
 
+/// What a user does that no controller expects, and mends after a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Mistake {
+    /// A copy is made of a machine, the n-th by name, counted around; in the end the copy is deleted.
+    Copy {
+        /// Which machine.
+        machine: usize,
+        /// Whether the copy has its labels.
+        labelled: bool,
+    },
+    /// The `spec.providerID` of the n-th machine is that of a VM of another cluster.
+    ProviderId(usize),
+    /// The label `node` of the n-th machine names a Node of no machine.
+    NodeLabel(usize),
+    /// The classes name another cluster, so that their VMs are not found.
+    ClassCluster,
+    /// A class names a Secret that does not exist.
+    ClassSecret(String),
+    /// There is a second Node with the providerID of the n-th machine; in the end it is deleted.
+    NodeByHand(usize),
+    /// The n-th object of a kind (its plural) is one that our types do not read, and the manager is started again.
+    Garble(String, usize),
+}
+
 /// What happens at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -159,6 +184,8 @@ pub enum Act {
     KillVm(usize),
     /// The kubelet of a VM is silent for so many seconds.
     SilenceKubelet(usize, u32),
+    /// A user makes a mistake, and mends it after so many seconds.
+    Err(Mistake, u32),
     /// What a user does with one request.
     #[serde(untagged)]
     Edit(Edit),
@@ -189,6 +216,7 @@ impl Act {
             | Self::DropManagedFields
             | Self::CloudDown(_) => true,
             Self::Edit(_)
+            | Self::Err(..)
             | Self::OrphanMachines
             | Self::Disturb(_)
             | Self::WipeStatus(_)
@@ -219,6 +247,26 @@ impl Schedule {
             Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => Some(*fate),
             Trouble::Edit { .. } | Trouble::At { .. } => None,
         })
+    }
+
+    /// Whether somebody else writes into everything, or two managers do at a time: then all is written often.
+    pub fn is_exciting(&self, elects: bool) -> bool {
+        self.acts().iter().any(|(_, act)| match act {
+            Act::Disturb(_) | Act::WipeStatus(_) | Act::TakeOwners(_) => true,
+            Act::SecondManager(_) => !elects,
+            _ => false,
+        })
+    }
+
+    /// How many VMs die or fall silent.
+    pub fn deaths(&self) -> u32 {
+        let is_death = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..));
+        u32::try_from(self.acts().iter().filter(|(_, act)| is_death(act)).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether clocks go wrong: then what is judged by time is judged by the wrong one.
+    pub fn has_wrong_clocks(&self) -> bool {
+        self.acts().iter().any(|(_, act)| matches!(act, Act::JumpClock(_) | Act::Sleep(_)))
     }
 
     /// What happens when, in its order.

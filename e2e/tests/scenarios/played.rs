@@ -60,7 +60,8 @@ fn can_be_played(run: &Run) -> bool {
         | Act::ApiSwallows { .. }
         | Act::CloudDown(_)
         | Act::KillVm(_)
-        | Act::SilenceKubelet(..) => false,
+        | Act::SilenceKubelet(..)
+        | Act::Err(..) => false,
         Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
             true
         }
@@ -69,7 +70,7 @@ fn can_be_played(run: &Run) -> bool {
         Trouble::At { act, .. } => plays(act),
         Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
-    troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats
+    troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 
 /// Plays a run: what the user does, each once all is as wanted, and beside it what goes wrong.

@@ -1,0 +1,124 @@
+//! What must hold when machines are given up for bad health: I13, I14 and I16 of `docs/reference/simulation.md`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// How many may be replaced at once, unless an annotation says otherwise.
+const BUDGET: usize = 1;
+/// A kubelet that lives has reported within this time; less what clocks may differ.
+const REPORTS: Duration = Duration::from_secs(358);
+/// A deletion that takes so long may have given its place back.
+const STUCK: Duration = Duration::from_mins(5);
+/// A VM's death shows after 45 s, is waited out for ten minutes, and confirmed.
+const REPLACED: Duration = Duration::from_secs(45 + 600 + 60);
+/// How much later it may be after an outage, or a manager's death.
+const AFTER_OUTAGE: Duration = Duration::from_secs(360 + 60);
+/// How long one takes that has to be replaced before.
+const EACH: Duration = Duration::from_mins(3);
+
+#[derive(Default)]
+struct Watched {
+    name: String,
+    node: String,
+    phase: String,
+    is_deleting: bool,
+    /// When it was given up for bad health.
+    given_up: Option<Instant>,
+}
+
+/// Machines that are given up, and those that have to be.
+#[derive(Default)]
+pub(super) struct Replacements {
+    by_uid: BTreeMap<String, Watched>,
+    /// What Nodes say of the time of their last report.
+    reports: BTreeMap<String, jiff::Timestamp>,
+    /// Until when the machines of dead VMs have to be on their way out.
+    due: BTreeMap<String, Instant>,
+}
+
+impl Replacements {
+    /// Takes a change of a machine. What is wrong with it.
+    pub(super) fn machine(&mut self, old: Option<&Value>, new: Option<&Value>) -> Option<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let Some(new) = new else {
+            let old = old?;
+            self.by_uid.remove(&text(&old["metadata"]["uid"]));
+            self.due.remove(&text(&old["metadata"]["name"]));
+            return None;
+        };
+        let in_flight = self.in_flight();
+        let watched = self.by_uid.entry(text(&new["metadata"]["uid"])).or_default();
+        let (before, was_deleting) = (watched.phase.clone(), watched.is_deleting);
+        watched.name = text(&new["metadata"]["name"]);
+        watched.node = text(&new["metadata"]["labels"]["node"]);
+        watched.phase = text(&new["status"]["currentStatus"]["phase"]);
+        watched.is_deleting = !new["metadata"]["deletionTimestamp"].is_null();
+        if watched.is_deleting || watched.phase == "Failed" {
+            self.due.remove(&watched.name);
+        }
+        if before != "Unknown" || watched.phase != "Failed" || was_deleting {
+            return None;
+        }
+        watched.given_up = Some(Instant::now());
+        let name = &watched.name;
+        (in_flight >= BUDGET)
+            .then(|| format!("I13: machine {name} is given up while {in_flight} others are being replaced"))
+    }
+
+    fn in_flight(&self) -> usize {
+        let recent = |at: Instant| at.elapsed() < STUCK;
+        self.by_uid.values().filter(|machine| machine.given_up.is_some_and(recent)).count()
+    }
+
+    /// Takes a change of a Node.
+    pub(super) fn node(&mut self, name: &str, new: Option<&Value>) {
+        let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
+        let ready = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));
+        let time = |field: &str| ready.and_then(|ready| ready[field].as_str()?.parse::<jiff::Timestamp>().ok());
+        match time("lastHeartbeatTime").max(time("lastTransitionTime")) {
+            Some(report) => drop(self.reports.insert(name.to_owned(), report)),
+            None => drop(self.reports.remove(name)),
+        }
+    }
+
+    /// Judges a write that gives a machine up, by a manager that has been in touch since then. `at` turns times of objects into
+    /// those of this process.
+    pub(super) fn verdict(
+        &self,
+        name: &str,
+        body: &Value,
+        in_touch: Instant,
+        at: impl Fn(jiff::Timestamp) -> Instant,
+    ) -> Option<String> {
+        if body["status"]["currentStatus"]["phase"] != "Failed" {
+            return None;
+        }
+        let machine = self.by_uid.values().find(|machine| machine.name == name && machine.phase == "Unknown")?;
+        let report = self.reports.get(&machine.node).map(|report| at(*report));
+        let is_proven = report.is_some_and(|report| report > in_touch);
+        let waited = in_touch.elapsed();
+        (!is_proven && waited < REPORTS).then(|| {
+            format!("I14: machine {name} is given up {waited:?} after the manager came in touch, by what was reported before")
+        })
+    }
+
+    /// The VM of a machine has died, by default settings; so many others have or will.
+    pub(super) fn died(&mut self, name: &str, others: u32) {
+        self.due.insert(name.to_owned(), Instant::now() + REPLACED + EACH * others);
+    }
+
+    /// Something keeps managers from their work for so long.
+    pub(super) fn disturbed(&mut self, lasts: Duration, others: u32) {
+        let latest = Instant::now() + lasts + AFTER_OUTAGE + EACH * others;
+        self.due.values_mut().for_each(|due| *due = latest.max(*due));
+    }
+
+    /// What should have been given up by now.
+    pub(super) fn overdue(&mut self) -> Option<String> {
+        let name = self.due.iter().find(|(_, due)| **due < Instant::now()).map(|(name, _)| name.clone())?;
+        self.due.remove(&name);
+        Some(format!("I16: the VM of machine {name} is dead, and the machine is not being replaced in time"))
+    }
+}

@@ -1,0 +1,147 @@
+//! What users do that no controller expects: they copy, point at what is another's, write what cannot be read, and mend it.
+
+use std::{sync::Arc, time::Duration};
+
+use nodewright_runtime::testing::api_server::ApiServer;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    cluster::{CLASSES, MACHINES, NODES, SETS, World},
+    schedule::Mistake,
+};
+use crate::cloud::{Call, Caller, CreateVm, LocalCloud};
+
+/// A VM of another cluster, with its Node: nothing of it may ever change.
+pub(super) const BYSTANDER: &str = "bystander";
+/// A Node that a user makes by hand. It stands before all others, by name.
+pub(super) const BY_HAND: &str = "aaa-by-hand";
+/// How the names of copied machines begin.
+pub(super) const COPY: &str = "aaa-copy";
+
+/// Whether a VM or a Node of this name is no machine's.
+pub(super) fn is_foreign(name: &str) -> bool {
+    [BYSTANDER, BY_HAND].contains(&name)
+}
+
+/// Makes what is there in each run and belongs to no machine.
+pub(super) fn seed_bystander(cloud: &LocalCloud) {
+    let order = CreateVm {
+        name: BYSTANDER.to_owned(),
+        token: BYSTANDER.to_owned(),
+        tags: [("cluster", "elsewhere"), ("machine", BYSTANDER)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        boot_seconds: Some(0.0),
+        ..CreateVm::default()
+    };
+    cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+}
+
+/// Makes the mistake, and mends it after so many seconds.
+pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
+    let server = world.server().clone();
+    let mended: Option<Box<dyn FnOnce() + Send>> = match mistake {
+        Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
+        Mistake::ProviderId(machine) => {
+            let id = world.cloud().vms().into_iter().find(|vm| vm.name == BYSTANDER).map(|vm| vm.provider_id);
+            id.and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into()))
+        }
+        Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
+            .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
+        Mistake::ClassCluster => mend_all(["small", "large"].iter().filter_map(|class| {
+            change(&server, &format!("{CLASSES}/{class}"), "/providerSpec/cluster", "elsewhere".into())
+        })),
+        Mistake::ClassSecret(class) => {
+            change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
+        }
+        Mistake::NodeByHand(machine) => make_node(&server, *machine),
+        Mistake::Garble(plural, number) => {
+            let mended = garble(&server, plural, *number);
+            world.first.crash();
+            mended
+        }
+    };
+    let Some(mend) = mended else { return };
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(seconds.into())).await;
+        mend();
+    });
+}
+
+type Mend = Option<Box<dyn FnOnce() + Send>>;
+
+fn mend_all(all: impl Iterator<Item = Box<dyn FnOnce() + Send>>) -> Mend {
+    let all: Vec<_> = all.collect();
+    Some(Box::new(move || all.into_iter().for_each(|mend| mend())))
+}
+
+/// The path of the n-th object by name, counted around; copies do not count.
+fn nth(server: &ApiServer, collection: &str, number: usize) -> Option<String> {
+    let names = server.objects(collection);
+    let names = names.iter().filter_map(|object| object["metadata"]["name"].as_str());
+    let names: Vec<_> = names.filter(|name| !name.starts_with(COPY) && !is_foreign(name)).collect();
+    (!names.is_empty()).then(|| format!("{collection}/{}", names[number % names.len()]))
+}
+
+/// Sets a field of an object. What is returned sets it to what it was.
+fn change(server: &ApiServer, path: &str, field: &str, value: Value) -> Mend {
+    let before = server.object(path)?.pointer(field).cloned();
+    server.change(path, |object| set(object, field, Some(value)))?;
+    let (server, path, field) = (server.clone(), path.to_owned(), field.to_owned());
+    Some(Box::new(move || drop(server.change(&path, |object| set(object, &field, before)))))
+}
+
+fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    let Some((parent, key)) = field.rsplit_once('/') else { return };
+    let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+    match value {
+        Some(value) => drop(parent.insert(key.to_owned(), value)),
+        None => drop(parent.remove(key)),
+    }
+}
+
+/// `kubectl get machine -o yaml`, another name, `kubectl create`; and in the end `kubectl delete`.
+fn copy(server: &ApiServer, machine: usize, labelled: bool) -> Mend {
+    let original = Arc::unwrap_or_clone(server.object(&nth(server, MACHINES, machine)?)?);
+    let name = format!("{COPY}-{machine}");
+    let path = format!("{MACHINES}/{name}");
+    if server.object(&path).is_some() {
+        return None;
+    }
+    let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
+    let copy = json!({
+        "apiVersion": original["apiVersion"], "kind": original["kind"], "spec": original["spec"],
+        "metadata": {"name": name, "namespace": original["metadata"]["namespace"], "labels": labels},
+    });
+    server.seed(MACHINES, copy);
+    let server = server.clone();
+    Some(Box::new(move || _ = server.delete(&path)))
+}
+
+/// A Node that says that it is of the VM of a machine.
+fn make_node(server: &ApiServer, machine: usize) -> Mend {
+    let machine = server.object(&nth(server, MACHINES, machine)?)?;
+    let path = format!("{NODES}/{BY_HAND}");
+    if server.object(&path).is_some() {
+        return None;
+    }
+    server.seed(
+        NODES,
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": BY_HAND},
+            "spec": {"providerID": machine["spec"]["providerID"]}}),
+    );
+    let server = server.clone();
+    Some(Box::new(move || _ = server.delete(&path)))
+}
+
+/// Writes what is JSON, and what our types do not read.
+fn garble(server: &ApiServer, plural: &str, number: usize) -> Mend {
+    let (collection, field, value) = match plural {
+        "nodes" => (NODES, "/spec/taints", json!([{"key": "garbled", "effect": "NoSchedule", "timeAdded": "soon"}])),
+        "machines" => (MACHINES, "/spec/drainTimeout", json!("as long as it takes")),
+        "machinesets" => (SETS, "/spec/minReadySeconds", json!("some")),
+        _ => (CLASSES, "/secretRef", json!("cloud")),
+    };
+    change(server, &nth(server, collection, number)?, field, value)
+}
