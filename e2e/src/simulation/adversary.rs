@@ -35,8 +35,8 @@ const FURTHEST_LAG: Duration = Duration::from_mins(1);
 /// An outage that is longer is noticed.
 const NOTICED: Duration = Duration::from_secs(75);
 /// No object is written more than twice a second for so long.
-const WINDOW: Duration = Duration::from_secs(30);
-const MOST_IN_WINDOW: usize = 60;
+const WINDOW: Duration = Duration::from_mins(1);
+const MOST_IN_WINDOW: usize = 120;
 /// What the names of all managers in `User-Agent` begin with.
 pub(super) const MANAGER: &str = "nodewright-";
 

@@ -52,6 +52,8 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             revisions: None,
             elects: true,
             heartbeats: true,
+            quiet: false,
+            bookmarks: None,
             detail: Detail::Brief,
         };
         let mut world = World::build(&design, &Schedule::default());
