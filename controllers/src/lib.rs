@@ -15,6 +15,7 @@ pub mod machine_set;
 pub mod node;
 pub mod pacing;
 pub mod rollout;
+pub mod schema;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod wiring;

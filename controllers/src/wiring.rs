@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use nodewright_api::{MachineClass, served::Served};
+use nodewright_api::MachineClass;
 use nodewright_runtime::{
     effect::NoEffects, manager::Manager, metrics::Metrics, object::Cluster, term::Clock, trace::Spans,
 };
@@ -13,6 +13,7 @@ use crate::{
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
+    schema::Schemas,
 };
 
 /// The controllers of sets: those of machine-controller-manager's process of that name.
@@ -24,8 +25,8 @@ pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 pub struct Wiring {
     /// The namespace of the custom resources.
     pub namespace: String,
-    /// What of the schemas the API server serves.
-    pub served: Served,
+    /// What of the schemas the API server serves, kept up to date by whoever runs the manager.
+    pub schemas: Schemas,
     /// Makes VMs.
     pub driver: Arc<dyn Driver>,
     /// Timeouts and periods of machines.
@@ -42,7 +43,7 @@ impl fmt::Debug for Wiring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wiring")
             .field("namespace", &self.namespace)
-            .field("served", &self.served)
+            .field("schemas", &self.schemas)
             .finish_non_exhaustive()
     }
 }
@@ -63,11 +64,11 @@ impl Wiring {
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
         match name {
             "machine-deployment" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_deployment_selector);
+                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_deployment.clone());
                 manager.add(MachineDeploymentController { namespace, full_schema }, Arc::new(NoEffects));
             }
             "machine-set" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_set_selector);
+                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_set.clone());
                 manager.add(MachineSetController { namespace, full_schema }, Arc::new(NoEffects));
             }
             "machine" => self.add_machine(manager)?,
@@ -90,7 +91,7 @@ impl Wiring {
     fn add_machine_class(&self, manager: &mut Manager) {
         let invalid = InvalidClasses::new(manager.stores(), own_class_check(&self.driver));
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
-        let (namespace, full_schema) = (self.namespace.clone(), self.served.machine_class_status);
+        let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_class.clone());
         let check = class_check(&self.driver);
         manager.add(MachineClassController { namespace, full_schema, check }, Arc::new(NoEffects));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() }, Arc::new(NoEffects));

@@ -9,6 +9,7 @@ use nodewright_api::{
     API_VERSION,
     served::{OPENAPI_PATH, Served},
 };
+use nodewright_controllers::schema::Schemas;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -35,6 +36,8 @@ pub(crate) enum PreflightError {
 const SETTLES_WITHIN: Duration = Duration::from_secs(15);
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the CRDs of a process that runs.
+const SCHEMA_PERIOD: Duration = Duration::from_secs(30);
 /// Between two lines about an API server that is away.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -73,19 +76,43 @@ impl Awaited {
     }
 }
 
-/// Looks what the clusters have to serve. Waits for an API server that is away for as long as it is: a process that
+/// Looks what the control cluster has to serve. Waits for an API server that is away for as long as it is: a process that
 /// ended instead would be started again and again, later each time, and come late when the API server is back.
-pub(crate) async fn look(
-    control: &Client,
-    target: Option<&Client>,
-    agent: &HeaderValue,
-    awaited: &Awaited,
-) -> Result<Served, PreflightError> {
-    let served = settled(awaited, || look_at_control(control, agent)).await?;
-    if let Some(target) = target {
-        settled(awaited, || look_at_target(target, agent)).await?;
+pub(crate) async fn look(control: &Client, agent: &HeaderValue, awaited: &Awaited) -> Result<Served, PreflightError> {
+    settled(awaited, || look_at_control(control, agent)).await
+}
+
+/// Says in the log that the target cluster cannot be talked to, until it can. Nothing else waits for it: what needs only the
+/// control cluster runs, and each Machine waits until the Nodes have been listed.
+pub(crate) async fn tell_of_target(target: Client, agent: HeaderValue) {
+    let mut is_told = false;
+    loop {
+        match look_at_target(&target, &agent).await {
+            Ok(()) if is_told => return tracing::info!("the API server of the target cluster answers"),
+            Ok(()) => return,
+            Err(error) => tracing::warn!("machines wait: {error}"),
+        }
+        is_told = true;
+        tokio::time::sleep(TOLD_EVERY).await;
     }
-    Ok(served)
+}
+
+/// Keeps `schemas` in step with what the control cluster serves: a gardenlet may put machine-controller-manager's CRDs over
+/// ours, or an upgrade ours over those.
+pub(crate) async fn follow_schemas(control: Client, agent: HeaderValue, first: Served, schemas: Schemas) {
+    let mut known = first;
+    loop {
+        tokio::time::sleep(SCHEMA_PERIOD).await;
+        match look_at_control(&control, &agent).await {
+            Ok(served) if served != known => {
+                tracing::info!(?served, "the CRDs have changed; statuses are written as they are described now");
+                schemas.update(&served);
+                known = served;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!("cannot look at the CRDs: {error}"),
+        }
+    }
 }
 
 async fn settled<T>(awaited: &Awaited, look: impl AsyncFn() -> Result<T, PreflightError>) -> Result<T, PreflightError> {

@@ -12,6 +12,7 @@ use nodewright_controllers::{
         Driver,
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
+    schema::Schemas,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints, identity},
 };
 use nodewright_runtime::{
@@ -158,6 +159,22 @@ impl Base {
         }
     }
 
+    /// Follows what may change while the process runs: the CRDs, and whether the target cluster is there.
+    fn follow(&mut self, clusters: &Clusters, served: Served, schemas: &Schemas) {
+        let (stop, agent) = (self.stop.clone(), agent("preflight"));
+        let following = preflight::follow_schemas(clusters.control.clone(), agent.clone(), served, schemas.clone());
+        let until = stop.clone();
+        self.tasks.spawn(async move {
+            let _: Option<()> = until.run_until_cancelled(following).await;
+        });
+        if let Some(target) = &clusters.target {
+            let telling = preflight::tell_of_target(target.clone(), agent);
+            self.tasks.spawn(async move {
+                let _: Option<()> = stop.run_until_cancelled(telling).await;
+            });
+        }
+    }
+
     async fn end(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -239,9 +256,11 @@ async fn run_manager(
         spans: base.telemetry.spans().clone(),
         metrics: base.metrics.clone(),
     });
+    let schemas = Schemas::from(served.clone());
+    base.follow(&clusters, served, &schemas);
     let wiring = Wiring {
         namespace: flags.process.namespace.clone(),
-        served,
+        schemas,
         driver: driver.clone(),
         settings: flags.machine.settings(clusters.target.is_some()),
         clock: base.clock.clone(),
@@ -291,10 +310,10 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
     Ok(())
 }
 
-/// Waits until the clusters serve what is needed; `None` when told to stop before.
+/// Waits until the control cluster serves what is needed; `None` when told to stop before.
 async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
     let agent = agent("preflight");
-    let looked = preflight::look(&clusters.control, clusters.target.as_ref(), &agent, &base.awaited);
+    let looked = preflight::look(&clusters.control, &agent, &base.awaited);
     let Some(served) = base.stop.run_until_cancelled(looked).await.transpose()? else { return Ok(None) };
     if !served.is_complete() {
         tracing::info!(

@@ -36,7 +36,10 @@ use nodewright_runtime::{
 pub use self::metrics::InvalidClasses;
 pub(crate) use self::secret::NAMEABLE;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
-use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place};
+use crate::{
+    indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place},
+    schema::FullSchema,
+};
 
 /// Says what is wrong with the providerSpec of a class; nothing when the list is empty.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
@@ -47,7 +50,7 @@ pub struct MachineClassController {
     /// The namespace of the custom resources.
     pub namespace: String,
     /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
-    pub full_schema: bool,
+    pub full_schema: FullSchema,
     /// What the driver says of a providerSpec.
     pub check: ProviderSpecCheck,
 }

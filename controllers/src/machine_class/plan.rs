@@ -49,7 +49,7 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         let text = format!("machines of this class cannot be made: {}", problems.join("; "));
         plan.event(Event::warning(reference(class), INVALID, text));
     }
-    if controller.full_schema {
+    if controller.full_schema.get() {
         status::tell(&mut plan, at, world, &problems);
     }
     plan

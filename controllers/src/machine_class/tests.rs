@@ -76,7 +76,11 @@ impl Held {
     }
 
     fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Never> {
-        let controller = MachineClassController { namespace: "default".into(), full_schema, check: Arc::new(check) };
+        let controller = MachineClassController {
+            namespace: "default".into(),
+            full_schema: full_schema.into(),
+            check: Arc::new(check),
+        };
         self.plan(&controller, name)
     }
 

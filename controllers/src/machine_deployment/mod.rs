@@ -61,6 +61,7 @@ use crate::{
     claim::{noted_id, rivals},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     machine_set::would_take,
+    schema::FullSchema,
 };
 
 /// Keeps each MachineDeployment.
@@ -69,7 +70,7 @@ pub struct MachineDeploymentController {
     /// The namespace of the custom resources.
     pub namespace: String,
     /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
-    pub full_schema: bool,
+    pub full_schema: FullSchema,
 }
 
 impl Controller for MachineDeploymentController {
@@ -112,7 +113,7 @@ impl Controller for MachineDeploymentController {
     }
 
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
-        plan::plan(at, world, self.full_schema)
+        plan::plan(at, world, self.full_schema.get())
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
     claim::rivals,
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
+    schema::FullSchema,
 };
 
 /// Keeps MachineSets.
@@ -45,7 +46,7 @@ pub struct MachineSetController {
     /// The namespace of the custom resources.
     pub namespace: String,
     /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
-    pub full_schema: bool,
+    pub full_schema: FullSchema,
 }
 
 impl Controller for MachineSetController {
@@ -99,6 +100,6 @@ impl Controller for MachineSetController {
     }
 
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
-        plan::plan(at, world, self.full_schema)
+        plan::plan(at, world, self.full_schema.get())
     }
 }

@@ -153,12 +153,13 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
     let clock: Arc<dyn Clock> = around.clock.clone();
     Ok(Wiring {
         namespace: NAMESPACE.to_owned(),
-        served: Served {
+        schemas: Served {
             missing_kinds: vec![],
             machine_class_status: true,
             machine_set_selector: true,
             machine_deployment_selector: true,
-        },
+        }
+        .into(),
         driver: Arc::new(driver),
         settings: Settings::default(),
         clock,

@@ -2,3 +2,4 @@
 
 mod compared;
 mod reliance;
+mod time;

@@ -18,6 +18,7 @@ mod removal;
 mod restore;
 mod rollout;
 mod scale;
+mod schemas;
 mod selfhealing;
 mod traces;
 mod webhooks;

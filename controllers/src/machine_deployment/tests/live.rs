@@ -35,10 +35,10 @@ impl Plane {
         let mut manager = Manager::new(Options::new("nodewright", "test", server.client()));
         let namespace = || "default".to_owned();
         let none = || Arc::new(NoEffects);
-        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true }, none());
-        manager.add(MachineSetController { namespace: namespace(), full_schema: true }, none());
+        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() }, none());
+        manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() }, none());
         let check = Arc::new(|_: &nodewright_api::MachineClass| vec![]);
-        manager.add(MachineClassController { namespace: namespace(), full_schema: true, check }, none());
+        manager.add(MachineClassController { namespace: namespace(), full_schema: true.into(), check }, none());
         manager.add(MachineClassSecretController { namespace: namespace() }, none());
         let stop = CancellationToken::new();
         let token = stop.clone();

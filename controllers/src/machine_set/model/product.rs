@@ -122,7 +122,7 @@ impl Product {
             message: "already exists".into(),
             retry_after: None,
         });
-        let controller = MachineSetController { namespace: "default".into(), full_schema: true };
+        let controller = MachineSetController { namespace: "default".into(), full_schema: true.into() };
         controller.plan(&moment(failure.as_ref(), &Outcomes::default()), &world)
     }
 

@@ -1,0 +1,71 @@
+//! Which of our additions the API server serves at present. It changes when somebody applies other definitions: a gardenlet
+//! puts those of machine-controller-manager over ours.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use nodewright_api::served::Served;
+
+/// Whether the served schema of a kind is ours, or machine-controller-manager's. All clones change together.
+#[derive(Clone, Debug)]
+pub struct FullSchema(Arc<AtomicBool>);
+
+impl FullSchema {
+    /// Whether it is ours.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, full: bool) {
+        self.0.store(full, Ordering::Relaxed);
+    }
+}
+
+impl From<bool> for FullSchema {
+    fn from(full: bool) -> Self {
+        Self(Arc::new(full.into()))
+    }
+}
+
+/// The served schemas of the kinds to which we add something. All clones change together.
+#[derive(Clone, Debug)]
+pub struct Schemas {
+    pub(crate) machine_class: FullSchema,
+    pub(crate) machine_set: FullSchema,
+    pub(crate) machine_deployment: FullSchema,
+}
+
+impl From<Served> for Schemas {
+    fn from(served: Served) -> Self {
+        Self {
+            machine_class: served.machine_class_status.into(),
+            machine_set: served.machine_set_selector.into(),
+            machine_deployment: served.machine_deployment_selector.into(),
+        }
+    }
+}
+
+impl Schemas {
+    /// Takes over what is served now. Statuses that are written from now on have the fields that it has.
+    pub fn update(&self, served: &Served) {
+        self.machine_class.set(served.machine_class_status);
+        self.machine_set.set(served.machine_set_selector);
+        self.machine_deployment.set(served.machine_deployment_selector);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_run_see_what_is_served_now() {
+        let schemas = Schemas::from(Served { machine_set_selector: true, ..Served::default() });
+        let (set, class) = (schemas.machine_set.clone(), schemas.machine_class.clone());
+        assert!(set.get() && !class.get());
+        schemas.update(&Served { machine_class_status: true, ..Served::default() });
+        assert!(!set.get() && class.get());
+    }
+}
