@@ -111,7 +111,9 @@ impl Controller for MachineController {
             .index(SET_BY_UID)
             .wakes_unreadable(|set, stores, wake| {
                 let machines = stores.of::<Machine>(Cluster::CONTROL).owned_by(set.uid());
-                machines.iter().for_each(|machine| wake(Key::of(Cluster::CONTROL, machine.as_ref())));
+                for machine in &machines {
+                    wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+                }
             })
             .wakes(machines_of_set);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)

@@ -1,12 +1,13 @@
 //! Worlds in, plans out.
 
+mod unreadable;
+
 use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
-    cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
-    object::{Cluster, Key, name},
+    object::name,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step},
 };
 use serde_json::{Value, json};
@@ -530,98 +531,4 @@ fn planning_again_on_what_a_plan_leads_to_changes_nothing() {
     assert_eq!(made.len(), 2);
     assert!(made.iter().all(|machine| name(machine).starts_with("set-")));
     assert!(steps(&planned(&world(set, made))).is_empty());
-}
-
-fn unreadable(name: &str, metadata: Value) -> Arc<Unreadable> {
-    let mut whole = json!({"name": name, "namespace": "default", "uid": format!("uid-{name}")});
-    json_patch::merge(&mut whole, &metadata);
-    Arc::new(Unreadable::new(serde_json::from_value(whole).unwrap()))
-}
-
-fn controlled_by(owner: &str) -> Value {
-    json!({"ownerReferences": [{"apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": owner, "controller": true}]})
-}
-
-/// Three replicas, two machines that can be read, and one that cannot: whose is it?
-#[test]
-fn an_unreadable_machine_that_may_be_the_sets_counts_and_no_other_does() {
-    let third = index_name(LEDGER, 2);
-    let create = |index| vec![vec![format!("create {}", index_name(LEDGER, index))]];
-    let named = Unreadable::named("default", "x", "u");
-    let elsewhere = Unreadable::named("elsewhere", "x", "u");
-    for (what, machine, expected) in [
-        ("its own", unreadable("adopted", controlled_by("uid-set")), vec![]),
-        ("one that it would adopt", unreadable("x", json!({"labels": {"name": "set"}})), vec![]),
-        ("anybody's", Arc::new(named), vec![]),
-        ("one of another namespace", Arc::new(elsewhere), create(2)),
-        ("another set's", unreadable("x", controlled_by("uid-other")), create(2)),
-        ("another set's, under a name of the set", unreadable(&third, controlled_by("uid-other")), create(3)),
-        ("nobody's, and not selected", unreadable(&third, json!({})), create(3)),
-        (
-            "its own, and going",
-            {
-                let mut going = controlled_by("uid-set");
-                going["deletionTimestamp"] = NOW.into();
-                unreadable(&third, going)
-            },
-            create(3),
-        ),
-    ] {
-        let set = machine_set("set", 3, Some(LEDGER));
-        let mut world = world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
-        world.unreadable = vec![machine];
-        assert_eq!(steps(&planned(&world)), expected, "{what}");
-    }
-}
-
-#[test]
-fn nobody_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
-    let set = machine_set("set", 2, Some(LEDGER));
-    let mut world = world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
-    world.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
-    let plan = planned(&world);
-    assert!(steps(&plan).is_empty());
-    assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
-    assert!(plan.events[0].message.starts_with("Machine default/adopted exists and cannot be read"));
-    let told = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment().pointer("/status/machineSetCondition/0").cloned(),
-        _ => None,
-    });
-    assert_eq!(told.unwrap()["reason"], "MachineUnreadable");
-}
-
-#[test]
-fn a_failed_machine_is_replaced_beside_an_unreadable_one() {
-    let set = machine_set("set", 3, Some("k7f;0"));
-    let machines = vec![member(&set, 0).phase("Failed").deleting().build(), member(&set, 1).build()];
-    let mut world = world(set, machines);
-    world.unreadable = vec![unreadable(&index_name(LEDGER, 2), controlled_by("uid-set"))];
-    assert_eq!(steps(&planned(&world)), [[format!("create {}", index_name(LEDGER, 3))]]);
-}
-
-#[test]
-fn a_deleted_set_waits_for_its_unreadable_machines() {
-    let mut set = machine_set("set", 2, Some(LEDGER));
-    set.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap());
-    let mut world = world(set, vec![]);
-    assert_eq!(steps(&planned(&world)), [["edit set"]]);
-    world.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
-    assert!(steps(&planned(&world)).is_empty());
-    assert_eq!(planned(&world).waits[0].reason, "MachineUnreadable");
-}
-
-/// What the cache has of a Machine that was readable once says too little to delete it by.
-#[test]
-fn an_unreadable_machine_is_the_same_before_and_after_a_restart() {
-    let set = machine_set("set", 1, Some(LEDGER));
-    let stores = Stores::default();
-    let (sets, machines) =
-        (Store::new(Cluster::CONTROL, "default"), Store::<Machine>::new(Cluster::CONTROL, "default"));
-    sets.apply(set.clone());
-    machines.apply(member(&set, 0).phase("Failed").build());
-    machines.add_unreadable(Unreadable::clone(&unreadable(&index_name(LEDGER, 0), controlled_by("uid-set"))));
-    stores.add(Arc::new(sets));
-    stores.add(Arc::new(machines));
-    let world = World::observe(&stores, &Key::new(Cluster::CONTROL, "default", "set")).unwrap();
-    assert!(world.machines.is_empty() && steps(&planned(&world)).is_empty());
 }
