@@ -32,17 +32,17 @@ impl From<bool> for FullSchema {
 /// The served schemas of the kinds to which we add something. All clones change together.
 #[derive(Clone, Debug)]
 pub struct Schemas {
-    pub(crate) machine_class: FullSchema,
-    pub(crate) machine_set: FullSchema,
-    pub(crate) machine_deployment: FullSchema,
+    pub(crate) class: FullSchema,
+    pub(crate) set: FullSchema,
+    pub(crate) deployment: FullSchema,
 }
 
 impl From<Served> for Schemas {
     fn from(served: Served) -> Self {
         Self {
-            machine_class: served.machine_class_status.into(),
-            machine_set: served.machine_set_selector.into(),
-            machine_deployment: served.machine_deployment_selector.into(),
+            class: served.machine_class_status.into(),
+            set: served.machine_set_selector.into(),
+            deployment: served.machine_deployment_selector.into(),
         }
     }
 }
@@ -50,9 +50,9 @@ impl From<Served> for Schemas {
 impl Schemas {
     /// Takes over what is served now. Statuses that are written from now on have the fields that it has.
     pub fn update(&self, served: &Served) {
-        self.machine_class.set(served.machine_class_status);
-        self.machine_set.set(served.machine_set_selector);
-        self.machine_deployment.set(served.machine_deployment_selector);
+        self.class.set(served.machine_class_status);
+        self.set.set(served.machine_set_selector);
+        self.deployment.set(served.machine_deployment_selector);
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn controllers_that_run_see_what_is_served_now() {
         let schemas = Schemas::from(Served { machine_set_selector: true, ..Served::default() });
-        let (set, class) = (schemas.machine_set.clone(), schemas.machine_class.clone());
+        let (set, class) = (schemas.set.clone(), schemas.class.clone());
         assert!(set.get() && !class.get());
         schemas.update(&Served { machine_class_status: true, ..Served::default() });
         assert!(!set.get() && class.get());

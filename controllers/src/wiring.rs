@@ -64,11 +64,11 @@ impl Wiring {
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
         match name {
             "machine-deployment" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_deployment.clone());
+                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
                 manager.add(MachineDeploymentController { namespace, full_schema }, Arc::new(NoEffects));
             }
             "machine-set" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_set.clone());
+                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
                 manager.add(MachineSetController { namespace, full_schema }, Arc::new(NoEffects));
             }
             "machine" => self.add_machine(manager)?,
@@ -91,7 +91,7 @@ impl Wiring {
     fn add_machine_class(&self, manager: &mut Manager) {
         let invalid = InvalidClasses::new(manager.stores(), own_class_check(&self.driver));
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
-        let (namespace, full_schema) = (self.namespace.clone(), self.schemas.machine_class.clone());
+        let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         let check = class_check(&self.driver);
         manager.add(MachineClassController { namespace, full_schema, check }, Arc::new(NoEffects));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() }, Arc::new(NoEffects));
