@@ -7,6 +7,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use nodewright_controllers::node::Node as NodeView;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -49,7 +50,8 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Re
 }
 
 struct Agent<'a> {
-    nodes: Api<Node>,
+    // For reads: a taint may have a time that the complete type cannot hold.
+    nodes: Api<NodeView>,
     leases: Api<Lease>,
     shared: &'a Shared,
     name: &'a str,
@@ -113,8 +115,12 @@ impl Agent<'_> {
     /// Registers the Node, or takes over the one that is there.
     async fn register(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
         let node = node::registration(self.name, spec, &self.shared.settings, self.shared.clock.wall());
-        match self.shared.request(self.nodes.create(&PostParams::default(), &node)).await {
-            Ok(node) => Ok(node::seen(&node)),
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        match self.shared.request(nodes.create(&PostParams::default(), &node)).await {
+            Ok(node) => {
+                let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+                Ok(node::seen(&node.metadata, conditions.unwrap_or_default()))
+            }
             Err(error) if error.is_conflict() => self.take_over(spec).await,
             Err(error) => Err(error),
         }
@@ -122,7 +128,7 @@ impl Agent<'_> {
 
     async fn take_over(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
         let node = self.shared.request(self.nodes.get(self.name)).await?;
-        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+        let provider_id = node.provider_id().unwrap_or_default();
         if !provider_id.is_empty() && provider_id != spec.provider_id {
             tracing::warn!(
                 node = self.name,
@@ -136,7 +142,7 @@ impl Agent<'_> {
         let differing: BTreeMap<_, _> =
             wanted.iter().filter(|(key, value)| labels.and_then(|labels| labels.get(*key)) != Some(value)).collect();
         if differing.is_empty() && !provider_id.is_empty() {
-            return Ok(node::seen(&node));
+            return Ok(node::seen(&node.metadata, node.conditions()));
         }
         let mut patch = json!({ "metadata": { "uid": node.metadata.uid, "labels": differing } });
         if provider_id.is_empty() {
@@ -144,7 +150,7 @@ impl Agent<'_> {
         }
         let patch = Patch::Strategic(patch);
         let node = self.shared.request(self.nodes.patch(self.name, &PatchParams::default(), &patch)).await?;
-        Ok(node::seen(&node))
+        Ok(node::seen(&node.metadata, node.conditions()))
     }
 
     async fn post(&self, heart: &Heart, spec: &KubeletSpec, node: &NodeSeen) -> Result<NodeSeen, RequestError> {
@@ -155,7 +161,7 @@ impl Agent<'_> {
         // The UID guards against a namesake.
         let patch = Patch::Strategic(json!({ "metadata": { "uid": node.uid }, "status": status }));
         let node = self.shared.request(self.nodes.patch_status(self.name, &PatchParams::default(), &patch)).await?;
-        Ok(node::seen(&node))
+        Ok(node::seen(&node.metadata, node.conditions()))
     }
 
     async fn renew(&self, uid: &str) -> Result<(), RequestError> {

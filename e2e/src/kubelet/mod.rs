@@ -25,8 +25,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config};
+use nodewright_controllers::node::Node as NodeView;
 use nodewright_runtime::term::Clock;
 use parking_lot::Mutex;
 use tokio::{
@@ -200,7 +201,7 @@ impl Fleet {
             in_flight: Semaphore::new(REQUESTS_AT_ONCE),
         });
         let mut tasks = JoinSet::new();
-        let (to_nodes, mut nodes) = mpsc::channel::<Seen<Node>>(BACKLOG);
+        let (to_nodes, mut nodes) = mpsc::channel::<Seen<NodeView>>(BACKLOG);
         let select = Select { labels: Some("nodewright.dev/simulated=true"), ..Select::default() };
         tasks.spawn(mirror(Api::all(client.clone()), select, to_nodes));
         tasks.spawn(async move {

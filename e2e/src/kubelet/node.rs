@@ -165,12 +165,11 @@ pub(super) fn lease(name: &str, uid: &str, settings: &Settings, now: Timestamp) 
 }
 
 /// What a Node says that a kubelet cares about.
-pub(super) fn seen(node: &Node) -> NodeSeen {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let ready = conditions.and_then(|conditions| conditions.iter().find(|condition| condition.type_ == "Ready"));
+pub(super) fn seen(metadata: &ObjectMeta, conditions: &[NodeCondition]) -> NodeSeen {
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     NodeSeen {
-        uid: node.metadata.uid.clone().unwrap_or_default(),
-        version: node.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
         ready: ready.map(|condition| {
             let status = match condition.status.as_str() {
                 "True" => Ready::True,

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::Node;
+use nodewright_controllers::node::Node as NodeView;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -71,13 +71,15 @@ impl Registry {
     }
 
     /// Takes what the watch of Nodes has to say.
-    pub(super) fn take(&self, seen: Seen<Node>) {
+    pub(super) fn take(&self, seen: Seen<NodeView>) {
         let mut entries = self.entries.lock();
         match seen {
             Seen::Reset(nodes) => {
                 let mut there: BTreeMap<String, NodeSeen> = nodes
                     .iter()
-                    .map(|node| (node.metadata.name.clone().unwrap_or_default(), node::seen(node)))
+                    .map(|node| {
+                        (node.metadata.name.clone().unwrap_or_default(), node::seen(&node.metadata, node.conditions()))
+                    })
                     .collect();
                 for (name, entry) in entries.iter_mut() {
                     let now = there.remove(name);
@@ -93,7 +95,7 @@ impl Registry {
             }
             Seen::Applied(node) => {
                 if let Some(entry) = node.metadata.name.as_ref().and_then(|name| entries.get_mut(name)) {
-                    entry.seen = Some(node::seen(&node));
+                    entry.seen = Some(node::seen(&node.metadata, node.conditions()));
                     entry.poke.notify_one();
                 }
             }

@@ -21,5 +21,6 @@ mod scale;
 mod schemas;
 mod selfhealing;
 mod traces;
+mod unreadable;
 mod webhooks;
 mod writes;

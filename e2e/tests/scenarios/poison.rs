@@ -42,7 +42,7 @@ async fn create(world: &World, plural: &str, object: &Value) -> TestResult {
 }
 
 /// Waits until so many machines of a pool run, whatever the others do.
-async fn pool_runs(world: &World, pool: &str, count: usize) -> TestResult {
+pub(super) async fn pool_runs(world: &World, pool: &str, count: usize) -> TestResult {
     let prefix = format!("{}-{pool}-", world.namespace());
     let what = format!("{count} machines of pool {pool} to run");
     world
@@ -84,7 +84,7 @@ async fn heal_class(world: &World) -> TestResult {
     send(world, Method::PATCH, &class, "application/merge-patch+json", healed).await
 }
 
-async fn restart_manager(world: &World) -> TestResult {
+pub(super) async fn restart_manager(world: &World) -> TestResult {
     let mut manager = world.manager().await?;
     manager.terminate().await?;
     Ok(manager.start_again().await?)
