@@ -1,10 +1,7 @@
 //! How a Machine gets its VM: class and secrets are there → VM made → linked → set up.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{
-    Machine, MachinePhase, OperationState, OperationType, conditions, operations,
-    reasons::{self, unreadable},
-};
+use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -40,9 +37,8 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         refuse_class(plan, at, world, &problem);
         return;
     }
-    if let Owner::Unreadable(text) = &world.owner {
-        // Whether the name has had its life stands in the set.
-        refuse(plan, at, world, unreadable::MACHINE_SET, text);
+    if let Some((reason, text)) = world.unknown_life() {
+        refuse(plan, at, world, reason, &text);
         return;
     }
     if let Some(reason) = has_no_future(world) {

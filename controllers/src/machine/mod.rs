@@ -61,6 +61,7 @@ use crate::{
         DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
         NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET, instance_id, place,
     },
+    ledger::Ledger,
     machine_class::NAMEABLE,
     node::Node,
 };
@@ -193,7 +194,9 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     if change.new.is_none() || ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
     }
-    if change.old.is_none() {
+    // Whatever was waiting for the ledger may be a Machine that has yet to get its VM.
+    let had_invalid = ledger(&change.old).is_some_and(|ledger| ledger.parse::<Ledger>().is_err());
+    if change.old.is_none() || had_invalid && ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }
     for machine in &waiting {

@@ -151,6 +151,19 @@ impl World {
         Some((ledger, index))
     }
 
+    /// Why it is not known whether the name has had its life: the set, or its ledger, exists and cannot be read. A word, and
+    /// what to do about it.
+    pub(super) fn unknown_life(&self) -> Option<(&'static str, String)> {
+        let set = match &self.owner {
+            Owner::Set(set) => set.as_ref(),
+            Owner::Unreadable(text) => return Some((reasons::MACHINE_SET, text.clone())),
+            Owner::None | Owner::Gone => return None,
+        };
+        let key = annotations::LEDGER;
+        let error = annotation(set, key)?.parse::<Ledger>().err()?;
+        Some((reasons::LEDGER, format!("MachineSet {}, annotation {key}: {error}; restore the annotation", name(set))))
+    }
+
     /// Whether the set's ledger has retired the Machine; `None` when it does not know the Machine.
     pub(super) fn is_retired(&self) -> Option<bool> {
         self.entry().map(|(ledger, index)| ledger.is_retired(index))

@@ -131,7 +131,7 @@ impl Scene<'_> {
             let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
             Some(format!(
                 "machine set {} cannot go: annotation {}: {error}; restore the annotation, or delete the \
-                machines of the set and then the annotation",
+                machines of the set and remove the annotation",
                 name(view.set.as_ref()),
                 annotations::LEDGER
             ))

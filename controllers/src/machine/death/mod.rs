@@ -190,10 +190,10 @@ fn nodes_unlisted<'a>(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &'a W
 /// manager keeps the sets, or the set's spec is not valid) it is noted here: whoever writes the ledger does so under the
 /// version that was seen.
 fn name_retired(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, _: Context<'_>) -> bool {
-    if let Owner::Unreadable(text) = &world.owner {
-        plan.wait(unreadable::MACHINE_SET, text.clone());
+    if let Some((reason, text)) = world.unknown_life() {
         let (description, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
-        tell_stage(plan, at, world, description, condition, unreadable::MACHINE_SET, text);
+        tell_stage(plan, at, world, description, condition, reason, &text);
+        plan.wait(reason, text);
         return false;
     }
     let (Owner::Set(set), Some((ledger, index))) = (&world.owner, world.entry()) else { return true };

@@ -100,6 +100,42 @@ fn a_set_that_cannot_be_read_is_not_gone() {
     assert!(dead.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dead.steps());
 }
 
+#[test]
+fn a_ledger_that_cannot_be_read_has_retired_no_name_and_none_is_free() {
+    let scene = |machine: MachineBuilder| {
+        let set = machine_set("set", 1, Some("k7f;0-"));
+        scene(machine.owned_by(&set).annotation("nodewright.dev/index", "0")).set(set)
+    };
+    let unborn = scene(machine("m")).answered(Verb::Status, 1, Outcome::Failed(DriverError::new(Code::NotFound, "")));
+    let dead = || scene(machine("m").phase("Terminating").deleting()).answered(Verb::Delete, 40, Outcome::Done);
+    let dead = dead().answered(Verb::Status, 30, Outcome::Failed(DriverError::new(Code::NotFound, "none")));
+    for held in [unborn, dead] {
+        let plan = held.plan();
+        assert_eq!(plan.waits.last().unwrap().reason, "InvalidLedger");
+        assert!(
+            plan.waits.last().unwrap().message.contains("MachineSet set, annotation nodewright.dev/ledger: `k7f;0-`")
+        );
+        let steps = held.steps();
+        assert!(steps.iter().all(|step| step.starts_with("status")), "neither a VM nor an end: {steps:?}");
+        assert_eq!(status_of(&plan)["conditions"][0]["reason"], "InvalidLedger");
+    }
+}
+
+#[test]
+fn all_machines_of_a_set_look_again_once_its_ledger_can_be_read() {
+    let unborn = || machine("m").owned_by(&machine_set("set", 1, None));
+    let woken = |old: &str, new: &str| {
+        let all = stores(unborn());
+        let set = |ledger| Some(Arc::new(machine_set("set", 1, Some(ledger))));
+        let mut woken = vec![];
+        let change = nodewright_runtime::cache::Change { old: set(old), new: set(new) };
+        super::super::machines_of_set(&change, &all, &mut |key| woken.push(key.name.to_string()));
+        woken
+    };
+    assert_eq!(woken("k7f;0-", "k7f;0"), ["m"]);
+    assert!(woken("k7f;", "k7f;0").is_empty(), "what changes with each death wakes those that leave");
+}
+
 /// The stores of a cluster with one Machine.
 fn stores(machine: MachineBuilder) -> Stores {
     let stores = Stores::default();
