@@ -9,6 +9,7 @@ use self::Habit::{CreateOnUpdate, Generations, ReturnsDeleted, UnconditionalUpda
 use super::fields::Shape;
 use super::fields::shape::{builtin, of_schema};
 use super::route::Resource;
+use super::validations::{self, Immutable};
 
 /// Where the status of an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ pub(super) struct Kind {
     pub(super) rules: Rules,
     pub(super) scale: Option<Scale>,
     pub(super) shape: Shape,
+    pub(super) validations: Vec<Immutable>,
 }
 
 const CUSTOM: Rules = Rules { status: StatusRule::Apart, habits: &[Generations] };
@@ -134,6 +136,7 @@ impl Kinds {
                 rules: Rules { status, ..CUSTOM },
                 scale,
                 shape: of_schema(&version["schema"]["openAPIV3Schema"]),
+                validations: validations::of_schema(&version["schema"]["openAPIV3Schema"]),
             };
             self.0.insert(resource, Arc::new(kind));
         }
@@ -157,5 +160,5 @@ fn guess(resource: &Resource) -> Kind {
         status_replicas: "/status/replicas".to_owned(),
         selector: Some("/status/selector".to_owned()),
     });
-    Kind { name: name.to_owned(), is_custom, rules, scale, shape: builtin(name) }
+    Kind { name: name.to_owned(), is_custom, rules, scale, shape: builtin(name), validations: vec![] }
 }

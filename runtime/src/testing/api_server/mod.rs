@@ -37,6 +37,7 @@ mod scale;
 mod selector;
 mod store;
 mod strategic;
+mod validations;
 mod watch;
 mod write;
 

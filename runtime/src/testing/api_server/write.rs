@@ -11,7 +11,7 @@ use super::form;
 use super::kinds::{Habit, Kind, StatusRule};
 use super::route::{Id, Part};
 use super::store::{Refused, Store, Writer, Written, said, seconds, set_or_remove};
-use super::{limits, refusal};
+use super::{limits, refusal, validations};
 
 const STATUS: &[&str] = &["status"];
 const SPEC: &[&str] = &["spec"];
@@ -109,6 +109,7 @@ impl Store {
         form::check_kind(target.id, &target.kind, &object)?;
         let mut errors = checks::metadata(&object["metadata"]);
         errors.extend(form::check(&target.kind, &object));
+        errors.extend(validations::check(&target.kind.validations, &errors, None));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
         }
@@ -150,6 +151,7 @@ impl Store {
         errors.extend(checks::update(&live["metadata"], &wanted["metadata"]));
         errors.extend(form::check(&target.kind, &wanted));
         errors.extend(form::check_update(&target.kind, &live, &wanted));
+        errors.extend(validations::check(&target.kind.validations, &errors, Some((&live, &wanted))));
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
         }
