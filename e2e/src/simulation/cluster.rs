@@ -105,8 +105,8 @@ impl World {
             oracles.lock().expect_replacements(schedule.deaths());
         }
         users::seed_bystander(&cloud);
-        let begun = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
-        watch_over(&server, &cloud, &adversary, &oracles, &trace, begun);
+        let zero = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
+        watch_over(&server, &cloud, &adversary, &oracles, &trace, zero);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| {
             let client = agent_client(&server, control_plane::AGENT);

@@ -38,14 +38,14 @@ pub fn run(seed: u64) -> Run {
     let run =
         Run { seed, replicas, surge, unavailable, revisions, elects, heartbeats, quiet, bookmarks, phases, schedule };
     match chance.u8(0..12) {
-        0 => quiet_run(&mut chance, run),
-        1 | 2 if !is_calm => mistaken(&mut chance, run),
+        0 => quiet_run(&mut chance, &run),
+        1 | 2 if !is_calm => mistaken(&mut chance, &run),
         _ => run,
     }
 }
 
 /// Default timeouts, and minutes in which nothing happens before each fault.
-fn quiet_run(chance: &mut Rng, run: Run) -> Run {
+fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
     let (mut millis, mut troubles) = (0, vec![]);
     for _ in 0..chance.u8(1..=4) {
         millis += chance.u64(240_000..=900_000);
@@ -62,17 +62,17 @@ fn quiet_run(chance: &mut Rng, run: Run) -> Run {
         troubles.extend((0..more).map(|_| Trouble::At { millis: millis + 100, act: Act::KillVm(chance.usize(0..20)) }));
     }
     let schedule = Schedule(troubles);
-    Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run }
+    Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
 /// With mistakes of users, once all machines are there; nothing else goes wrong.
-fn mistaken(chance: &mut Rng, run: Run) -> Run {
+fn mistaken(chance: &mut Rng, run: &Run) -> Run {
     let troubles = (0..chance.u8(1..=3)).map(|_| {
         let act = Act::Err(mistake(chance), chance.u32(1..=100));
         Trouble::At { millis: chance.u64(20_000..200_000), act }
     });
     let schedule = Schedule(troubles.collect());
-    Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run }
+    Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
 /// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.

@@ -14,7 +14,7 @@ const STUCK: Duration = Duration::from_mins(5);
 /// A VM's death shows after 45 s, is waited out for ten minutes, and confirmed.
 const REPLACED: Duration = Duration::from_secs(45 + 600 + 60);
 /// How much later it may be after an outage, or a manager's death.
-const AFTER_OUTAGE: Duration = Duration::from_secs(360 + 60);
+const AFTER_OUTAGE: Duration = Duration::from_mins(6 + 1);
 /// How long one takes that has to be replaced before.
 const EACH: Duration = Duration::from_mins(3);
 

@@ -41,7 +41,7 @@ pub(super) fn seed_bystander(cloud: &LocalCloud) {
 /// Makes the mistake, and mends it after so many seconds.
 pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
     let server = world.server().clone();
-    let mended: Option<Box<dyn FnOnce() + Send>> = match mistake {
+    let mended: Mend = match mistake {
         Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
         Mistake::ProviderId(machine) => {
             let id = world.cloud().vms().into_iter().find(|vm| vm.name == BYSTANDER).map(|vm| vm.provider_id);
@@ -49,9 +49,9 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
         }
         Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
             .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
-        Mistake::ClassCluster => mend_all(["small", "large"].iter().filter_map(|class| {
+        Mistake::ClassCluster => Some(mend_all(["small", "large"].iter().filter_map(|class| {
             change(&server, &format!("{CLASSES}/{class}"), "/providerSpec/cluster", "elsewhere".into())
-        })),
+        }))),
         Mistake::ClassSecret(class) => {
             change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
         }
@@ -71,9 +71,9 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
 
 type Mend = Option<Box<dyn FnOnce() + Send>>;
 
-fn mend_all(all: impl Iterator<Item = Box<dyn FnOnce() + Send>>) -> Mend {
+fn mend_all(all: impl Iterator<Item = Box<dyn FnOnce() + Send>>) -> Box<dyn FnOnce() + Send> {
     let all: Vec<_> = all.collect();
-    Some(Box::new(move || all.into_iter().for_each(|mend| mend())))
+    Box::new(move || all.into_iter().for_each(|mend| mend()))
 }
 
 /// The path of the n-th object by name, counted around; copies do not count.

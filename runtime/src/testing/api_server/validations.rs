@@ -36,16 +36,16 @@ impl Immutable {
 /// The rules of a schema and of all below it.
 pub(super) fn of_schema(schema: &Value) -> Vec<Immutable> {
     let mut found = vec![];
-    collect(schema, String::new(), &mut found);
+    collect(schema, "", &mut found);
     found
 }
 
-fn collect(schema: &Value, at: String, found: &mut Vec<Immutable>) {
+fn collect(schema: &Value, at: &str, found: &mut Vec<Immutable>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-        found.push(immutable(rule, &at));
+        found.push(immutable(rule, at));
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        collect(property, format!("{at}/{name}"), found);
+        collect(property, &format!("{at}/{name}"), found);
     }
 }
 
