@@ -19,12 +19,11 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     clock::JumpingClock,
-    cluster::{Design, NODES},
+    cluster::Design,
     process::prefix,
     schedule::{Edit, Fate, Schedule, Trouble},
     terms::Terms,
     trace::Trace,
-    users::{BY_HAND, is_foreign},
 };
 
 /// A run takes some hundred steps. One that takes so many has lost its way, and would never end.
@@ -286,7 +285,6 @@ impl Adversary {
         let fault = match manager {
             Some(name) if is_write && is_step(&request.path) => {
                 state.check_term(name, request.verb, &request.path);
-                state.check_foreign(name, request);
                 state.check_rate(name, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
@@ -393,15 +391,6 @@ impl State {
         let now = self.time_of(name).unwrap_or_default();
         if let Some(wrong) = self.terms.forbid(name, now) {
             self.wrongs.push(format!("I10: {name} sent {verb} {path} {wrong}"));
-        }
-    }
-
-    fn check_foreign(&mut self, name: &str, request: &RequestRecord) {
-        let node = request.path.strip_prefix(NODES).map(|path| path.trim_matches('/').split('/').next());
-        // A Node that is left with the providerID of a VM that has gone may be deleted, whoever made it.
-        let is_left = |node: &str| node == BY_HAND && request.verb == "delete";
-        if node.flatten().is_some_and(|node| is_foreign(node) && !is_left(node)) {
-            self.wrongs.push(format!("I12: {name} sent {} {}, which is no machine's", request.verb, request.path));
         }
     }
 

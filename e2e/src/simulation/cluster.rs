@@ -101,6 +101,12 @@ impl World {
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::default()));
+        if schedule.only_users_err() {
+            oracles.lock().only_users_err();
+        }
+        if !schedule.has_wrong_clocks() {
+            oracles.lock().trust_clocks();
+        }
         if design.quiet {
             oracles.lock().expect_replacements(schedule.deaths());
         }
@@ -145,14 +151,17 @@ fn watch_over(
 ) {
     let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
     adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, &told, edit))));
-    let judging = oracles.clone();
+    let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
         // Before it is decided: whoever sends it may die of it.
-        if let (Some((wall, instant)), Some(in_touch), Some(body)) =
-            (begun, decides.in_touch_since(request), request.body.as_ref())
-        {
-            let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
-            judging.lock().write(&request.path, body, in_touch, at);
+        if let Some(in_touch) = decides.in_touch_since(request) {
+            if let Some(wrong) = users::judge_foreign(request, &seen, &clouded) {
+                judging.lock().blame(wrong);
+            }
+            if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
+                let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
+                judging.lock().write(&request.path, body, in_touch, at);
+            }
         }
         decides.request(request)
     });

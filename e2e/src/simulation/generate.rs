@@ -78,12 +78,13 @@ fn mistaken(chance: &mut Rng, run: &Run) -> Run {
 /// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.
 fn mistake(chance: &mut Rng) -> Mistake {
     let machine = chance.usize(0..20);
-    match chance.u8(0..6) {
+    match chance.u8(0..7) {
         0 => Mistake::Copy { machine, labelled: chance.bool() },
         1 => Mistake::ProviderId(machine),
         2 => Mistake::NodeLabel(machine),
         3 => Mistake::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
         4 => Mistake::NodeByHand(machine),
+        5 => Mistake::Claim,
         _ => Mistake::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
     }
 }

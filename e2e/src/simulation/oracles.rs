@@ -12,18 +12,28 @@ use nodewright_runtime::testing::api_server::ChangeRecord;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{cluster::MACHINES, replacements::Replacements, users::is_foreign};
+use super::{
+    cluster::MACHINES,
+    replacements::Replacements,
+    users::{COPY, is_foreign},
+};
 
 use crate::cloud::{
     Event, EventKind, VmState,
     memory::{Memory, VmRecord},
 };
 
+/// Managers know of a Node that has been ready for so long.
+const JOINED: Duration = Duration::from_secs(5);
+
 /// What was seen, and what was wrong with it.
 #[derive(Default)]
 pub(super) struct Oracles {
     violations: Vec<String>,
     machines: BTreeMap<String, Machine>,
+    /// Whether nothing goes wrong but what users do, and no machine goes by force.
+    only_users_err: bool,
+    cordoned: BTreeSet<String>,
     /// Nodes that are ready, by name.
     ready_nodes: BTreeSet<String>,
     /// Names that had a VM, and those that a user gives a second life.
@@ -48,6 +58,8 @@ pub struct Counts(pub BTreeMap<String, (u64, u64)>);
 struct Machine {
     name: String,
     node: String,
+    provider_id: String,
+    is_owned: bool,
     is_deleting: bool,
 }
 
@@ -107,6 +119,16 @@ impl Oracles {
         self.forced.contains(name)
     }
 
+    /// Nothing goes wrong but what users do.
+    pub(super) fn only_users_err(&mut self) {
+        self.only_users_err = true;
+    }
+
+    /// All clocks go right in this run.
+    pub(super) fn trust_clocks(&mut self) {
+        self.replacements.trusts_clocks = true;
+    }
+
     /// What dies has to be replaced in time, of so many that die in the run.
     pub(super) fn expect_replacements(&mut self, deaths: u32) {
         self.deaths = Some(deaths);
@@ -115,7 +137,7 @@ impl Oracles {
     /// The VM of a machine of this name has died.
     pub(super) fn died(&mut self, name: &str) {
         if let Some(deaths) = self.deaths {
-            self.replacements.died(name, deaths);
+            self.replacements.died(name, deaths.saturating_sub(1));
         }
     }
 
@@ -187,8 +209,11 @@ impl Oracles {
                 let machine = Machine {
                     name: name.to_owned(),
                     node: text(&new["metadata"]["labels"]["node"]),
+                    provider_id: text(&new["spec"]["providerID"]),
+                    is_owned: !new["metadata"]["ownerReferences"].is_null(),
                     is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
                 };
+                self.look_at_copy(&machine);
                 self.machines.insert(text(&new["metadata"]["uid"]), machine);
             }
             (Some(old), None) => {
@@ -204,6 +229,14 @@ impl Oracles {
         }
     }
 
+    /// No set takes a copy of a machine that is there.
+    fn look_at_copy(&mut self, copy: &Machine) {
+        let is_original = |it: &Machine| it.name != copy.name && it.provider_id == copy.provider_id;
+        if copy.is_owned && copy.name.starts_with(COPY) && self.machines.values().any(is_original) {
+            self.blame(format!("I12: a set has taken {}, the copy of a machine", copy.name));
+        }
+    }
+
     fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
         let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
         if !cordoned(old) && cordoned(new) {
@@ -213,6 +246,11 @@ impl Oracles {
                 self.blame(format!("I7: node {name} was cordoned, and its machine is not being deleted"));
             }
         }
+        if cordoned(new) {
+            self.cordoned.insert(name.to_owned())
+        } else {
+            self.cordoned.remove(name)
+        };
         let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
         let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
         if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
@@ -283,8 +321,11 @@ impl Oracles {
     }
 
     fn vm_told_to_go(&mut self, event: &Event) {
-        let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         let name = event.name.as_deref().unwrap_or_default();
+        if self.only_users_err && !self.cordoned.contains(name) && self.replacements.has_been_ready(name, JOINED) {
+            self.blame(format!("I3: VM {name} was told to go, and its node was not cordoned"));
+        }
+        let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         if is_foreign(name) {
             self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
             return;

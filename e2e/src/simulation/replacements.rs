@@ -9,8 +9,11 @@ use tokio::time::Instant;
 const BUDGET: usize = 1;
 /// A kubelet that lives has reported within this time; less what clocks may differ.
 const REPORTS: Duration = Duration::from_secs(358);
-/// A deletion that takes so long may have given its place back.
-const STUCK: Duration = Duration::from_mins(5);
+/// What a Node has said for so long is known to all.
+const WELL: Duration = Duration::from_mins(2);
+/// A deletion that takes so long may have given its place back; sooner where clocks go wrong.
+const STUCK: Duration = Duration::from_mins(15);
+const STUCK_BY_WRONG_CLOCKS: Duration = Duration::from_mins(5);
 /// A VM's death shows after 45 s, is waited out for ten minutes, and confirmed.
 const REPLACED: Duration = Duration::from_secs(45 + 600 + 60);
 /// How much later it may be after an outage, or a manager's death.
@@ -34,8 +37,12 @@ pub(super) struct Replacements {
     by_uid: BTreeMap<String, Watched>,
     /// What Nodes say of the time of their last report.
     reports: BTreeMap<String, jiff::Timestamp>,
+    /// Since when Nodes have been ready without a break.
+    ready: BTreeMap<String, Instant>,
     /// Until when the machines of dead VMs have to be on their way out.
     due: BTreeMap<String, Instant>,
+    /// Whether all clocks go right.
+    pub(super) trusts_clocks: bool,
 }
 
 impl Replacements {
@@ -68,7 +75,8 @@ impl Replacements {
     }
 
     fn in_flight(&self) -> usize {
-        let recent = |at: Instant| at.elapsed() < STUCK;
+        let stuck = if self.trusts_clocks { STUCK } else { STUCK_BY_WRONG_CLOCKS };
+        let recent = |at: Instant| at.elapsed() < stuck;
         self.by_uid.values().filter(|machine| machine.given_up.is_some_and(recent)).count()
     }
 
@@ -77,10 +85,20 @@ impl Replacements {
         let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
         let ready = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));
         let time = |field: &str| ready.and_then(|ready| ready[field].as_str()?.parse::<jiff::Timestamp>().ok());
+        if ready.is_some_and(|ready| ready["status"] == "True") {
+            self.ready.entry(name.to_owned()).or_insert_with(Instant::now);
+        } else {
+            self.ready.remove(name);
+        }
         match time("lastHeartbeatTime").max(time("lastTransitionTime")) {
             Some(report) => drop(self.reports.insert(name.to_owned(), report)),
             None => drop(self.reports.remove(name)),
         }
+    }
+
+    /// Whether a Node has been ready for so long.
+    pub(super) fn has_been_ready(&self, node: &str, time: Duration) -> bool {
+        self.ready.get(node).is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Judges a write that gives a machine up, by a manager that has been in touch since then. `at` turns times of objects into
@@ -96,6 +114,9 @@ impl Replacements {
             return None;
         }
         let machine = self.by_uid.values().find(|machine| machine.name == name && machine.phase == "Unknown")?;
+        if self.has_been_ready(&machine.node, WELL) {
+            return Some(format!("I14: machine {name} is given up, and its node has been ready for {WELL:?}"));
+        }
         let report = self.reports.get(&machine.node).map(|report| at(*report));
         let is_proven = report.is_some_and(|report| report > in_touch);
         let waited = in_touch.elapsed();
@@ -104,7 +125,7 @@ impl Replacements {
         })
     }
 
-    /// The VM of a machine has died, by default settings; so many others have or will.
+    /// The VM of a machine has died, by default settings; so many others do so in the run.
     pub(super) fn died(&mut self, name: &str, others: u32) {
         self.due.insert(name.to_owned(), Instant::now() + REPLACED + EACH * others);
     }

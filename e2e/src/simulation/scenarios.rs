@@ -360,15 +360,17 @@ fn claims() -> Vec<Scenario> {
             quiet(
                 2,
                 vec![
+                    // It is given up at 945 s, and not by who starts then: its kubelet speaks at 1,080 s.
                     at(300_000, Act::SilenceKubelet(0, 780)),
-                    at(1_000_000, Act::ApiDown(90)),
-                    at(1_001_000, Act::Crash),
+                    at(900_000, Act::ApiDown(90)),
+                    at(901_000, Act::Crash),
                 ],
             ),
         ),
         named("four of five VMs die at once", quiet(5, (0..4).map(|vm| at(400_000, Act::KillVm(vm))).collect())),
         named("a copy of a machine, with its labels", run([], vec![err(Mistake::Copy { machine: 1, labelled: true })])),
         named("a copy of a machine, without labels", run([], vec![err(Mistake::Copy { machine: 1, labelled: false })])),
+        named("a machine that is made by hand for the VM of another cluster", run([], vec![err(Mistake::Claim)])),
         named("a machine that claims the VM of another cluster", run([], vec![err(Mistake::ProviderId(1))])),
         named(
             "a machine that claims the VM of another cluster, and is deleted",
@@ -395,7 +397,10 @@ fn claims() -> Vec<Scenario> {
             "a Node that cannot be read while its machine goes",
             run([], vec![garbled("nodes"), at(30_000, delete(1))]),
         ),
-        named("a machine that cannot be read", run([], vec![garbled("machines")])),
+        named(
+            "a machine that cannot be read, in a pool that may not be larger for a while",
+            Run { surge: 0, unavailable: 1, ..run([], vec![garbled("machines")]) },
+        ),
         named("a set that cannot be read", run([], vec![garbled("machinesets")])),
         named("a class that cannot be read", run([], vec![garbled("machineclasses"), at(30_000, delete(0))])),
         named(
@@ -407,6 +412,19 @@ fn claims() -> Vec<Scenario> {
                     at(21_000, roll("large")),
                     at(40_000, roll("small")),
                     at(60_000, Act::KillVm(0)),
+                ],
+            ),
+        ),
+        named(
+            "a VM dies while a machine without one cannot go for want of its Secret",
+            quiet(
+                3,
+                vec![
+                    at(300_000, Act::Err(Mistake::ClassSecret(of("large")), 7_200)),
+                    at(301_000, roll("large")),
+                    // Its machine without a VM is deleted then, and counts as stuck 15 min later.
+                    at(400_000, roll("small")),
+                    at(1_000_000, Act::KillVm(0)),
                 ],
             ),
         ),

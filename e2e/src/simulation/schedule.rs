@@ -104,6 +104,8 @@ pub enum Mistake {
         /// Whether the copy has its labels.
         labelled: bool,
     },
+    /// A machine is made by hand that names a VM of another cluster; in the end it is deleted.
+    Claim,
     /// The `spec.providerID` of the n-th machine is that of a VM of another cluster.
     ProviderId(usize),
     /// The label `node` of the n-th machine names a Node of no machine.
@@ -267,6 +269,12 @@ impl Schedule {
     /// Whether clocks go wrong: then what is judged by time is judged by the wrong one.
     pub fn has_wrong_clocks(&self) -> bool {
         self.acts().iter().any(|(_, act)| matches!(act, Act::JumpClock(_) | Act::Sleep(_)))
+    }
+
+    /// Whether users make mistakes and nothing else goes wrong.
+    pub fn only_users_err(&self) -> bool {
+        let is_user = |act: &Act| matches!(act, Act::Err(..) | Act::Edit(Edit::Scale(_) | Edit::DeleteMachine(_)));
+        self.0.iter().all(|trouble| matches!(trouble, Trouble::At { act, .. } if is_user(act)))
     }
 
     /// What happens when, in its order.

@@ -1,13 +1,13 @@
 //! What users do that no controller expects: they copy, point at what is another's, write what cannot be read, and mend it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use nodewright_runtime::testing::api_server::ApiServer;
+use nodewright_runtime::testing::api_server::{ApiServer, RequestRecord};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    cluster::{CLASSES, MACHINES, NODES, SETS, World},
+    cluster::{CLASSES, MACHINES, NAMESPACE, NODES, SETS, World},
     schedule::Mistake,
 };
 use crate::cloud::{Call, Caller, CreateVm, LocalCloud};
@@ -22,6 +22,23 @@ pub(super) const COPY: &str = "aaa-copy";
 /// Whether a VM or a Node of this name is no machine's.
 pub(super) fn is_foreign(name: &str) -> bool {
     [BYSTANDER, BY_HAND].contains(&name)
+}
+
+/// Judges a write of a manager: of what is no machine's nothing is written. A Node whose VM has gone may be deleted, whoever
+/// made it.
+pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
+    let node = request.path.strip_prefix(NODES)?.trim_matches('/').split('/').next()?;
+    if !is_foreign(node) || matches!(request.verb, "get" | "list" | "watch") {
+        return None;
+    }
+    let id = server
+        .object(&format!("{NODES}/{node}"))
+        .and_then(|node| node["spec"]["providerID"].as_str().map(String::from));
+    let is_left = || id.is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
+    if request.verb == "delete" && node == BY_HAND && is_left() {
+        return None;
+    }
+    Some(format!("I12: a manager sent {} {}, which is no machine's", request.verb, request.path))
 }
 
 /// Makes what is there in each run and belongs to no machine.
@@ -43,10 +60,9 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
     let server = world.server().clone();
     let mended: Mend = match mistake {
         Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
-        Mistake::ProviderId(machine) => {
-            let id = world.cloud().vms().into_iter().find(|vm| vm.name == BYSTANDER).map(|vm| vm.provider_id);
-            id.and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into()))
-        }
+        Mistake::Claim => bystander_id(world.cloud()).and_then(|id| claim(&server, &id)),
+        Mistake::ProviderId(machine) => bystander_id(world.cloud())
+            .and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into())),
         Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
             .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
         Mistake::ClassCluster => Some(mend_all(["small", "large"].iter().filter_map(|class| {
@@ -67,6 +83,10 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
         sleep(Duration::from_secs(seconds.into())).await;
         mend();
     });
+}
+
+fn bystander_id(cloud: &LocalCloud) -> Option<String> {
+    cloud.vms().into_iter().find(|vm| vm.name == BYSTANDER).map(|vm| vm.provider_id)
 }
 
 type Mend = Option<Box<dyn FnOnce() + Send>>;
@@ -101,20 +121,31 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// `kubectl get machine -o yaml`, another name, `kubectl create`; and in the end `kubectl delete`.
+/// `kubectl get machine -o yaml`, and another name.
 fn copy(server: &ApiServer, machine: usize, labelled: bool) -> Mend {
-    let original = Arc::unwrap_or_clone(server.object(&nth(server, MACHINES, machine)?)?);
-    let name = format!("{COPY}-{machine}");
+    let original = server.object(&nth(server, MACHINES, machine)?)?;
+    let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
+    make_machine(server, &format!("{COPY}-{machine}"), &original["spec"], &labels)
+}
+
+/// A machine that names a VM.
+fn claim(server: &ApiServer, id: &str) -> Mend {
+    let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
+    spec["providerID"] = id.into();
+    make_machine(server, &format!("{COPY}-claim"), &spec, &json!({}))
+}
+
+/// `kubectl create`, and in the end `kubectl delete`.
+fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value) -> Mend {
     let path = format!("{MACHINES}/{name}");
     if server.object(&path).is_some() {
         return None;
     }
-    let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
-    let copy = json!({
-        "apiVersion": original["apiVersion"], "kind": original["kind"], "spec": original["spec"],
-        "metadata": {"name": name, "namespace": original["metadata"]["namespace"], "labels": labels},
+    let machine = json!({
+        "apiVersion": nodewright_api::API_VERSION, "kind": "Machine", "spec": spec,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
     });
-    server.seed(MACHINES, copy);
+    server.seed(MACHINES, machine);
     let server = server.clone();
     Some(Box::new(move || _ = server.delete(&path)))
 }
@@ -138,7 +169,7 @@ fn make_node(server: &ApiServer, machine: usize) -> Mend {
 /// Writes what is JSON, and what our types do not read.
 fn garble(server: &ApiServer, plural: &str, number: usize) -> Mend {
     let (collection, field, value) = match plural {
-        "nodes" => (NODES, "/spec/taints", json!([{"key": "garbled", "effect": "NoSchedule", "timeAdded": "soon"}])),
+        "nodes" => (NODES, "/spec/taints", json!([{"key": "garbled", "effect": 7}])),
         "machines" => (MACHINES, "/spec/drainTimeout", json!("as long as it takes")),
         "machinesets" => (SETS, "/spec/minReadySeconds", json!("some")),
         _ => (CLASSES, "/secretRef", json!("cloud")),
