@@ -13,6 +13,7 @@ pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod node;
+pub mod orphan_node;
 pub mod pacing;
 pub mod rollout;
 pub mod schema;

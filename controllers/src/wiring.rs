@@ -13,6 +13,7 @@ use crate::{
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
+    orphan_node::{Asker, OrphanNodeController},
     schema::Schemas,
 };
 
@@ -81,10 +82,15 @@ impl Wiring {
     fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {
         let control = manager.connection(Cluster::CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
         let target = manager.connection(Cluster::TARGET, "machine");
+        let asker = Asker { control: control.clone() };
         let (driver, groups) = (self.driver.clone(), self.settings.bootstrap_groups.clone());
         let caller = Caller::new(driver.clone(), control, target, groups, self.clock.clone(), self.spans.clone());
         let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
         manager.add(MachineController { namespace, settings, driver }, Arc::new(caller));
+        if self.settings.has_target {
+            let (namespace, grace) = (self.namespace.clone(), self.settings.orphaned_node_grace);
+            manager.add(OrphanNodeController { namespace, grace }, Arc::new(asker));
+        }
         Ok(())
     }
 

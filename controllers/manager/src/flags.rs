@@ -195,6 +195,9 @@ pub(crate) struct MachineFlags {
     /// Pause between two attempts to evict a pod that a disruption budget holds back.
     #[arg(long, default_value = "20s", value_parser = duration, value_name = "DURATION")]
     pub(crate) evict_retry: Duration,
+    /// How long a node that is being deleted and that no machine claims keeps its finalizer.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) orphaned_node_grace: Duration,
 }
 
 impl MachineFlags {
@@ -211,6 +214,7 @@ impl MachineFlags {
             medium_retry: self.provider_medium_retry,
             not_ready_limit: self.node_not_ready_limit,
             evict_retry: self.evict_retry,
+            orphaned_node_grace: self.orphaned_node_grace,
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             has_target,
         }

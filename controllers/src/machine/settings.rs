@@ -30,6 +30,8 @@ pub struct Settings {
     pub not_ready_limit: Duration,
     /// Pause between two attempts to evict a Pod that a disruption budget holds back.
     pub evict_retry: Duration,
+    /// How long a Node that is being deleted and has no Machine keeps our finalizer (`--orphaned-node-grace`).
+    pub orphaned_node_grace: Duration,
     /// Groups of the bootstrap tokens (`--bootstrap-token-auth-extra-groups`).
     pub bootstrap_groups: String,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
@@ -66,6 +68,7 @@ impl Default for Settings {
             medium_retry: Duration::from_mins(3),
             not_ready_limit: Duration::from_mins(5),
             evict_retry: Duration::from_secs(20),
+            orphaned_node_grace: Duration::from_mins(5),
             bootstrap_groups: String::new(),
             has_target: true,
         }

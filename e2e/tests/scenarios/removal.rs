@@ -1,8 +1,13 @@
 //! All is deleted, and nothing stays.
 
-use k8s_openapi::api::core::v1::Secret;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::ListParams};
-use nodewright_e2e::harness::{TestResult, World};
+use nodewright_e2e::{
+    cloud::VmState,
+    harness::{TestResult, World, ensure},
+};
 use serde_json::json;
 
 const KINDS: &str = "machinedeployments,machinesets,machines,machineclasses";
@@ -30,6 +35,36 @@ async fn nothing_is_left_when_all_objects_are_deleted() -> TestResult {
         })
         .await?;
     world.end().await
+}
+
+/// A Machine that somebody removed with its finalizer leaves VM and Node behind: the Node can be deleted all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResult {
+    let world = World::builder("widow").manager_flags(["--orphaned-node-grace=3s"]).start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world.wait_for_running(1).await?;
+    let lost = world.only_machine()?.name_any();
+    {
+        let mut manager = world.manager().await?;
+        manager.terminate().await?;
+        world.kubectl(&format!("patch machine {lost} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        world.kubectl(&format!("delete machine {lost}")).await?;
+        world.kubectl(&format!("delete node {lost} --wait=false")).await?;
+        let begun = Instant::now();
+        manager.start_again().await?;
+        let nodes: Api<Node> = Api::all(world.target_client());
+        let is_gone = async || Ok(nodes.get_opt(&lost).await?.is_none());
+        world.wait_for("the node to go", is_gone).await?;
+        ensure(begun.elapsed() >= Duration::from_secs(3), || "it went before its grace was over".to_owned())?;
+    }
+    world.wait_for_running(1).await?;
+    let kept = world.only_machine()?.name_any();
+    let nodes = world.nodes().current();
+    ensure(nodes.get(&kept).is_some_and(|node| !node.finalizers().is_empty()), || format!("{nodes:?}"))?;
+    let vms = world.vms().await?;
+    ensure(vms.iter().any(|vm| vm.name == lost && vm.state == VmState::Running), || format!("{vms:?}"))?;
+    world.end_unjudged().await
 }
 
 /// Two pools of two classes, each with a secret of its own.

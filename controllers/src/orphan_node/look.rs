@@ -1,0 +1,127 @@
+//! The question to the API server: does a Machine of this name exist?
+
+use std::{
+    hash::{Hash, Hasher},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use nodewright_api::Machine;
+use nodewright_runtime::{
+    effect::{Effect, Lane, Perform},
+    object::ResourceType,
+    request::{Call, Connection},
+};
+use serde::{Deserialize, de::IgnoredAny};
+
+/// Which of the two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Round {
+    /// It begins the grace.
+    First,
+    /// It ends the grace.
+    Second,
+}
+
+/// A look for the Machine of a Node. Two looks of one round for one Node UID are the same.
+#[derive(Clone, Debug)]
+pub struct Look {
+    round: Round,
+    node: String,
+    machine: String,
+}
+
+impl Look {
+    pub(super) fn new(round: Round, node: &str, machine: &str) -> Self {
+        Self { round, node: node.to_owned(), machine: machine.to_owned() }
+    }
+
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
+    }
+}
+
+impl PartialEq for Look {
+    fn eq(&self, other: &Self) -> bool {
+        (self.round, &self.node) == (other.round, &other.node)
+    }
+}
+
+impl Eq for Look {}
+
+impl Hash for Look {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.round, &self.node).hash(state);
+    }
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No Machine of the name, in no namespace.
+    None,
+    /// A Machine.
+    Machine,
+    /// Nothing, because it failed.
+    Failed(String),
+}
+
+impl Effect for Look {
+    type Outcome = Found;
+
+    fn lane(&self) -> Lane {
+        Lane(self.node.as_str().into())
+    }
+
+    fn name(&self) -> &'static str {
+        "look_for_machine"
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    fn late(&self) -> Found {
+        Found::Failed("the API server did not answer in time".to_owned())
+    }
+
+    fn succeeded(outcome: &Found) -> bool {
+        !matches!(outcome, Found::Failed(_))
+    }
+}
+
+/// Asks the API server.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// Connection to the cluster of the custom resources.
+    pub control: Connection,
+}
+
+#[derive(Deserialize)]
+struct Items {
+    #[serde(default)]
+    items: Option<Vec<IgnoredAny>>,
+}
+
+impl Perform<Look> for Asker {
+    fn perform(&self, look: Look) -> BoxFuture<'static, Found> {
+        let control = self.control.clone();
+        async move {
+            // In all namespaces: another controller manager may keep the machines of another one.
+            let machines = ResourceType::of::<Machine>().collection("");
+            let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", look.machine);
+            match control.send(Call::get(path)).await {
+                Ok(answer) => match serde_json::from_slice::<Items>(&answer.body) {
+                    Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
+                    Ok(_) => Found::Machine,
+                    Err(_) => Found::Failed("the API server's answer is no list".to_owned()),
+                },
+                Err(error) => Found::Failed(format!(
+                    "failed to list machines named {} in all namespaces: {error}; where that is forbidden, allow it",
+                    look.machine
+                )),
+            }
+        }
+        .boxed()
+    }
+}

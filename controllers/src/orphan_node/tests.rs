@@ -1,0 +1,109 @@
+use nodewright_runtime::{cache::Unreadable, effect::Outcomes};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{MachineBuilder, NOW, machine};
+use nodewright_runtime::cache::Store;
+
+/// A Node with our finalizer, an hour before [`NOW`] and later.
+fn node(change: &Value) -> Arc<Node> {
+    let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7",
+        "finalizers": ["other/one", finalizers::NODE], "labels": {labels::MACHINE_NAME: "m"}},
+        "spec": {"providerID": "p:///1"}});
+    json_patch::merge(&mut node, change);
+    Arc::new(serde_json::from_value(node).unwrap())
+}
+
+fn deleting() -> Value {
+    json!({"metadata": {"deletionTimestamp": NOW}})
+}
+
+fn orphan(node: Arc<Node>) -> World {
+    World { node, is_claimed: false, unreadable: None }
+}
+
+/// What is planned so many minutes after [`NOW`].
+fn planned(world: &World, outcomes: &Outcomes<Look>, minutes: i64) -> Plan<Look> {
+    let start: Timestamp = NOW.parse().unwrap();
+    let at = Moment {
+        now: start + SignedDuration::from_mins(minutes),
+        since: start,
+        in_touch: start,
+        attempt: 0,
+        failure: None,
+        outcomes,
+        refusals: &[],
+        status_written: None,
+    };
+    plan(&at, world, SignedDuration::from_mins(5))
+}
+
+/// Makes the call of a plan, and gives its answer.
+fn answer(plan: &Plan<Look>, outcomes: &mut Outcomes<Look>, minutes: i64, found: Found) {
+    let Some(Step::Call(look)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
+    let when = NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
+    assert!(outcomes.begin(look, when));
+    outcomes.finish(look, when, found);
+}
+
+fn removes_finalizer(plan: &Plan<Look>) -> bool {
+    plan.steps().any(|planned| matches!(&planned.step, Step::Edit(_)))
+}
+
+#[test]
+fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
+    for (world, grace) in [(orphan(node(&deleting())), 5), (orphan(node(&json!({}))), 60)] {
+        let mut outcomes = Outcomes::default();
+        answer(&planned(&world, &outcomes, 0), &mut outcomes, 0, Found::None);
+        let waiting = planned(&world, &outcomes, grace - 1);
+        assert!(waiting.is_idle() && waiting.waits[0].reason == "Orphaned");
+        assert_eq!(waiting.wake, Some(NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(grace)));
+        answer(&planned(&world, &outcomes, grace), &mut outcomes, grace, Found::None);
+        let done = planned(&world, &outcomes, grace);
+        let Some(Step::Edit(edit)) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
+        let mut live = json!({"metadata": {"finalizers": ["other/one", finalizers::NODE]}});
+        nodewright_runtime::testing::json_patch(&mut live, edit.patch()).unwrap();
+        assert_eq!(live["metadata"]["finalizers"], json!(["other/one"]));
+    }
+}
+
+#[test]
+fn what_may_have_a_machine_keeps_the_finalizer() {
+    let mut outcomes = Outcomes::default();
+    let claimed = World { is_claimed: true, ..orphan(node(&deleting())) };
+    let plan = planned(&claimed, &outcomes, 600);
+    assert!(plan.is_idle() && plan.forgets_outcomes && plan.wake.is_none());
+    let unreadable = World { unreadable: Some("Machine default/x cannot be read".into()), ..orphan(node(&deleting())) };
+    assert_eq!(planned(&unreadable, &outcomes, 600).waits[0].reason, "MachineUnreadable");
+    let world = orphan(node(&deleting()));
+    for (minute, found) in [(0, Found::Machine), (10, Found::Failed("forbidden".into())), (20, Found::None)] {
+        answer(&planned(&world, &outcomes, minute), &mut outcomes, minute, found);
+        assert!(planned(&world, &outcomes, minute + 4).is_idle(), "it waits after minute {minute}");
+    }
+    answer(&planned(&world, &outcomes, 25), &mut outcomes, 25, Found::Machine);
+    assert!(!removes_finalizer(&planned(&world, &outcomes, 26)), "the second look has found one");
+    let bare = orphan(node(&json!({"metadata": {"finalizers": null}})));
+    assert!(planned(&bare, &Outcomes::default(), 600).is_idle());
+}
+
+#[test]
+fn whatever_names_a_node_claims_it() {
+    let is_claimed_by = |machine: MachineBuilder| {
+        let stores = Stores::default();
+        let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+        machines.add_index(MACHINE_BY_INSTANCE);
+        machines.add_index(MACHINE_BY_NODE);
+        machines.apply(machine.build());
+        stores.add(Arc::new(machines));
+        is_claimed(&stores, &node(&json!({})))
+    };
+    assert!(is_claimed_by(machine("a").with("/spec/providerID", json!("other:///1"))), "by providerID");
+    assert!(is_claimed_by(machine("a").label("node", "n")), "by its label");
+    assert!(is_claimed_by(machine("m")), "by the name that the node bears");
+    assert!(!is_claimed_by(machine("a").label("node", "other").with("/spec/providerID", json!("p:///2"))));
+    let stores = Stores::default();
+    let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+    machines.add_unreadable(Unreadable::named("default", "m", "u"));
+    stores.add(Arc::new(machines));
+    assert!(is_claimed(&stores, &node(&json!({}))), "by one that cannot be read");
+}
