@@ -8,6 +8,7 @@
 //!   name that the Node bears; and while a Machine cannot be read, because it may be that one.
 //! * Before the finalizer goes the API server is asked twice, with a grace in between, whether a Machine of the name that
 //!   the Node bears exists in any namespace: another controller manager may keep the machines there.
+//! * A Node that bears no name of a Machine (label `node.gardener.cloud/machine-name`) keeps the finalizer.
 //! * Only the finalizer is removed. The Node itself and its VM are left alone.
 //! * A Node that a Machine claims costs neither a timer nor memory.
 //!
@@ -39,8 +40,10 @@ use crate::{
 
 /// How long a Node that stays keeps the finalizer after the first look has found no Machine.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
-/// Pause after a look that failed, or that has found a Machine which no cache shows.
+/// Pause after a look that failed.
 const PAUSE: SignedDuration = SignedDuration::from_mins(10);
+/// Pause after a look that has found a Machine of another namespace: its own manager looks after the Node.
+const FOREIGN_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Takes the finalizer off Nodes without a Machine.
 #[derive(Clone, Debug)]
@@ -114,37 +117,39 @@ fn nodes_left_behind(change: &Change<Machine>, stores: &Stores, wake: &mut dyn F
 }
 
 fn is_orphan(stores: &Stores, node: &Node) -> bool {
-    has_finalizer(node, finalizers::NODE) && !is_claimed(stores, node)
+    has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
 }
 
 /// Whether any Machine names the Node, rightly or not.
 fn is_claimed(stores: &Stores, node: &Node) -> bool {
     let machines = stores.of::<Machine>(Cluster::CONTROL);
     let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);
-    by_id
-        || machines.count(MACHINE_BY_NODE, name(node)) > 0
-        || machines.by_name(machines.namespace(), machine_name(node)).is_some()
-        || machines.unreadable().iter().any(|machine| machine.name() == machine_name(node))
+    let by_name = machine_name(node).is_some_and(|name| {
+        machines.by_name(machines.namespace(), name).is_some()
+            || machines.unreadable().iter().any(|machine| machine.name() == name)
+    });
+    by_id || by_name || machines.count(MACHINE_BY_NODE, name(node)) > 0
 }
 
-/// The name of the Machine that the Node bears; else its own, as most providers name Nodes.
-fn machine_name(node: &Node) -> &str {
-    label(node, labels::MACHINE_NAME).unwrap_or(name(node))
+/// The name of the Machine that the Node bears.
+fn machine_name(node: &Node) -> Option<&str> {
+    label(node, labels::MACHINE_NAME)
 }
 
 /// `grace` is that of a Node that is being deleted.
 fn plan(at: &Moment<'_, Look>, world: &World, grace: SignedDuration) -> Plan<Look> {
     let mut plan = Plan::idle();
     let node = world.node.as_ref();
-    if !has_finalizer(node, finalizers::NODE) || world.is_claimed {
+    let orphaned = has_finalizer(node, finalizers::NODE) && !world.is_claimed;
+    let Some(machine) = machine_name(node).filter(|_| orphaned) else {
         plan.forgets_outcomes = true;
         return plan;
-    }
+    };
     if let Some(text) = &world.unreadable {
         plan.wait(unreadable::MACHINE, format!("{text}; until then the node may be its node"));
         return plan;
     }
-    let look = |round| Look::new(round, uid(node), machine_name(node));
+    let look = |round| Look::new(round, uid(node), machine);
     let Some(first) = absent_since(&mut plan, at, look(Round::First), None) else { return plan };
     let grace = if is_deleting(node) { grace } else { GRACE };
     let due = first.checked_add(grace).unwrap_or(Timestamp::MAX);
@@ -178,19 +183,19 @@ fn absent_since(
     }
     let last =
         known.and_then(|known| known.last.as_ref()).filter(|(ended, _)| not_before.is_none_or(|due| *ended >= due));
-    let (ended, message) = match last {
+    let (ended, pause, message) = match last {
         Some((ended, Found::None)) => return Some(*ended),
         Some((ended, Found::Machine)) => {
             let text = format!("a machine {} exists, of which nothing is known here", look.machine());
-            (*ended, text)
+            (*ended, FOREIGN_PAUSE, text)
         }
-        Some((ended, Found::Failed(text))) => (*ended, text.clone()),
+        Some((ended, Found::Failed(text))) => (*ended, PAUSE, text.clone()),
         None => {
             plan.then("does a machine of the node exist?", Step::Call(look));
             return None;
         }
     };
-    let again = ended.checked_add(PAUSE).unwrap_or(at.now);
+    let again = ended.checked_add(pause).unwrap_or(at.now);
     if again <= at.now {
         plan.then("does a machine of the node exist?", Step::Call(look));
     } else {

@@ -76,12 +76,14 @@ fn what_may_have_a_machine_keeps_the_finalizer() {
     let unreadable = World { unreadable: Some("Machine default/x cannot be read".into()), ..orphan(node(&deleting())) };
     assert_eq!(planned(&unreadable, &outcomes, 600).waits[0].reason, "MachineUnreadable");
     let world = orphan(node(&deleting()));
-    for (minute, found) in [(0, Found::Machine), (10, Found::Failed("forbidden".into())), (20, Found::None)] {
+    for (minute, found) in [(0, Found::Machine), (60, Found::Failed("forbidden".into())), (70, Found::None)] {
         answer(&planned(&world, &outcomes, minute), &mut outcomes, minute, found);
         assert!(planned(&world, &outcomes, minute + 4).is_idle(), "it waits after minute {minute}");
     }
-    answer(&planned(&world, &outcomes, 25), &mut outcomes, 25, Found::Machine);
-    assert!(!removes_finalizer(&planned(&world, &outcomes, 26)), "the second look has found one");
+    answer(&planned(&world, &outcomes, 75), &mut outcomes, 75, Found::Machine);
+    assert!(!removes_finalizer(&planned(&world, &outcomes, 76)), "the second look has found one");
+    let unnamed = orphan(node(&json!({"metadata": {"deletionTimestamp": NOW, "labels": null}})));
+    assert!(planned(&unnamed, &Outcomes::default(), 600).is_idle(), "nobody can be asked");
     let bare = orphan(node(&json!({"metadata": {"finalizers": null}})));
     assert!(planned(&bare, &Outcomes::default(), 600).is_idle());
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::ListParams};
+use nodewright_api::API_VERSION;
 use nodewright_e2e::{
     cloud::VmState,
     harness::{TestResult, World, ensure},
@@ -43,12 +44,19 @@ async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResul
     let world = World::builder("widow").manager_flags(["--orphaned-node-grace=3s"]).start().await?;
     world.apply_class("small").await?;
     world.apply(&world.pool("a", 1)).await?;
-    world.wait_for_running(1).await?;
-    let lost = world.only_machine()?.name_any();
+    // Of no set, which would make it again.
+    let lost = format!("{}-lost", world.namespace());
+    let class = json!({"kind": "MachineClass", "name": "small"});
+    let machine =
+        json!({"apiVersion": API_VERSION, "kind": "Machine", "metadata": {"name": lost}, "spec": {"class": class}});
+    world.apply(&machine).await?;
+    world.wait_for_running(2).await?;
     {
         let mut manager = world.manager().await?;
         manager.terminate().await?;
-        world.kubectl(&format!("patch machine {lost} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        world
+            .kubectl(&format!("patch machine {lost} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}"))
+            .await?;
         world.kubectl(&format!("delete machine {lost}")).await?;
         world.kubectl(&format!("delete node {lost} --wait=false")).await?;
         let begun = Instant::now();
