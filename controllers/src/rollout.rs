@@ -1,12 +1,16 @@
 //! How many replicas each machine set of a deployment is to have: the arithmetic of scaling and rolling, without
 //! objects.
 //!
-//! The formulas are those of Kubernetes' Deployments, with two changes that make them safe where an instance takes
+//! The formulas are those of Kubernetes' Deployments, with changes that make them safe where an instance takes
 //! minutes to vanish and caches lag:
 //!
 //! * a set counts for the machines that it has *or may have*, those in deletion included ([`Size::at_most`]);
 //! * a machine counts as available only as far as its set will keep it ([`Size::surely_available`]), so that a second
 //!   decision taken before the set has acted on the first one never takes away twice.
+//!
+//! And with one that ends a deadlock: an old machine without a VM goes whatever else is unavailable
+//! ([`Size::without_vm`]). A rollout to a class that cannot be used, and back, while a machine is unhealthy and none may
+//! be unavailable would otherwise wait for that machine, and its replacement for the place of the one without a VM.
 //!
 //! # Guarantees
 //! While a rollout is all that happens (nobody deletes machines, none fails, the goal stays), and every change of a
@@ -52,6 +56,8 @@ pub struct Size {
     pub deleting: i64,
     /// Its machines that are available and not in deletion.
     pub available: i64,
+    /// Its machines that are not in deletion and have no VM yet.
+    pub without_vm: i64,
     /// Whether the set's controller has seen the present spec. Before that it may still create machines up to
     /// a number that is not known here.
     pub observed: bool,
@@ -71,6 +77,12 @@ impl Size {
     /// The machines that will be available whatever the set has yet to give up.
     pub fn surely_available(self) -> i64 {
         self.replicas.min(self.available)
+    }
+
+    /// The replicas that have no VM, and are missed by nobody: machines without one, and those that do not exist yet.
+    fn idle(self) -> i64 {
+        let with_vm = self.live - self.without_vm;
+        (self.replicas - with_vm.max(self.surely_available())).max(0)
     }
 }
 
@@ -95,9 +107,10 @@ pub fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
 
 /// The replicas of the old sets, oldest first, beside the `current` one.
 ///
-/// Unavailable machines go first: taking them costs nothing. Then as many go as the available ones exceed the floor.
+/// Those without a VM go, whatever else there is. Of the others the unavailable ones go first: taking them costs nothing.
+/// Then as many go as the available ones exceed the floor.
 pub fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
-    let mut targets: Vec<i64> = old.iter().map(|set| set.replicas).collect();
+    let mut targets: Vec<i64> = old.iter().map(|set| set.replicas - set.idle()).collect();
     let total: i64 = current.replicas + targets.iter().sum::<i64>();
     let still_missing = current.replicas - current.surely_available();
     let mut budget = total - goal.floor() - still_missing;
@@ -105,7 +118,7 @@ pub fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
         return targets;
     }
     for (target, set) in targets.iter_mut().zip(old) {
-        let useless = set.replicas - set.surely_available();
+        let useless = *target - set.surely_available();
         budget -= take(target, useless.min(budget));
     }
     let available: i64 = old.iter().map(|set| set.surely_available()).sum::<i64>() + current.surely_available();
@@ -179,11 +192,11 @@ mod tests {
 
     /// A set at rest: all machines there and available.
     fn rest(replicas: i64) -> Size {
-        Size { replicas, live: replicas, deleting: 0, available: replicas, observed: true }
+        Size { replicas, live: replicas, deleting: 0, available: replicas, without_vm: 0, observed: true }
     }
 
     fn size(replicas: i64, live: i64, deleting: i64, available: i64) -> Size {
-        Size { replicas, live, deleting, available, observed: true }
+        Size { replicas, live, deleting, available, without_vm: 0, observed: true }
     }
 
     #[test]
@@ -248,6 +261,22 @@ mod tests {
     }
 
     #[test]
+    fn old_machines_without_a_vm_go_whatever_else_is_unavailable() {
+        let without_vm = |without_vm, size| Size { without_vm, ..size };
+        let cases = [
+            // The new set, of three one is unhealthy; the old one, and what becomes of it.
+            (size(3, 3, 0, 2), without_vm(1, size(1, 1, 0, 0)), 0),
+            (size(3, 3, 0, 2), size(1, 0, 0, 0), 0),
+            (size(3, 3, 0, 2), size(1, 1, 0, 0), 1),
+            (size(1, 1, 0, 0), without_vm(1, size(3, 3, 0, 2)), 2),
+            (size(1, 1, 0, 0), without_vm(1, size(3, 4, 0, 3)), 3),
+        ];
+        for (new, old, expected) in cases {
+            assert_eq!(shrink(goal(3, 1, 0), new, &[old]), [expected], "{new:?} beside {old:?}");
+        }
+    }
+
+    #[test]
     fn scaling_in_keeps_proportions_and_ends_at_the_ceiling() {
         let set = |replicas, before| Share { replicas, ceiling_before: Some(before) };
         let cases = [
@@ -308,7 +337,8 @@ mod model {
         fn size(&self) -> Size {
             let (live, deleting, available) = self.seen;
             let observed = self.heard == self.replicas;
-            Size { replicas: self.replicas, live, deleting, available, observed }
+            // All that is not ready is taken to have no VM: then the most goes.
+            Size { replicas: self.replicas, live, deleting, available, without_vm: live - available, observed }
         }
 
         /// What may happen to the set next, besides a decision of the deployment.

@@ -27,7 +27,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
-use nodewright_api::{Code, RawJson};
+use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_runtime::leading::Leading;
 use tower::{BoxError, Service};
 
@@ -239,9 +239,14 @@ impl<'a> Owner<'a> {
         };
         let remedy = match mismatch {
             Mismatch::Cluster => {
-                format!("set providerSpec.cluster of MachineClass {} back if it was changed", self.class)
+                format!(
+                    "set providerSpec.cluster of MachineClass {} back if it was changed; if the VM is another cluster's, \
+                     take finalizer {} off the Machine to delete that alone",
+                    self.class,
+                    finalizers::MACHINE_CONTROLLER_MANAGER
+                )
             }
-            Mismatch::Machine => "correct spec.providerID, or delete the Machine".to_owned(),
+            Mismatch::Machine => "delete the Machine: the VM stays".to_owned(),
         };
         let message = format!(
             "vm {} is not this machine's: its tags say cluster {}, machine {}, and not cluster {:?}, machine {:?}; {remedy}",

@@ -92,19 +92,23 @@ fn family(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<MachineSet>> {
 pub(super) struct Held {
     /// For what.
     pub(super) message: String,
+    /// What its status says: without counts, which would be written again and again.
+    pub(super) told: String,
     /// When to look again at the latest, though nothing changes.
     pub(super) until: Option<Timestamp>,
 }
 
-/// What the Machine says while it waits. Without counts, which would be written again and again.
-pub(super) const HELD: &str = "it is replaced once fewer machines of its deployment are being replaced or not up \
+/// What the status of a Machine that waits says first.
+const HELD: &str = "it is replaced once fewer machines of its deployment are being replaced or not up \
      (annotation nodewright.dev/remediation-max-in-flight)";
+/// How many of those that hold a place are named.
+const NAMED: usize = 3;
 
 /// Whether the budget lets this Machine be replaced now.
 pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Result<(), Held> {
     if let Owner::Unreadable(text) = &world.owner {
         let message = format!("{text}; the replacement budget and the other machines are not known until then");
-        return Err(Held { message, until: None });
+        return Err(Held { told: message.clone(), message, until: None });
     }
     let peers = &world.peers;
     let budget = budget(&world.owner, peers.all);
@@ -123,7 +127,10 @@ pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Resu
     let settled = deleted.filter(|_| !due.is_empty()).and_then(|at| at.checked_add(SETTLED).ok());
     if places.len() + before < budget {
         return match settled.filter(|at| *at > now) {
-            Some(at) => Err(Held { message: "other nodes are being deleted, too".to_owned(), until: Some(at) }),
+            Some(at) => {
+                let message = "other nodes are being deleted, too".to_owned();
+                Err(Held { told: HELD.to_owned(), message, until: Some(at) })
+            }
             None => Ok(()),
         };
     }
@@ -133,7 +140,25 @@ pub(super) fn permit(world: &World, settings: &Settings, now: Timestamp) -> Resu
         places.len(),
         annotations::REMEDIATION_MAX_IN_FLIGHT
     );
-    Err(Held { message, until: places.iter().filter_map(|peer| stuck_at(peer)).min() })
+    let until = places.iter().filter_map(|peer| stuck_at(peer)).min();
+    let holders = places.iter().map(|peer| (name(peer.as_ref()), stuck_at(peer)));
+    Err(Held { message, told: told(holders), until })
+}
+
+/// What the status of a Machine that waits says: who holds the places, and until when at the latest where that is known.
+fn told<'a>(holders: impl Iterator<Item = (&'a str, Option<Timestamp>)>) -> String {
+    let mut holders: Vec<_> = holders.collect();
+    holders.sort_unstable();
+    let names = holders.iter().take(NAMED).map(|(name, until)| match until {
+        Some(until) => format!("{name} (until {until:.0} at the latest)"),
+        None => (*name).to_owned(),
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    match holders.len() {
+        0 => HELD.to_owned(),
+        count if count <= NAMED => format!("{HELD}; now these are: {names}"),
+        count => format!("{HELD}; now these are: {names} and {} more", count - NAMED),
+    }
 }
 
 /// The place of a Machine in the order: when its Node was deleted, or else when it is given up.

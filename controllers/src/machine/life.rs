@@ -1,6 +1,7 @@
 //! What a Machine that is to live decides.
 
 use jiff::{SignedDuration, Timestamp};
+use json_patch::Patch;
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, conditions, finalizers,
     reasons::{self, unreadable},
@@ -18,7 +19,7 @@ use super::{
     calls::{Call, Verb},
     context::{Context, event},
     health::{self, Health},
-    node_sync,
+    node_sync, owned,
     ownership::{self, Vm, joined_as},
     proof::{is_unborn, prove},
     status::{StatusDraft, since},
@@ -98,10 +99,11 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
     let sync = Step::edit(Cluster::TARGET, node, changes).filter(|_| is_covered);
     let sync = sync.map(|step| Planned { why: "the node lacks what its machine gives it".into(), step });
     // Not beside the status, which carries the Machine's version.
-    let record = applied::record(machine, is_in_step).filter(|_| status.is_none() && (is_in_step || !is_covered));
-    let record = record.and_then(|patch| Step::edit(Cluster::CONTROL, machine, patch));
-    let record = record.map(|step| Planned { why: "the machine remembers what its node gets".into(), step });
-    plan.stage(status.into_iter().chain(sync).chain(record));
+    let record = applied::record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
+    let own = Patch(record.into_iter().chain(owned::relabel(machine)).flat_map(|patch| patch.0).collect());
+    let own = Step::edit(Cluster::CONTROL, machine, own).filter(|_| status.is_none());
+    let own = own.map(|step| Planned { why: "the machine remembers its node, and what that gets".into(), step });
+    plan.stage(status.into_iter().chain(sync).chain(own));
 }
 
 /// The contract of machine-controller-manager: who deletes a Node deletes its Machine. Our finalizer keeps the Node until
@@ -117,7 +119,7 @@ fn node_deleted(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, nod
     if let Some(until) = held.until {
         plan.wake_at(until);
     }
-    let text = format!("node {} is being deleted; {}", name(node), budget::HELD);
+    let text = format!("node {} is being deleted; {}", name(node), held.told);
     let draft = StatusDraft::of(machine, at.now).node_conditions(Some(node));
     let draft = draft.condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text);
     plan.then("the machine waits for its replacement", draft.step(machine));
@@ -281,7 +283,7 @@ fn give_up_when_due(
         if let Some(until) = held.until {
             plan.wake_at(until);
         }
-        let text = format!("Machine {} is unhealthy for too long; {}", name(machine), budget::HELD);
+        let text = format!("Machine {} is unhealthy for too long; {}", name(machine), held.told);
         return held_draft
             .condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text.as_str())
             .operation(OperationType::HealthCheck, OperationState::Processing, text, None)

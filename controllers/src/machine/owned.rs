@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use nodewright_api::{Machine, MachineStatus, annotations, labels};
 use nodewright_runtime::{
     object::annotation,
@@ -10,7 +11,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::applied::AppliedKeys;
-use crate::driver::Instance;
+use crate::{claim::noted_node, driver::Instance};
 
 /// The durable link to the VM, written right after the driver has answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,6 +79,20 @@ impl Owned for Link {
     }
 }
 
+/// Sets the label `node` to what the provider named the Node, where somebody has changed it: the cluster autoscaler
+/// reads it.
+pub(super) fn relabel(machine: &Machine) -> Option<Patch> {
+    let wanted = noted_node(machine).filter(|name| name.len() <= LONGEST_LABEL)?;
+    let standing = machine.metadata.labels.as_ref()?.get(labels::NODE);
+    if standing.is_some_and(|standing| standing == wanted) {
+        return None;
+    }
+    let path = PointerBuf::from_tokens(["metadata", "labels", labels::NODE]);
+    let test = TestOperation { path: path.clone(), value: standing.cloned().into() };
+    let add = AddOperation { path, value: wanted.into() };
+    Some(Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]))
+}
+
 /// All of a Machine's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct StatusPart {
@@ -90,5 +105,26 @@ impl Owned for StatusPart {
 
     fn seen(live: &Machine) -> Self {
         Self { status: live.status.clone().unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::machine;
+
+    #[test]
+    fn the_label_is_what_the_provider_named_the_node() {
+        let noted = serde_json::json!([{"type": "NodeJoined", "status": "True", "reason": "Joined", "message": "n"}]);
+        let labelled =
+            |label: &str| machine("m").label("node", label).with("/status/conditions", noted.clone()).build();
+        assert!(relabel(&labelled("n")).is_none());
+        let other = labelled("cp-1");
+        let mut live = serde_json::to_value(&other).unwrap();
+        nodewright_runtime::testing::json_patch(&mut live, &relabel(&other).unwrap()).unwrap();
+        assert_eq!(live["metadata"]["labels"]["node"], "n");
+        let lost = machine("m").label("x", "y").with("/status/conditions", noted.clone()).build();
+        assert!(relabel(&lost).is_some());
+        assert!(relabel(&machine("m").label("node", "cp-1").build()).is_none(), "nobody has named a node");
     }
 }

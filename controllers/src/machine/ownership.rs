@@ -16,19 +16,19 @@ use nodewright_runtime::{
     cache::{Store, Stores},
     events::EventKind,
     object::{is_deleting, name, uid},
-    plan::{Moment, Plan},
+    plan::{Moment, Plan, Step},
 };
 
 use super::{
     World,
     birth::{Answer, newest},
-    calls::{Call, Outcome},
-    context::event,
+    calls::{Call, Outcome, Verb},
+    context::{Context, event},
     status::{StatusDraft, own_condition},
 };
 use crate::{
     claim::{self, JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
-    driver::{DriverError, Instance},
+    driver::{Class, DriverError, Instance},
     indexes::{NODE_BY_INSTANCE, instance_id},
     node::Node,
 };
@@ -165,6 +165,38 @@ pub(super) enum Word<'a> {
     Failed(Answer<'a>),
 }
 
+/// What the provider says of the VM that a Machine names, and the call that asks it again; `None` while there is no answer,
+/// which is asked for.
+pub(super) fn ask<'a>(
+    plan: &mut Plan<Call>,
+    at: &'a Moment<'_, Call>,
+    (world, class): (&World, &Class),
+    context: Context<'_>,
+) -> Option<(Word<'a>, Call)> {
+    let (status, create) = (context.call(Verb::Status, world, class), context.call(Verb::Create, world, class));
+    if at.outcomes.is_running(&status) || at.outcomes.is_running(&create) {
+        plan.wait("CallingProvider", "the provider has not answered yet");
+        return None;
+    }
+    match word(at, &status, &create) {
+        Word::Unasked => {
+            plan.then("nobody has said yet whose VM it is", Step::Call(status));
+            None
+        }
+        word => Some((word, status)),
+    }
+}
+
+/// Says that the VM is another's, if that is not said already. Returns whether it is said now.
+pub(super) fn refute(plan: &mut Plan<Call>, machine: &Machine, draft: StatusDraft, error: &DriverError) -> bool {
+    let reason = reasons::machine::PROVIDER_ID_MISMATCH;
+    let draft = draft.condition(conditions::machine::INSTANCE_PROVISIONED, false, reason, error.message.clone());
+    let Some(step) = draft.step(machine) else { return false };
+    plan.then("the VM is another's", step);
+    plan.event(event(machine, EventKind::Warning, reason, error.message.clone()));
+    true
+}
+
 /// The newest answer that speaks of the VM that is named now.
 pub(super) fn word<'a>(at: &'a Moment<'_, Call>, status: &Call, create: &Call) -> Word<'a> {
     let id = status.request.machine.provider_id.as_deref();
@@ -214,7 +246,7 @@ pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
 }
 
 /// What keeps a Machine from being acted on as its object asks for: a reason, and what to do.
-fn problem(world: &World) -> Option<(&'static str, String)> {
+pub(super) fn problem(world: &World) -> Option<(&'static str, String)> {
     let machine = world.machine.as_ref();
     let id = vm_id(machine)?;
     if !world.claim.rivals.is_empty() {

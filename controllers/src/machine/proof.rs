@@ -5,7 +5,6 @@
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{MachinePhase, OperationState, OperationType, conditions, operations, reasons};
 use nodewright_runtime::{
-    events::EventKind,
     object::name,
     plan::{Moment, Plan, Step},
 };
@@ -13,10 +12,10 @@ use nodewright_runtime::{
 use super::{
     World,
     birth::{Answer, is_corrected, usable_class},
-    calls::{Call, Verb},
-    context::{Context, event},
+    calls::Call,
+    context::Context,
     health::{self, Health},
-    ownership::{Word, has_problem, word},
+    ownership::{Word, ask, has_problem, refute},
     retry,
     status::StatusDraft,
 };
@@ -30,16 +29,9 @@ const ABSENT_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 pub(super) fn prove(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let machine = world.machine.as_ref();
     let Some(class) = usable_class(plan, at, world) else { return false };
-    let (status, create) = (context.call(Verb::Status, world, class), context.call(Verb::Create, world, class));
-    if at.outcomes.is_running(&status) || at.outcomes.is_running(&create) {
-        plan.wait("CallingProvider", "the provider has not answered yet");
-        return false;
-    }
-    let instance = match word(at, &status, &create) {
-        Word::Unasked => {
-            plan.then("nobody has said yet whose VM it is", Step::Call(status));
-            return false;
-        }
+    let Some((word, status)) = ask(plan, at, (world, class), context) else { return false };
+    let instance = match word {
+        Word::Unasked => return false,
         Word::Refuted(answer, error) => {
             refuted(plan, at, world, context, (&answer, error), status);
             return false;
@@ -74,9 +66,7 @@ pub(super) fn refuted(
         plan.then("is it still another's VM?", Step::Call(again));
         return;
     }
-    let reason = reasons::machine::PROVIDER_ID_MISMATCH;
-    let kind = conditions::machine::INSTANCE_PROVISIONED;
-    let draft = StatusDraft::of(machine, at.now).condition(kind, false, reason, error.message.clone());
+    let draft = StatusDraft::of(machine, at.now);
     let draft = if is_unborn(machine.phase()) {
         let late = context.deadline(machine).is_some_and(|deadline| deadline <= at.now);
         let phase = if late { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
@@ -85,11 +75,8 @@ pub(super) fn refuted(
     } else {
         draft
     };
-    if let Some(step) = draft.step(machine) {
-        plan.then("the VM is another's", step);
-        plan.event(event(machine, EventKind::Warning, reason, error.message.clone()));
-    }
-    plan.wait(reason, error.message.clone());
+    refute(plan, machine, draft, error);
+    plan.wait(reasons::machine::PROVIDER_ID_MISMATCH, error.message.clone());
     plan.wake_at(due);
     context.wake_at_deadline(plan, at.now, machine);
 }

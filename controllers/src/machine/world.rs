@@ -92,14 +92,16 @@ pub struct ClassProblem {
     pub reason: &'static str,
     /// What to do about it.
     pub message: String,
-    /// Whether no VM can ever have been asked for with the class.
+    /// Whether no Machine that names the class can have asked for a VM with it.
     ///
     /// A VM is asked for only while the class and all its Secrets carry our finalizers, and these stay for as long as a
-    /// Machine names the class and the class names the Secrets. So a class that names a Secret that is missing, and that
-    /// has never been edited (`metadata.generation` 1), has never had all of them. An edited class may have named others.
+    /// Machine names the class and the class names the Secrets. So nobody has asked with a class that carries none; nor
+    /// with one that names a Secret that is missing and has never been edited (`metadata.generation` 1), which may carry
+    /// that of machine-controller-manager. A class that carries one, and was edited, may have named other Secrets.
     ///
-    /// Caveats: a finalizer that was taken off a Secret by force; a VM that machine-controller-manager, which has no such
-    /// rule, asked for just before a take-over, and a restore that brings such a Machine back without its Secret.
+    /// Caveats: a finalizer that was taken off by force; a Machine whose class was changed; a VM that
+    /// machine-controller-manager, which has no such rule, asked for just before a take-over, and a restore that brings
+    /// such a Machine back without its Secret.
     pub never_used: bool,
 }
 
@@ -295,7 +297,8 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
         );
         return Err(problem("ProviderMismatch", text));
     }
-    let never_used = class.metadata.generation == Some(1);
+    let is_held = has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+    let never_used = !is_held || class.metadata.generation == Some(1);
     let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
     let mut secrets = Vec::new();
     let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());

@@ -1,7 +1,9 @@
 //! `MachineClass`: kept while machines need it, and its secrets kept while it is there.
 //!
 //! * **Class.** It carries its finalizer while any Machine names it, so that a machine can still be deleted at the
-//!   provider after somebody has deleted its class. A class that is being deleted says what keeps it.
+//!   provider after somebody has deleted its class. A class that is being deleted says what keeps it. The finalizer comes
+//!   once all Secrets of the class are there, or a Machine that names the class has a VM: a VM is asked for only with it,
+//!   so without it none was, and Machines of a class that could never be used end without one.
 //! * **Secrets.** A Secret carries a finalizer of its own while any class refers to it, one that is being deleted
 //!   included: [`MachineClassSecretController`]. So machines keep the class, and the class keeps the credentials.
 //! * **Status.** Where the schema has one: how many machines name the class, whether its secrets exist, and whether
@@ -24,12 +26,12 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use nodewright_api::{Machine, MachineClass};
+use nodewright_api::{Machine, MachineClass, finalizers};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, name},
+    object::{Cluster, Key, has_finalizer, name},
     plan::{Moment, Plan},
 };
 
@@ -37,6 +39,7 @@ pub use self::metrics::InvalidClasses;
 pub(crate) use self::secret::NAMEABLE;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
 use crate::{
+    claim::vm_id,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place},
     schema::FullSchema,
 };
@@ -68,6 +71,8 @@ pub struct World {
     pub class: Arc<MachineClass>,
     /// How many machines name it.
     pub machines: usize,
+    /// Whether one of them may have a VM: it names one, or the class could have been used.
+    pub is_used: bool,
     /// What to say of a Machine that cannot be read, and may name it.
     pub unreadable: Option<String>,
     /// The secrets that it refers to, and whether they exist.
@@ -110,10 +115,9 @@ impl Controller for MachineClassController {
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
         let place = place(&key.namespace, &key.name);
-        let store = stores.of::<Machine>(Cluster::CONTROL);
-        let machines = store.count(MACHINES_BY_CLASS, &place);
+        let machines = stores.of::<Machine>(Cluster::CONTROL);
         // What class an unreadable Machine names is not known, so it may be each.
-        let mut unreadable = store.unreadable().into_iter().filter(|machine| machine.namespace() == &*key.namespace);
+        let mut unreadable = machines.unreadable().into_iter().filter(|machine| machine.namespace() == &*key.namespace);
         let unreadable = unreadable.next().map(|machine| machine.describe::<Machine>());
         let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
         let find = |(namespace, name): (&str, &str)| {
@@ -121,8 +125,12 @@ impl Controller for MachineClassController {
             let found = store.get(&key).is_some() || store.is_unreadable(namespace, name);
             (key, found)
         };
-        let secrets = class.secret_names().map(find).collect();
-        Some(World { class, machines, unreadable, secrets })
+        let secrets: Vec<_> = class.secret_names().map(find).collect();
+        let is_used = has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER)
+            || secrets.iter().all(|(_, found)| *found)
+            || machines.by(MACHINES_BY_CLASS, &place).iter().any(|machine| vm_id(machine).is_some());
+        let machines = machines.count(MACHINES_BY_CLASS, &place);
+        Some(World { class, machines, is_used, unreadable, secrets })
     }
 
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {

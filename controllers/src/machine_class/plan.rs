@@ -21,7 +21,7 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
     let mut plan = Plan::idle();
     let class = world.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
-    if world.machines > 0 && !is_held && !class.is_deleting() {
+    if world.machines > 0 && world.is_used && !is_held && !class.is_deleting() {
         let add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         plan.then("machines name the class", Step::edit(Cluster::CONTROL, class, add));
         return plan;

@@ -187,6 +187,16 @@ fn a_class_is_held_while_machines_name_it() {
 }
 
 #[test]
+fn a_class_that_cannot_have_been_used_is_not_held() {
+    let mut held = held();
+    held.secrets.pop();
+    assert!(held.plan_class("class", false).is_idle());
+    held.machines.push(machine("b").with("/spec/providerID", json!("p:///1")).build());
+    let bare = json!({"metadata": {"resourceVersion": "5"}});
+    assert_eq!(edited(&held.plan_class("class", false), &bare), json!([FINALIZER]), "a machine has a VM");
+}
+
+#[test]
 fn a_class_that_is_being_deleted_waits_for_its_machines_and_says_so() {
     let mut held = held();
     held.classes = vec![class("class", |class| {

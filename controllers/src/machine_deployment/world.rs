@@ -10,6 +10,7 @@ use nodewright_runtime::{
 
 use super::template;
 use crate::{
+    claim::vm_id,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     machine_set::{is_sized, may_be_member, will_take},
     rollout::Size,
@@ -148,6 +149,7 @@ impl SetView {
             } else {
                 count(self.machines.iter().filter(|it| is_available(it)))
             },
+            without_vm: count(self.machines.iter().filter(|it| !is_deleting(it.as_ref()) && vm_id(it).is_none())),
             observed: observed >= generation,
         }
     }

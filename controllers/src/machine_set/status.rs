@@ -53,7 +53,7 @@ pub(super) fn unreadable_text(world: &World) -> Option<String> {
     let all: Vec<_> = world.unreadable_members().collect();
     let text = all.first()?.describe::<Machine>();
     let more = if all.len() > 1 { format!(" (and {} more)", all.len() - 1) } else { String::new() };
-    Some(format!("{text}{more}; until then it counts as one of the set's, and no machine is created or deleted for it"))
+    Some(format!("{text}{more}; until then it counts as one of the set's, and is neither replaced nor deleted"))
 }
 
 /// `ReplicaFailure` stands while the API server refuses what the set asks for or a Machine cannot be read, and `FailedMachinesTruncated` while not all

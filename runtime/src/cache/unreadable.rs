@@ -76,7 +76,10 @@ impl Unreadable {
     pub fn describe<K: Kind>(&self) -> String {
         let kind = ResourceType::of::<K>().kind;
         let place = if self.namespace().is_empty() { String::new() } else { format!("{}/", self.namespace()) };
-        format!("{kind} {place}{} exists and cannot be read: correct it or delete it", self.name())
+        // Whoever has a finalizer on it waits until it can be read, and its deletion waits for them.
+        let is_kept = self.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        let remedy = if is_kept { "correct it (its finalizers keep it until then)" } else { "correct it or delete it" };
+        format!("{kind} {place}{} exists and cannot be read: {remedy}", self.name())
     }
 }
 

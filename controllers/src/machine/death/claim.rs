@@ -1,18 +1,14 @@
 //! Before anything is torn down: is the VM that the Machine names the Machine's, and nobody else's?
 
-use nodewright_runtime::{
-    events::EventKind,
-    plan::{Moment, Plan, Step},
-};
-
-use nodewright_api::{conditions, reasons};
+use nodewright_api::{OperationState, OperationType, conditions, operations, reasons};
+use nodewright_runtime::plan::{Moment, Plan};
 
 use super::{
     super::{
         World,
-        calls::{Call, Verb},
-        context::{Context, event},
-        ownership::{self, Vm, Word, word},
+        calls::Call,
+        context::Context,
+        ownership::{self, Vm, Word},
         status::{StatusDraft, own_condition},
     },
     drain::drain_deadline,
@@ -28,10 +24,22 @@ pub(super) fn claimed(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
     }
     match world.claim.vm {
         Vm::Unproven => told(plan, at, world, context),
-        Vm::Proven if !world.claim.rivals.is_empty() => false,
+        Vm::Proven if !world.claim.rivals.is_empty() => {
+            tell_rivals(plan, at, world);
+            false
+        }
         Vm::Proven if !world.claim.twins.is_empty() => is_waited_for(plan, at, world, context),
         Vm::None | Vm::Proven => true,
     }
+}
+
+/// Says in the last operation, where people look first, that the deletion waits for other Machines.
+fn tell_rivals(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World) {
+    let Some((_, text)) = ownership::problem(world) else { return };
+    let (machine, text) = (world.machine.as_ref(), format!("{}: {text}", operations::GET_VM_STATUS));
+    let draft = StatusDraft::of(machine, at.now);
+    let draft = draft.operation(OperationType::Delete, OperationState::Processing, text, None);
+    plan.then("the deletion waits for other machines", draft.step(machine));
 }
 
 /// Several Nodes of one VM are waited for as the Pods of one Node would be.
@@ -51,16 +59,9 @@ fn told(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Co
     let machine = world.machine.as_ref();
     // The stage of the VM says what is wrong with the class.
     let Ok(class) = &world.class else { return true };
-    let (status, create) = (context.call(Verb::Status, world, class), context.call(Verb::Create, world, class));
-    if at.outcomes.is_running(&status) || at.outcomes.is_running(&create) {
-        plan.wait("CallingProvider", "the provider has not answered yet");
-        return false;
-    }
-    let instance = match word(at, &status, &create) {
-        Word::Unasked => {
-            plan.then("nobody has said yet whose VM it is", Step::Call(status));
-            return false;
-        }
+    let Some((word, status)) = ownership::ask(plan, at, (world, class), context) else { return false };
+    let instance = match word {
+        Word::Unasked => return false,
         Word::Failed(answer) => {
             if let Some(error) = answer.outcome.error() {
                 try_again(plan, at, world, &Failed::of(error, &answer, &status), context);
@@ -82,13 +83,8 @@ fn told(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Co
 
 /// Says that the VM stays, if that has not been said while the Machine lived. Returns whether it is said now.
 fn leave(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, error: &DriverError) -> bool {
-    let (machine, reason) = (world.machine.as_ref(), reasons::machine::PROVIDER_ID_MISMATCH);
-    let kind = conditions::machine::INSTANCE_PROVISIONED;
-    if own_condition(machine, kind).is_some_and(|known| known.reason.as_deref() == Some(reason)) {
-        return false;
-    }
-    let draft = StatusDraft::of(machine, at.now).condition(kind, false, reason, error.message.clone());
-    plan.then("the VM is another's", draft.step(machine));
-    plan.event(event(machine, EventKind::Warning, reason, error.message.clone()));
-    true
+    let machine = world.machine.as_ref();
+    let known = own_condition(machine, conditions::machine::INSTANCE_PROVISIONED);
+    let is_said = known.is_some_and(|known| known.reason.as_deref() == Some(reasons::machine::PROVIDER_ID_MISMATCH));
+    !is_said && ownership::refute(plan, machine, StatusDraft::of(machine, at.now), error)
 }

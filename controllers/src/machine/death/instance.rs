@@ -1,7 +1,7 @@
 //! The stage of a death in which the VM goes, and is confirmed to be gone.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Code, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -57,8 +57,9 @@ pub(super) fn vm_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &Worl
         Ok(class) => class,
         Err(problem) if never_had_a_vm(at, world, problem) => return true,
         Err(problem) => {
-            plan.wait(problem.reason, problem.message.clone());
-            tell(plan, at, world, problem.reason, &problem.message);
+            let message = with_way_out(world, &problem.message);
+            plan.wait(problem.reason, message.clone());
+            tell(plan, at, world, problem.reason, &message);
             return false;
         }
     };
@@ -141,6 +142,17 @@ fn none_on_its_way(
         }
     }
     false
+}
+
+/// What ends the deletion of a Machine that names a VM where nobody can ask the provider for it any more.
+fn with_way_out(world: &World, message: &str) -> String {
+    match vm_id(&world.machine) {
+        Some(id) => format!(
+            "{message}; the class is needed to remove VM {id}: if that is not to be removed, take finalizer {} off the Machine",
+            finalizers::MACHINE_CONTROLLER_MANAGER
+        ),
+        None => message.to_owned(),
+    }
 }
 
 /// Whether no VM can have been asked for: the Machine has none, and its class never was, or could never be used (see

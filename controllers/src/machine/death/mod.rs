@@ -62,8 +62,12 @@ pub(super) fn plan(at: &Moment<'_, Call>, world: &World, context: Context<'_>) -
             .not_held()
             .operation(OperationType::Delete, OperationState::Processing, operations::GET_VM_STATUS, None);
         plan.then("the machine is being deleted", draft.step(machine));
-        let text = "the node is drained, then the VM is removed".to_owned();
-        plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATING, text));
+        let text = if world.claim.is_settled() {
+            "the node is drained, then the VM is removed"
+        } else {
+            "the machine is being deleted; only a VM that is proven to be its own is removed"
+        };
+        plan.event(event(machine, EventKind::Normal, reasons::machine::TERMINATING, text.to_owned()));
         return plan;
     }
     if tell_failure(&mut plan, at, world, context) {

@@ -183,7 +183,14 @@ fn what_two_machines_name_is_touched_by_neither() {
         machine["status"] = status_of(&plan);
         held.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert!(held.plan().is_idle() && held.plan().events.is_empty(), "said once: {:?}", held.steps());
-        assert_eq!(dying_of(&held).steps(), Vec::<String>::new(), "its VM stays while the other machine does");
+        let mut dying = dying_of(&held);
+        assert_eq!(dying.steps(), ["status Terminating"], "only the reason");
+        let told = status_of(&dying.plan());
+        assert!(told["lastOperation"]["description"].as_str().unwrap().contains("copy"), "{told}");
+        let mut machine: Value = serde_json::to_value(dying.world.machine.as_ref()).unwrap();
+        machine["status"] = told;
+        dying.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        assert_eq!(dying.steps(), Vec::<String>::new(), "its VM stays while the other machine does");
         held.world.claim.rivals.clear();
         assert_eq!(held.steps(), [format!("status {phase}")], "and it is in order again");
         assert_eq!(condition(&held.plan(), "ConfigurationValid"), Value::Null);

@@ -418,6 +418,10 @@ fn a_deletion_that_waits_for_a_secret_says_so() {
     let message = "Secret \"s\" does not exist: create it".to_owned();
     waiting.world.class = Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
     let status = status_of(&waiting.plan());
+    let message = format!(
+        "{message}; the class is needed to remove VM p:///1: if that is not to be removed, take finalizer \
+         machine.sapcloud.io/machine-controller-manager off the Machine"
+    );
     assert_eq!(status["lastOperation"]["description"], format!("Initiate VM deletion: {message}"));
     assert_eq!(status["conditions"][1]["message"], message);
 }

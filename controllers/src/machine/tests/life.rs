@@ -283,6 +283,20 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
 }
 
 #[test]
+fn a_machine_that_waits_for_a_place_says_who_holds_it_and_until_when() {
+    let sick = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
+    let mut scene = scene(sick).set(machine_set("set", 2, Some("k7f;")));
+    let stuck = machine("b").deleting().with("/metadata/deletionTimestamp", "2026-06-01T11:50:00Z");
+    let coming = |name: &str| machine(name).phase("Pending").with("/spec/providerID", json!(format!("p:///{name}")));
+    scene.world.peers = peers([coming("a").build(), stuck.build()]);
+    let said = |scene: &Scene| status_of(&scene.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let text = said(&scene);
+    assert!(text.ends_with("now these are: a, b (until 2026-06-01T12:05:00Z at the latest)"), "{text}");
+    scene.world.peers = peers(["e", "d", "c", "b", "a"].map(|name| coming(name).build()));
+    assert!(said(&scene).ends_with("now these are: a, b, c and 2 more"), "{}", said(&scene));
+}
+
+#[test]
 fn a_birth_that_its_class_stops_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let waits_until = |peer: MachineBuilder| {

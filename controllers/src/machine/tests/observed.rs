@@ -74,13 +74,16 @@ fn a_class_is_held_only_with_all_its_secrets() {
 }
 
 #[test]
-fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing() {
+fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_got_our_finalizer() {
     let problem = |class: MachineClass| {
         let problem = Cache::default().with([machine("m").build()]).with([class]).see("m").class.unwrap_err();
         (problem.reason, problem.never_used)
     };
     assert_eq!(problem(class_of(1, &["missing"])), ("SecretNotFound", true));
     assert_eq!(problem(class_of(2, &["missing"])), ("SecretNotFound", false));
+    let mut edited = class_of(2, &["missing"]);
+    edited.metadata.finalizers = None;
+    assert_eq!(problem(edited), ("SecretNotFound", true));
     let of_another = MachineClass { provider: "another".to_owned(), ..class_of(1, &[]) };
     assert_eq!(problem(of_another), ("ProviderMismatch", false));
 }
