@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e::{
-    cloud::{Effect, Event, EventKind, FaultOperation, FaultOrder},
+    cloud::{Code, Effect, Event, EventKind, FaultOperation, FaultOrder},
     harness::{TestResult, World, ensure, waits},
 };
 
@@ -91,10 +91,68 @@ async fn goes_on_beside(world: &World, hung: usize) -> TestResult {
     ensure(waited.as_secs() < 15, || format!("others had to wait for the hung calls to end: {waited:?}"))
 }
 
+/// A creation that has waited for its turn longer than a call may take has its whole time from then on. The machine of one
+/// that takes effect after it was given up waits for its VM, and takes it along.
+#[tokio::test(flavor = "multi_thread")]
+async fn creations_that_waited_long_for_their_turn_leave_no_vm_behind() -> TestResult {
+    const HUNG: usize = 200;
+    const PLACES: usize = 50;
+    const LATE: usize = 5;
+    let flags = ["--provider-concurrency=50"];
+    let world = World::builder("turns").manager_flags(flags).start().await?;
+    let of_pool = |pool: &str, effect| {
+        FaultOrder::always(FaultOperation::Create, effect).on_machine(format!("{}-{pool}-*", world.namespace()))
+    };
+    // Some of those that hang have made their VMs.
+    world.cloud().fault(&of_pool("a", Effect::Hang { applied: true }).times(20)).await?;
+    world.cloud().fault(&of_pool("a", Effect::Hang { applied: false })).await?;
+    // The call ends at once, and takes effect while a call of the driver may last.
+    let late = Effect::ApplyLate { seconds: 28.0, code: Code::DeadlineExceeded };
+    world.cloud().fault(&of_pool("b", late)).await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", u32::try_from(HUNG)?)).await?;
+    world.wait_for("all places to be taken", async || Ok(struck(&world).await?.len() >= PLACES)).await?;
+    world.wait_for_machines("all that will hang", |machines| machines.len() == HUNG).await?;
+    world.apply(&world.pool("b", u32::try_from(LATE)?)).await?;
+    let postponed = async || Ok(of_kind(&world, EventKind::CreatePostponed).await?.len() == LATE);
+    world.wait_for("the late creations to have their turn", postponed).await?;
+
+    world.cloud().clear_faults().await?;
+    world.scale("b", 0).await?;
+    world.scale("a", 10).await?;
+    let made = async || Ok(late_vms(&world, EventKind::CreateAccepted).await? == LATE);
+    world.wait_for("the late VMs to come", made).await?;
+    let gone = async || Ok(late_vms(&world, EventKind::VmGone).await? == LATE);
+    world.wait_for("the late VMs to go", gone).await?;
+    counts_are(&world, 10).await?;
+    world.scale("b", 3).await?;
+    counts_are(&world, 13).await?;
+    world.end().await
+}
+
+/// Waits until so many machines run, and checks that nothing else is there.
+async fn counts_are(world: &World, count: usize) -> TestResult {
+    let machines: BTreeSet<_> = world.wait_for_running(count).await?.into_keys().collect();
+    let vms: BTreeSet<_> = world.vms().await?.into_iter().map(|vm| vm.name).collect();
+    let nodes: BTreeSet<_> = world.nodes().current().into_keys().collect();
+    ensure(machines == vms && machines == nodes, || format!("machines {machines:?}, VMs {vms:?}, nodes {nodes:?}"))
+}
+
+/// The machines of whose VMs something was noted.
+async fn of_kind(world: &World, kind: EventKind) -> TestResult<BTreeSet<String>> {
+    let events = world.cloud().events(0).await?;
+    Ok(events.into_iter().filter(|event| event.kind == kind).filter_map(|event| event.name).collect())
+}
+
+/// Of how many machines whose creation was postponed this was noted.
+async fn late_vms(world: &World, kind: EventKind) -> TestResult<usize> {
+    let late = of_kind(world, EventKind::CreatePostponed).await?;
+    Ok(of_kind(world, kind).await?.intersection(&late).count())
+}
+
 /// The machines that a fault has struck.
 async fn struck(world: &World) -> TestResult<BTreeSet<String>> {
-    let events = world.cloud().events(0).await?;
-    Ok(events.into_iter().filter(|event| event.kind == EventKind::FaultStruck).filter_map(|event| event.name).collect())
+    of_kind(world, EventKind::FaultStruck).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
