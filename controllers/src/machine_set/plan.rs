@@ -20,7 +20,7 @@ use nodewright_runtime::{
 use super::{
     World,
     owned::{LedgerPart, MachinePart},
-    status::{status, unreadable_text},
+    status::{invalid_ledger_text, status, unreadable_text},
     world::is_sized,
 };
 use crate::{
@@ -45,10 +45,10 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
     }
     let ledger = match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
         Some(Ok(ledger)) => ledger,
-        Some(Err(error)) => {
-            // Names that have had their life may be in it: guessing would give one of them a second one.
-            plan.wait(unreadable::LEDGER, format!("annotation {}: {error}", annotations::LEDGER));
-            plan.event(warning(set, unreadable::LEDGER, format!("annotation {}: {error}", annotations::LEDGER)));
+        // Names that have had their life may be in it: guessing would give one of them a second one.
+        Some(Err(_)) => {
+            tell_invalid_ledger(&mut plan, set);
+            tell(&mut plan, at, world, full_schema);
             return plan;
         }
         None if world.machines.is_empty() && world.unreadable.is_empty() && is_deleting(set) => {
@@ -71,13 +71,26 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
     plan
 }
 
+/// Says that nothing is done while the ledger cannot be read.
+fn tell_invalid_ledger(plan: &mut Plan<Never>, set: &MachineSet) {
+    if let Some(text) = invalid_ledger_text(set) {
+        tell_failure(plan, set, unreadable::LEDGER, text);
+    }
+}
+
 /// Names the Machines that may be the set's and cannot be read: they count, and nothing is done in their place.
 fn tell_unreadable(plan: &mut Plan<Never>, world: &World) {
-    let Some(text) = unreadable_text(world) else { return };
-    plan.wait(unreadable::MACHINE, text.clone());
-    let known = world.set.condition(conditions::machine_set::REPLICA_FAILURE);
-    if known.is_none_or(|known| known.reason != unreadable::MACHINE || known.message != text) {
-        plan.event(warning(&world.set, unreadable::MACHINE, text));
+    if let Some(text) = unreadable_text(world) {
+        tell_failure(plan, &world.set, unreadable::MACHINE, text);
+    }
+}
+
+/// Waits, and says why in an event unless the condition says so already.
+fn tell_failure(plan: &mut Plan<Never>, set: &MachineSet, reason: &'static str, text: String) {
+    plan.wait(reason, text.clone());
+    let known = set.condition(conditions::machine_set::REPLICA_FAILURE);
+    if known.is_none_or(|known| known.reason != reason || known.message != text) {
+        plan.event(warning(set, reason, text));
     }
 }
 

@@ -2,17 +2,19 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetCondition, MachineSetStatus,
-    conditions::machine_set as kinds, reasons, selector,
+    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetCondition, MachineSetStatus, annotations,
+    conditions::machine_set as kinds,
+    reasons::{self, unreadable},
+    selector,
 };
 use nodewright_runtime::{
     effect::Never,
-    object::is_deleting,
+    object::{annotation, is_deleting},
     plan::{FailureClass, Moment},
 };
 
 use super::{World, owned::StatusPart};
-use crate::{clip::clip, failed_machines::FailedMachines};
+use crate::{clip::clip, failed_machines::FailedMachines, ledger::Ledger};
 
 pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> StatusPart {
     let set = world.set.as_ref();
@@ -48,6 +50,16 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
+/// What to say of a ledger that cannot be read, and what to do.
+pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
+    let key = annotations::LEDGER;
+    let error = annotation(set, key)?.parse::<Ledger>().err()?;
+    Some(format!(
+        "annotation {key}: {error}; until it is restored no machine of the set is created or deleted: restore it, or \
+         delete the machines of the set and remove the annotation"
+    ))
+}
+
 /// What to say of the Machines that may be the set's and cannot be read.
 pub(super) fn unreadable_text(world: &World) -> Option<String> {
     let all: Vec<_> = world.unreadable_members().collect();
@@ -56,8 +68,8 @@ pub(super) fn unreadable_text(world: &World) -> Option<String> {
     Some(format!("{text}{more}; until then it counts as one of the set's, and is neither replaced nor deleted"))
 }
 
-/// `ReplicaFailure` stands while the API server refuses what the set asks for or a Machine cannot be read, and `FailedMachinesTruncated` while not all
-/// that failed are listed; the rest is kept as it is.
+/// `ReplicaFailure` stands while the ledger or a Machine cannot be read, or the API server refuses what the set asks for,
+/// and `FailedMachinesTruncated` while not all that failed are listed; the rest is kept as it is.
 fn conditions(
     at: &Moment<'_, Never>,
     world: &World,
@@ -79,7 +91,9 @@ fn conditions(
     };
     all.extend(failed.truncation().map(|text| holds(kinds::FAILED_MACHINES_TRUNCATED, "TooManyToList", text)));
     let refused = at.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
-    if let Some(failure) = refused {
+    if let Some(text) = invalid_ledger_text(&world.set) {
+        all.push(holds(kinds::REPLICA_FAILURE, unreadable::LEDGER, text));
+    } else if let Some(failure) = refused {
         let reason = if failure.step.starts_with("delete") {
             reasons::machine_set::FAILED_DELETE
         } else {
@@ -87,7 +101,7 @@ fn conditions(
         };
         all.push(holds(kinds::REPLICA_FAILURE, reason, failure.to_string()));
     } else if let Some(text) = unreadable_text(world) {
-        all.push(holds(kinds::REPLICA_FAILURE, reasons::unreadable::MACHINE, text));
+        all.push(holds(kinds::REPLICA_FAILURE, unreadable::MACHINE, text));
     }
     all
 }

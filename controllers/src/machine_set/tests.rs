@@ -98,11 +98,28 @@ fn the_ledger_is_fixed_before_the_first_machine() {
 }
 
 #[test]
-fn a_ledger_that_cannot_be_read_stops_everything() {
+fn a_ledger_that_cannot_be_read_stops_everything_and_is_told_once() {
     let set = machine_set("set", 3, Some("nonsense"));
-    let plan = planned(&world(set, vec![]));
+    let member = member(&set, 0).build();
+    let mut world = world(set, vec![member]);
+    let plan = planned(&world);
     assert!(steps(&plan).is_empty());
-    assert_eq!(plan.waits[0].reason, "InvalidLedger");
+    assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("InvalidLedger", "InvalidLedger"));
+    let status = status_of(&world).unwrap();
+    assert_eq!(status["replicas"], 1, "its machines are counted all the same");
+    let told = &status["machineSetCondition"][0];
+    assert_eq!((&told["type"], &told["status"]), (&json!("ReplicaFailure"), &json!("True")));
+    assert_eq!((&told["reason"], &told["lastTransitionTime"]), (&json!("InvalidLedger"), &json!(NOW)));
+    let message = told["message"].as_str().unwrap();
+    assert!(message.starts_with("annotation nodewright.dev/ledger: `nonsense` is no ledger"), "{message}");
+    assert!(message.contains("restore it, or delete the machines of the set and remove the annotation"), "{message}");
+
+    Arc::make_mut(&mut world.set).status = serde_json::from_value(status).unwrap();
+    let again = planned(&world);
+    assert_eq!((again.waits.len(), again.events.len(), again.stages.len()), (1, 0, 0));
+    let mended = machine_set("set", 1, Some(LEDGER));
+    Arc::make_mut(&mut world.set).metadata.annotations = mended.metadata.annotations;
+    assert_eq!(status_of(&world).unwrap().get("machineSetCondition"), None);
 }
 
 #[test]

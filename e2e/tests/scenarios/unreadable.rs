@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::ListParams};
-use nodewright_api::{Machine, MachineSet, conditions, reasons};
+use nodewright_api::{ConditionStatus, Machine, MachineSet, annotations, conditions, reasons};
 use nodewright_e2e::{
     cloud::VmState,
     harness::{Change, Failure, TestResult, World, cluster::has_foreign_crds, ensure, waits::is_running},
@@ -158,7 +158,7 @@ async fn a_machine_that_cannot_be_read_counts_and_its_set_says_so() -> TestResul
         let mark = world.machines().mark();
         patch(&world, &format!("machine {machine}"), &broken).await?;
         restart_manager(&world).await?;
-        wait_for_said(&world, Some(&machine)).await?;
+        wait_for_said(&world, Some((reasons::unreadable::MACHINE, &machine))).await?;
         count += 1;
         world.scale("a", u32::try_from(count)?).await?;
         pool_runs(&world, "a", count).await?;
@@ -176,22 +176,65 @@ async fn a_machine_that_cannot_be_read_counts_and_its_set_says_so() -> TestResul
     world.end().await
 }
 
-/// Waits until the set says that this Machine cannot be read, or that it has no failure.
-async fn wait_for_said(world: &World, machine: Option<&str>) -> TestResult {
+/// Waits until the set says why it waits, with this reason and text, or that it has no failure.
+async fn wait_for_said(world: &World, said: Option<(&str, &str)>) -> TestResult {
     let sets: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
-    let what = format!("the set to say that {machine:?} cannot be read");
+    let what = format!("the set to say {said:?}");
     world
         .wait_for(&what, async || {
             let sets = sets.list(&ListParams::default()).await?.items;
             let mut all = sets.iter().filter_map(|set| set.status.as_ref()).flat_map(|status| &status.conditions);
             let failure = all.find(|it| it.condition_type == conditions::machine_set::REPLICA_FAILURE);
-            Ok(match (failure, machine) {
+            Ok(match (failure, said) {
                 (None, None) => true,
-                (Some(failure), Some(machine)) => {
-                    failure.reason == reasons::unreadable::MACHINE && failure.message.contains(machine)
+                (Some(failure), Some((reason, text))) => {
+                    let has_time = failure.last_transition_time.is_some();
+                    failure.status == ConditionStatus::True
+                        && has_time
+                        && failure.reason == reason
+                        && failure.message.contains(text)
                 }
                 _ => false,
             })
         })
         .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_whose_ledger_cannot_be_read_says_so_and_waits() -> TestResult {
+    let world = World::start("ledger").await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 2)).await?;
+    world.wait_for_running(2).await?;
+    let sets: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
+    let set = sets.list(&ListParams::default()).await?.items.pop().ok_or_else(|| Failure::new("no set"))?;
+    let ledger = set.annotations().get(annotations::LEDGER).ok_or_else(|| Failure::new("no ledger"))?;
+    let write = async |text: &str| {
+        let annotation = json!({"metadata": {"annotations": {annotations::LEDGER: text}}});
+        patch(&world, &format!("machineset {}", set.name_any()), &annotation).await
+    };
+    write("spoilt").await?;
+    let invalid = Some((reasons::unreadable::LEDGER, "`spoilt` is no ledger"));
+    wait_for_said(&world, invalid).await?;
+    // The deployment says it as well, and the next manager finds it there.
+    restart_manager(&world).await?;
+    world.scale("a", 3).await?;
+    let deployment = format!("machinedeployment {}", world.pool("a", 3).name());
+    let failure = "jsonpath={.status.conditions[?(@.type==\"ReplicaFailure\")].reason}";
+    let said =
+        async || Ok(world.kubectl(&format!("get {deployment} -o {failure}")).await? == reasons::unreadable::LEDGER);
+    world.wait_for("the deployment to say it", said).await?;
+    let sees_three = |set: &MachineSet| {
+        let seen = set.status.as_ref().map(|status| status.observed_generation);
+        set.spec.replicas == 3 && seen == set.metadata.generation
+    };
+    world.wait_for("the set to see its new size", async || Ok(sees_three(&sets.get(&set.name_any()).await?))).await?;
+    wait_for_said(&world, invalid).await?;
+    ensure_made(&world, 2).await?;
+
+    write(ledger).await?;
+    wait_for_said(&world, None).await?;
+    world.wait_for_running(3).await?;
+    ensure_made(&world, 3).await?;
+    world.end().await
 }

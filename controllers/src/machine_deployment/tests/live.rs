@@ -230,6 +230,46 @@ async fn a_manager_that_starts_again_amid_a_rollout_goes_on_with_it() {
     plane.end().await;
 }
 
+/// Reason and status of a condition of an object.
+fn condition(object: &Value, conditions: &str, kind: &str) -> Option<(String, String)> {
+    let all = object["status"][conditions].as_array()?;
+    let found = all.iter().find(|condition| condition["type"] == kind)?;
+    assert!(found["lastTransitionTime"].is_string(), "{found}");
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    Some((text("reason"), text("status")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_whose_ledger_is_spoilt_says_so_until_it_is_restored() {
+    let plane = Plane::start(seeded());
+    plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
+    let set = plane.server.objects(&format!("{API}/machinesets")).remove(0);
+    let path = format!("{API}/machinesets/{}", set["metadata"]["name"].as_str().unwrap());
+    let ledger = &set["metadata"]["annotations"]["nodewright.dev/ledger"];
+    let write = |text: &Value| {
+        let annotate = |set: &mut Value| set["metadata"]["annotations"]["nodewright.dev/ledger"] = text.clone();
+        plane.server.change(&path, annotate).unwrap();
+    };
+    write(&json!("spoilt"));
+    let said = |plane: &Plane, wanted: Option<&str>| {
+        let wanted = wanted.map(|reason| (reason.to_owned(), "True".to_owned()));
+        let of_set = plane.server.object(&path).map(|set| condition(&set, "machineSetCondition", "ReplicaFailure"));
+        let of_pool = plane.server.object(DEPLOYMENT).map(|pool| condition(&pool, "conditions", "ReplicaFailure"));
+        of_set == Some(wanted.clone()) && of_pool == Some(wanted)
+    };
+    plane.until("it is said", |plane| said(plane, Some("InvalidLedger")), |_| {}).await;
+    change_spec(&plane.server, |spec| spec["replicas"] = 5.into());
+    let has_seen = |plane: &Plane| plane.server.object(&path).is_some_and(|set| is_observed(&set, 5));
+    plane.until("the set sees its new size", has_seen, |plane| assert_eq!(plane.machines().len(), 3)).await;
+    write(ledger);
+    plane.until("it goes on", |plane| plane.is_at_rest(5) && said(plane, None), |_| {}).await;
+    plane.end().await;
+}
+
+fn is_observed(set: &Value, replicas: i64) -> bool {
+    set["spec"]["replicas"] == replicas && set["status"]["observedGeneration"] == set["metadata"]["generation"]
+}
+
 /// The UIDs of all machines that are not being deleted.
 fn staying(plane: &Plane) -> std::collections::BTreeSet<String> {
     let machines = plane.machines();
