@@ -5,7 +5,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use nodewright_api::{Machine, MachineDeployment, conditions};
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, conditions};
 use nodewright_e2e::{
     cloud::{Code, Effect, FaultOperation, FaultOrder},
     harness::{Cluster, TestResult, World, ensure, history::State, objects::WORLD_LABEL, skip_without_plane},
@@ -48,6 +48,39 @@ async fn a_rollout_to_a_secret_that_does_not_exist_is_taken_back_and_dead_machin
     world.wait_for_running(3).await?;
     assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (1, 1));
     assert_eq!(world.cloud().stats().await?.created, 4);
+    world.end().await
+}
+
+/// The set that came back waits for its unhealthy machine, and the replacement of that one for the place of the machine
+/// without a VM: nobody misses that one, whose class has been edited meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> TestResult {
+    let world = World::builder("deadlock").cloud_flags(["--delete-seconds=0"]).start().await?;
+    world.apply_class("small").await?;
+    let pool = || world.pool("a", 3).machine("healthTimeout", "1m");
+    world.apply(&pool()).await?;
+    world.wait_for_running(3).await?;
+
+    let mark = world.machines().mark();
+    let dead = world.vms().await?.swap_remove(0);
+    world.cloud().kill(&dead.id).await?;
+    let is_sick = |machine: &Machine| machine.name_any() == dead.name && *machine.phase() == MachinePhase::Unknown;
+    world.wait_for_machines("the machine to be unhealthy", |machines| machines.values().any(|it| is_sick(it))).await?;
+    for secret in ["no-such-secret", "nor-this-one"] {
+        world.apply(&world.class("typo").secret(secret)).await?;
+    }
+    world.apply(&pool().class("typo")).await?;
+    let told = |machines: &State<Machine>| {
+        says(machines, conditions::machine::CONFIGURATION_VALID, "SecretNotFound") && machines.len() == 4
+    };
+    world.wait_for_machines("a machine to miss its secret", told).await?;
+    world.apply(&pool()).await?;
+    let is_back = |machines: &State<Machine>| machines.values().all(|machine| machine.class_name() == "small");
+    world.wait_for_machines("the machine without a VM to go", is_back).await?;
+    ensure(world.machines().current().values().any(|it| is_sick(it)), || "before the dead one is replaced".to_owned())?;
+    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    world.wait_for_running(3).await?;
+    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (2, 2));
     world.end().await
 }
 
