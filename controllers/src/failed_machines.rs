@@ -1,9 +1,7 @@
 //! The machines whose last operation failed, as the statuses of MachineSets and MachineDeployments list them.
 
 use nodewright_api::{LastOperation, Machine, MachineSet, MachineSummary, OperationState};
-use nodewright_runtime::object::name;
-
-use crate::clip::clip;
+use nodewright_runtime::{clip::clip, object::name};
 
 /// How many are listed. All of a large fleet would not fit into an object.
 const LISTED: usize = 50;

@@ -1,7 +1,6 @@
 //! The controllers of Nodewright: a room for each, and the providers' contract.
 
 mod claim;
-mod clip;
 pub mod deletion_order;
 pub mod drain;
 pub mod driver;

@@ -50,6 +50,7 @@
 
 pub mod authorization;
 pub mod cache;
+pub mod clip;
 pub mod conditions;
 mod contact;
 pub mod controller;

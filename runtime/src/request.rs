@@ -17,6 +17,7 @@ use kube::{
 use tower::{BoxError, ServiceBuilder};
 
 use crate::{
+    clip::clip_to,
     contact::Contact,
     fair::{Flow, Gate},
     leading::Leading,
@@ -28,6 +29,9 @@ use crate::{
 
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
+
+/// What is kept of an API server's message at most, in bytes: it goes into logs and is remembered for each object.
+const MAX_MESSAGE: usize = 2_048;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +168,7 @@ pub struct RequestError {
 }
 
 impl RequestError {
-    fn local(class: FailureClass, message: impl Into<String>) -> Self {
+    pub(crate) fn local(class: FailureClass, message: impl Into<String>) -> Self {
         Self { class, status: None, reason: String::new(), message: message.into(), retry_after: None }
     }
 
@@ -312,6 +316,7 @@ async fn read_refusal(response: http::Response<Body>) -> RequestError {
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status: Status = serde_json::from_slice(&body).unwrap_or_default();
     let message = if status.message.is_empty() { format!("the API server answered {code}") } else { status.message };
+    let message = clip_to(MAX_MESSAGE, message);
     RequestError {
         class: classify_status(code),
         status: Some(code),
@@ -368,6 +373,18 @@ mod tests {
         assert_eq!(of(429), FailureClass::Busy);
         assert_eq!(of(504), FailureClass::Unknown);
         assert_eq!(of(403), FailureClass::Forbidden);
+    }
+
+    #[tokio::test]
+    async fn of_a_long_refusal_beginning_and_end_are_kept() {
+        let server = ApiServer::new();
+        let connection = connection(&server, Term::unlimited());
+        let message = format!("ConfigMap is invalid: {}: the cause", "x".repeat(6_000));
+        let refusal = Status::failure(&message, "Invalid").with_code(422);
+        server.fail_next(Match::any(), Fault::Refuse(Box::new(refusal)));
+        let error = connection.send(creation("a")).await.unwrap_err();
+        assert_eq!(error.message.len(), MAX_MESSAGE);
+        assert!(error.message.starts_with("ConfigMap is invalid") && error.message.ends_with(": the cause"));
     }
 
     #[tokio::test]

@@ -21,10 +21,10 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, MachinePhase, conditions, taints};
-use nodewright_runtime::object::is_deleting;
+use nodewright_runtime::{clip::clip_to, object::is_deleting};
 
 use super::Settings;
-use crate::{claim::is_disputed, clip::clip_to, node::Node};
+use crate::{claim::is_disputed, node::Node};
 
 /// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
 /// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.

@@ -2,6 +2,7 @@
 
 use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers, reasons::unreadable};
 use nodewright_runtime::{
+    clip::clip,
     effect::Never,
     events::Event,
     finalizers as finalizer,
@@ -10,7 +11,6 @@ use nodewright_runtime::{
 };
 
 use super::{MachineClassController, World, status};
-use crate::clip::clip;
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";

@@ -7,6 +7,7 @@ use nodewright_api::{
     conditions::machine_class as kinds, reasons::unreadable,
 };
 use nodewright_runtime::{
+    clip::clip,
     effect::Never,
     object::Cluster,
     owned::{Owned, Part},
@@ -15,7 +16,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::World;
-use crate::{clip::clip, pacing};
+use crate::pacing;
 
 /// All of a class's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]

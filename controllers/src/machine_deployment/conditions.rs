@@ -13,13 +13,14 @@ use nodewright_api::{
     reasons::machine_deployment as reasons,
 };
 use nodewright_runtime::{
+    clip::clip,
     effect::Never,
     object::{is_deleting, name},
     plan::{Failure, FailureClass, Moment},
 };
 
 use super::{status::is_complete, world::World};
-use crate::{clip::clip, failed_machines::FailedMachines, rollout::Goal};
+use crate::{failed_machines::FailedMachines, rollout::Goal};
 
 /// Reconciling: machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";

@@ -8,13 +8,14 @@ use nodewright_api::{
     selector,
 };
 use nodewright_runtime::{
+    clip::clip,
     effect::Never,
     object::{annotation, is_deleting},
     plan::{FailureClass, Moment},
 };
 
 use super::{World, owned::StatusPart};
-use crate::{clip::clip, failed_machines::FailedMachines, ledger::Ledger};
+use crate::{failed_machines::FailedMachines, ledger::Ledger};
 
 pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> StatusPart {
     let set = world.set.as_ref();

@@ -15,8 +15,6 @@ const REFILL: Duration = Duration::from_mins(5);
 /// How many events, and how many objects, are remembered: client-go's cache size.
 const REMEMBERED: usize = 4_096;
 
-/// The most bytes of a message that the API server takes.
-const MESSAGE_LIMIT: usize = 1_024;
 /// The longest name of an object.
 const NAME_LIMIT: usize = 253;
 
@@ -128,7 +126,7 @@ fn object_of(event: &Event) -> String {
 fn identify(event: &Event) -> Same {
     let regarding = &event.regarding;
     let object = object_of(event);
-    let id = crate::trace::span_id(&[&object, event.kind.as_str(), event.reason, cut(&event.message)].join("\0"));
+    let id = crate::trace::span_id(&[&object, event.kind.as_str(), event.reason, &event.message].join("\0"));
     let suffix = format!(".{id}");
     let mut name = regarding.name.clone().unwrap_or_default();
     let end = name.floor_char_boundary(NAME_LIMIT - suffix.len());
@@ -137,12 +135,6 @@ fn identify(event: &Event) -> Same {
     // Where client-go puts the events of objects without a namespace.
     let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
     Same { namespace: namespace.unwrap_or_else(|| "default".to_owned()), name }
-}
-
-/// What the API server takes of a message.
-pub(super) fn cut(message: &str) -> &str {
-    let end = message.floor_char_boundary(MESSAGE_LIMIT);
-    message.get(..end).unwrap_or(message)
 }
 
 /// The wire form of what kind of event it is.
@@ -218,14 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn names_and_messages_keep_to_the_limits() {
-        let mut long = event("u", &"ä".repeat(2_000));
+    fn names_keep_to_the_limits() {
+        let mut long = event("u", "hello");
         long.regarding.name = Some("x".repeat(253));
         long.regarding.namespace = None;
         let Some(Action::Create(same)) = Correlator::default().admit(&long, minutes(0)) else { panic!() };
         assert_eq!(same.name.len(), NAME_LIMIT);
         assert_eq!(same.namespace, "default");
-        assert_eq!(cut(&long.message).len(), MESSAGE_LIMIT);
-        assert_eq!(cut("short"), "short");
     }
 }

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::send::Sender;
+use crate::clip::clip;
 use crate::metrics::Metrics;
 use crate::term::{Clock, Term};
 
@@ -65,7 +66,7 @@ pub struct Event {
     pub kind: EventKind,
     /// A constant in upper camel case that programs may match on.
     pub reason: &'static str,
-    /// A sentence for people; what is longer than 1,024 bytes is cut.
+    /// A sentence for people; of what is longer than 1,024 bytes the middle is left out.
     pub message: String,
 }
 
@@ -129,8 +130,10 @@ impl Recorder {
     }
 
     /// Hands in an event. Returns at once.
-    pub fn publish(&self, event: Event) {
+    pub fn publish(&self, mut event: Event) {
         let Some(queue) = &self.queue else { return };
+        // The API server takes no more of a message.
+        event.message = clip(event.message);
         let queued = Queued { event, reporter: self.reporter.clone(), term: self.term.clone() };
         if queue.try_send(queued).is_err() {
             self.metrics.event_dropped();

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Queued;
-use super::correlate::{Action, Correlator, Same, cut, wire_type};
+use super::correlate::{Action, Correlator, Same, wire_type};
 use crate::metrics::Metrics;
 use crate::term::Clock;
 
@@ -101,7 +101,7 @@ impl Sender {
             involved_object: event.regarding.clone(),
             type_: Some(wire_type(event.kind)),
             reason: Some(event.reason.to_owned()),
-            message: Some(cut(&event.message).to_owned()),
+            message: Some(event.message.clone()),
             count: Some(1),
             first_timestamp: Some(now.clone()),
             last_timestamp: Some(now),

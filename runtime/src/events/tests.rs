@@ -146,6 +146,17 @@ async fn what_waits_when_the_term_ends_is_dropped() {
     assert_eq!((is("one"), is("four"), messages.len()), (true, true, 2), "{messages:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_a_long_message_beginning_and_end_are_told() {
+    let Bench { server, recorder, task, .. } = bench();
+    recorder.publish(created(&format!("failed to patch {}: the cause", "ä".repeat(3_000))));
+    task.drain().await;
+    let [event] = &server.objects(EVENTS)[..] else { panic!() };
+    let message = event["message"].as_str().unwrap();
+    assert!(message.starts_with("failed to patch ä") && message.ends_with("ä: the cause"), "{message}");
+    assert!((1_000..=1_024).contains(&message.len()), "{}", message.len());
+}
+
 #[tokio::test]
 async fn a_discarding_recorder_sends_nothing() {
     Recorder::discarding().publish(created("VM is there"));

@@ -20,6 +20,7 @@ use tracing::{Instrument, Span};
 use self::memory::{Memories, Memory};
 use crate::{
     cache::{AnyStore, Stores, Until},
+    clip::clip_to,
     controller::Controller,
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
@@ -43,6 +44,9 @@ const EXECUTING: usize = 64;
 const SOONEST: Duration = Duration::from_millis(100);
 /// Conflicts are ordinary, but for so many in a row.
 const CONFLICTS: u32 = 5;
+
+/// The most bytes of a message in a line of the log.
+const LONGEST_LINE: usize = 2_048;
 
 /// Reason of the event of an object for which the API server refuses a request that will not do as it is.
 const STEP_REFUSED: &str = "StepRefused";
@@ -501,7 +505,7 @@ fn tell<E: Effect>(plan: &Plan<E>) {
 /// A wait is news when it begins, and when the time of its end moves. What ends it shows in what the object does next.
 fn tell_waits(begun: &[&Wait]) {
     for Wait { reason, message, .. } in begun {
-        tracing::info!(reason, "waiting: {message}");
+        tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
     }
 }
 

@@ -1,0 +1,51 @@
+//! Texts of bounded length, for statuses, events and logs.
+//!
+//! What a provider, a kubelet or an API server says may be as long as they like, and goes into objects that have to fit
+//! into etcd, and into memory once for each of them.
+
+/// The most bytes of a text in a status: what an Event's message may have.
+pub const LONGEST: usize = 1_024;
+
+/// The text in [`LONGEST`] bytes, see [`clip_to`].
+pub fn clip(text: impl Into<String>) -> String {
+    clip_to(LONGEST, text)
+}
+
+/// The text in so many bytes, a hundred at least. Of one that is longer the beginning, which says what it is about, and the
+/// end, where the cause stands, are left, and how long it was. What has been clipped stays as it is.
+pub fn clip_to(most: usize, text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.len() <= most {
+        return text;
+    }
+    let mark = format!("… ({} bytes in all) …", text.len());
+    let room = most.saturating_sub(mark.len());
+    let (head, tail) = (text.floor_char_boundary(room / 2), text.ceil_char_boundary(text.len() - room.div_ceil(2)));
+    [text.get(..head).unwrap_or_default(), &mark, text.get(tail..).unwrap_or_default()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_in_the_middle_between_characters_and_says_so() {
+        let fits = "x".repeat(LONGEST);
+        assert_eq!(clip(fits.clone()), fits);
+        for long in ["xy".repeat(15_000), "ü".repeat(15_000), format!("x{}y", "🦀".repeat(7_500))] {
+            let clipped = clip(long.clone());
+            assert!((LONGEST - 7..=LONGEST).contains(&clipped.len()), "{}", clipped.len());
+            let (head, tail) = clipped.split_once(&format!("… ({} bytes in all) …", long.len())).unwrap();
+            assert!(long.starts_with(head) && long.ends_with(tail));
+            assert!(head.len().abs_diff(tail.len()) < 8, "{} {}", head.len(), tail.len());
+            assert_eq!(clip(clipped.clone()), clipped);
+        }
+    }
+
+    #[test]
+    fn what_failed_and_why_both_remain() {
+        let clipped = clip(format!("failed to patch Node a: {}: year is out of range", "details ".repeat(1_000)));
+        assert!(clipped.starts_with("failed to patch Node a: details"), "{clipped}");
+        assert!(clipped.ends_with("details : year is out of range"), "{clipped}");
+    }
+}
