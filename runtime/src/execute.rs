@@ -18,7 +18,7 @@ use crate::{
     fair::Flow,
     object::{Cluster, Key, ResourceType, Target, Version, standing},
     owned::{Applied, Part, apply_body, correction},
-    plan::{Apply, Create, Edit, FailureClass, Planned, Step},
+    plan::{Apply, Confirm, Create, Edit, Expected, FailureClass, Planned, Step},
     request::{Answer, Call, Connection, RequestError},
     trace::TraceContext,
 };
@@ -65,6 +65,10 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
+    fn read(&self, path: String) -> Call {
+        Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::get(path) }
+    }
+
     fn write(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
         Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::with(method, path, content, body) }
     }
@@ -174,6 +178,7 @@ impl Executor {
             Step::Apply(apply) => self.apply(apply, sending).await,
             Step::Create(create) => self.create(create, sending).await,
             Step::Edit(edit) => self.edit(edit, sending).await,
+            Step::Confirm(confirm) => self.confirm(confirm, sending).await,
             Step::Delete(target) => self.delete(target, None, sending).await,
             Step::DeleteNow(target) => self.delete(target, Some(0), sending).await,
             Step::Evict(target) => self.evict(target, sending).await,
@@ -185,16 +190,11 @@ impl Executor {
     }
 
     async fn send(&self, cluster: Cluster, call: Call) -> Result<Answer, RequestError> {
-        match self.connections.get(&cluster) {
-            Some(connection) => connection.send(call).await,
-            None => Err(RequestError {
-                class: FailureClass::Unreachable,
-                status: None,
-                reason: String::new(),
-                message: format!("this manager has no connection to the {cluster} cluster"),
-                retry_after: None,
-            }),
-        }
+        let Some(connection) = self.connections.get(&cluster) else {
+            let message = format!("this manager has no connection to the {cluster} cluster");
+            return Err(RequestError::local(FailureClass::Unreachable, message));
+        };
+        connection.send(call).await
     }
 
     async fn apply(&self, apply: &Apply, sending: &Sending) -> StepEnd {
@@ -272,6 +272,21 @@ impl Executor {
                 failed("patch", at, error)
             }
         }
+    }
+
+    async fn confirm(&self, confirm: &Confirm, sending: &Sending) -> StepEnd {
+        let Confirm { at, expected } = confirm;
+        let call = sending.read(at.resource().object(at.key()));
+        let difference = match self.send(at.key().cluster, call).await {
+            Ok(answer) => match difference(&answer, at, *expected) {
+                None => return StepEnd::Done(None),
+                Some(difference) => difference,
+            },
+            Err(error) if error.is_not_found() => "it is gone",
+            // A read leaves nothing to find out.
+            Err(error) => return StepEnd::Failed { step: format!("read {at}"), error, unsure: None },
+        };
+        failed("confirm", at, RequestError::local(FailureClass::Conflict, difference))
     }
 
     async fn delete(&self, at: &Target, grace_seconds: Option<u32>, sending: &Sending) -> StepEnd {
@@ -403,6 +418,21 @@ fn is_unsure(class: FailureClass) -> bool {
     matches!(class, FailureClass::Conflict | FailureClass::Taken | FailureClass::Unknown)
 }
 
+/// How an object differs from what is expected of it.
+fn difference(answer: &Answer, at: &Target, expected: Expected) -> Option<&'static str> {
+    let Ok(Versioned { metadata }) = serde_json::from_slice(&answer.body) else { return Some("it cannot be read") };
+    if metadata.uid.as_deref() != Some(at.uid()) {
+        return Some("another object has its name");
+    }
+    match expected {
+        Expected::NotDeleting => metadata.deletion_timestamp.map(|_| "it is being deleted"),
+        Expected::Unchanged => {
+            let version = metadata.resource_version.as_deref().and_then(Version::parse);
+            (version != Some(at.seen())).then_some("it has changed")
+        }
+    }
+}
+
 #[derive(Default, Deserialize)]
 struct Versioned {
     #[serde(default)]
@@ -412,6 +442,7 @@ struct Versioned {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionedMeta {
+    uid: Option<String>,
     resource_version: Option<String>,
     deletion_timestamp: Option<String>,
     #[serde(default)]

@@ -7,7 +7,7 @@ use nodewright_api::Machine;
 use nodewright_runtime::{
     events::{Event, EventKind},
     object::{name, namespace, uid},
-    plan::{Plan, reference},
+    plan::{Failure, FailureClass, Moment, Plan, reference},
 };
 
 use super::{
@@ -75,6 +75,12 @@ fn origin(world: &World) -> Option<Origin> {
     let Owner::Set(set) = &world.owner else { return None };
     let (_, index) = world.entry()?;
     Some(Origin { set: name(set.as_ref()).to_owned(), uid: uid(set.as_ref()).to_owned(), index })
+}
+
+/// Why the last plan failed, if not because another writer was faster.
+pub(super) fn lasting_failure<'a>(at: &'a Moment<'_, Call>) -> Option<&'a Failure> {
+    let passing = [FailureClass::Conflict, FailureClass::Taken, FailureClass::Expired];
+    at.failure.filter(|failure| !passing.contains(&failure.class))
 }
 
 /// An event of a Machine.

@@ -17,7 +17,7 @@ use nodewright_runtime::{
 use super::{
     World, applied, birth, budget,
     calls::{Call, Verb},
-    context::{Context, event},
+    context::{Context, event, lasting_failure},
     health::{self, Health},
     node_sync, owned,
     ownership::{self, Vm, joined_as},
@@ -33,6 +33,8 @@ use crate::{
 
 /// How often the conditions of a Node that is still coming up are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// Why a status is written that names a request which fails.
+const FAILURE_TOLD: &str = "the machine says which request fails";
 /// The reason of a wait for the replacement budget.
 const HELD_BACK: &str = "ReplacementHeld";
 
@@ -111,6 +113,7 @@ fn watch_over(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, conte
 fn node_deleted(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, node: &Node, context: Context<'_>) {
     let machine = world.machine.as_ref();
     let Err(held) = budget::permit(world, context.settings, at.now) else {
+        plan.then(FAILURE_TOLD, tell_failure(at, world, Some(node)));
         plan.then("is its node really being deleted?", Step::confirm_unchanged(Cluster::TARGET, node));
         plan.then("its node is being deleted", Step::delete(Cluster::CONTROL, machine));
         return;
@@ -289,6 +292,12 @@ fn give_up_when_due(
             .operation(OperationType::HealthCheck, OperationState::Processing, text, None)
             .step(machine);
     }
+    if let Some(told) = tell_failure(at, world, node) {
+        // Tried again beside it; the phase is written by the next plan, because each status carries the Machine's version.
+        plan.then(FAILURE_TOLD, told);
+        is_confirmed(plan, world, node);
+        return None;
+    }
     if !is_confirmed(plan, world, node) {
         return draft.step(machine);
     }
@@ -325,6 +334,16 @@ fn announce(
     }
     plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, text.clone()));
     let text = format!("Machine {} is unhealthy. {text}", name(machine));
+    draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine)
+}
+
+/// Says on a Machine that may be replaced which request keeps it from that. Every other time only: should the status be
+/// what is refused, the replacement goes on.
+fn tell_failure(at: &Moment<'_, Call>, world: &World, node: Option<&Node>) -> Option<Step<Call>> {
+    let failure = lasting_failure(at).filter(|_| !at.attempt.is_multiple_of(2))?;
+    let machine = world.machine.as_ref();
+    let text = format!("Machine {} is to be replaced, and a request fails: {failure}", name(machine));
+    let draft = StatusDraft::of(machine, at.now).node_conditions(node).not_held();
     draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine)
 }
 

@@ -451,7 +451,7 @@ fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_sche
     // A status apply carries the version that was seen: not in one plan with another write to the set.
     let writes_set = plan.steps().any(|planned| match &planned.step {
         Step::Apply(apply) => apply.at().uid() == uid(set),
-        Step::Edit(edit) => edit.at().uid() == uid(set) && edit.writes(),
+        Step::Edit(edit) => edit.at().uid() == uid(set),
         _ => false,
     });
     if writes_set {

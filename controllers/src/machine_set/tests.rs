@@ -8,7 +8,7 @@ use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::name,
-    plan::{Failure, FailureClass, Moment, Plan, Planned, Step},
+    plan::{Expected, Failure, FailureClass, Moment, Plan, Planned, Step},
 };
 use serde_json::{Value, json};
 
@@ -353,9 +353,9 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
         .with("/metadata/finalizers", json!(null));
     world.orphans = vec![Arc::new(restored.build())];
     let plan = planned(&world);
-    let Step::Edit(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    let stays = json!([{"op": "test", "path": "/metadata/deletionTimestamp", "value": null}]);
-    assert_eq!((confirm.at().uid(), json!(confirm.patch())), ("uid-set", stays), "asked before anything is taken");
+    let Step::Confirm(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    let asked = (confirm.at().uid(), confirm.expected());
+    assert_eq!(asked, ("uid-set", Expected::NotDeleting), "before anything is taken");
     assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     let Step::Apply(adopt) = &plan.stages[1][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");

@@ -77,6 +77,14 @@ fn edit(live: &Pod) -> Step<()> {
     Step::edit(Cluster::CONTROL, live, serde_json::from_value(patch).unwrap()).unwrap()
 }
 
+fn confirm(live: &Pod) -> Step<()> {
+    Step::confirm(Cluster::CONTROL, live)
+}
+
+fn confirm_unchanged(live: &Pod) -> Step<()> {
+    Step::confirm_unchanged(Cluster::CONTROL, live)
+}
+
 fn delete(live: &Pod) -> Step<()> {
     Step::delete(Cluster::CONTROL, live)
 }
@@ -176,7 +184,9 @@ async fn what_a_step_rests_on_stands_in_its_request() {
 
 #[tokio::test]
 async fn a_namesake_is_left_alone() {
-    for step in [apply, apply_pinned, apply_status, edit, delete, delete_now, delete_pinned, evict] {
+    let all =
+        [apply, apply_pinned, apply_status, edit, confirm, confirm_unchanged, delete, delete_now, delete_pinned, evict];
+    for step in all {
         let server = ApiServer::new();
         let live = seed(&server);
         server.remove(&format!("{PODS}/a"));
@@ -193,7 +203,7 @@ async fn a_namesake_is_left_alone() {
 
 #[tokio::test]
 async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_it() {
-    let pinned: [fn(&Pod) -> Step<()>; 3] = [apply_pinned, apply_status, delete_pinned];
+    let pinned: [fn(&Pod) -> Step<()>; 4] = [apply_pinned, apply_status, confirm_unchanged, delete_pinned];
     let free: [fn(&Pod) -> Step<()>; 4] = [apply, edit, delete, evict];
     for (step, expected) in
         pinned.map(|step| (step, Some(FailureClass::Conflict))).into_iter().chain(free.map(|step| (step, None)))
@@ -206,6 +216,55 @@ async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_i
         assert_eq!(class(&execute_one(&server, step.clone()).await), expected, "{step:?}");
         assert_eq!(server.object(&format!("{PODS}/a")) == before, expected.is_some(), "{step:?}");
     }
+}
+
+/// An object may be there that the API server itself cannot patch: with a time of the year 10000, for example.
+#[tokio::test]
+async fn what_cannot_be_patched_can_be_confirmed() {
+    for step in [confirm, confirm_unchanged] {
+        let server = ApiServer::new();
+        let live = seed(&server);
+        server.fail_always(Match::verb("patch"), Fault::Status(500));
+        let execution = execute(&server, Term::unlimited(), vec![vec![step(&live)], vec![delete(&live)]]).await;
+        assert_eq!((class(&execution), server.objects(PODS).len()), (None, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_plan_ends_where_what_it_confirms_is_otherwise() {
+    let changes = [
+        ("changed", json!({"metadata": {"labels": {"by": "somebody"}}})),
+        ("going", json!({"metadata": {"deletionTimestamp": "2026-06-01T12:00:00Z"}})),
+        ("gone", Value::Null),
+    ];
+    let all = [confirm, confirm_unchanged].into_iter().enumerate();
+    for (number, step) in all {
+        for (what, change) in &changes {
+            let server = ApiServer::new();
+            let live = seed(&server);
+            match change {
+                Value::Null => server.remove(&format!("{PODS}/a")),
+                change => server.change(&format!("{PODS}/a"), |pod| json_patch::merge(pod, change)),
+            };
+            let execution = execute(&server, Term::unlimited(), vec![vec![step(&live)], vec![create("b")]]).await;
+            let goes_on = (number, *what) == (0, "changed");
+            assert_eq!(class(&execution).is_none(), goes_on, "{what}: {:?}", step(&live));
+            assert!(goes_on || class(&execution) == Some(FailureClass::Conflict));
+            assert_eq!(server.object(&format!("{PODS}/b")).is_some(), goes_on);
+            assert_eq!(execution.unsure.is_empty(), goes_on, "what is there has yet to be seen");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_fails_leaves_nothing_to_find_out() {
+    let server = ApiServer::new();
+    let live = seed(&server);
+    server.fail_next(Match::verb("get"), Fault::Status(500));
+    let execution = execute_one(&server, confirm_unchanged(&live)).await;
+    assert_eq!((class(&execution), execution.unsure.len()), (Some(FailureClass::Unknown), 0));
+    let request = server.take_requests().remove(0);
+    assert_eq!((request.verb, request.traceparent.as_deref()), ("get", Some(TRACE)));
 }
 
 #[tokio::test(start_paused = true)]

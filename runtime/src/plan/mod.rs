@@ -5,7 +5,7 @@ mod text;
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use json_patch::{Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::Patch;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
@@ -61,6 +61,9 @@ pub enum Step<E> {
     Create(Create),
     /// A tested JSON patch, for what is shared with others.
     Edit(Edit),
+    /// A consistent read of one object. If the object is not as expected, the plan ends there, and the next one sees what
+    /// it has become.
+    Confirm(Confirm),
     /// Deletion of exactly the object that was seen.
     Delete(Target),
     /// Deletion of exactly the object that was seen, without grace.
@@ -146,10 +149,33 @@ impl Edit {
     pub fn patch(&self) -> &Patch {
         &self.patch
     }
+}
 
-    /// Whether it can change anything: one of tests only cannot.
-    pub fn writes(&self) -> bool {
-        self.patch.0.iter().any(|operation| !matches!(operation, PatchOperation::Test(_)))
+/// See [`Step::Confirm`].
+#[derive(Clone, Debug)]
+pub struct Confirm {
+    pub(crate) at: Target,
+    pub(crate) expected: Expected,
+}
+
+/// How the API server has to show an object for a plan to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The object is not being deleted.
+    NotDeleting,
+    /// The object has the version that was seen.
+    Unchanged,
+}
+
+impl Confirm {
+    /// The object.
+    pub fn at(&self) -> &Target {
+        &self.at
+    }
+
+    /// How it has to be.
+    pub fn expected(&self) -> Expected {
+        self.expected
     }
 }
 
@@ -187,23 +213,17 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Main, patch }))
     }
 
-    /// Makes sure by the API server's word that `live` is still there and is not being deleted: tests only, which write
-    /// nothing. Before `live` takes something over, as `CanAdopt` of the controllers in Kubernetes: a cache may not have
-    /// heard of the deletion of the owner whose children it sees without one.
+    /// Reads from the API server whether `live` is still there and is not being deleted. Before `live` takes something
+    /// over, as `CanAdopt` of the controllers in Kubernetes: a cache may not have heard of the deletion of the owner whose
+    /// children it sees without one.
     pub fn confirm<K: Kind>(cluster: Cluster, live: &K) -> Self {
-        // An API server takes a field that is not there for null.
-        let path = PointerBuf::from_tokens(["metadata", "deletionTimestamp"]);
-        let stays = PatchOperation::Test(TestOperation { path, value: Value::Null });
-        Self::Edit(Edit { at: Target::of(cluster, live), part: Part::Main, patch: Patch(vec![stays]) })
+        Self::Confirm(Confirm { at: Target::of(cluster, live), expected: Expected::NotDeleting })
     }
 
-    /// Makes sure by the API server's word that `live` is as it was seen: a test only, which writes nothing. If it has
-    /// changed, the plan ends here, and the next one sees what it has become.
+    /// Reads from the API server whether `live` is as it was seen. A read, because an API server cannot patch every object
+    /// that it can show.
     pub fn confirm_unchanged<K: Kind>(cluster: Cluster, live: &K) -> Self {
-        let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-        let value = live.meta().resource_version.clone().map_or(Value::Null, Value::String);
-        let same = PatchOperation::Test(TestOperation { path, value });
-        Self::Edit(Edit { at: Target::of(cluster, live), part: Part::Main, patch: Patch(vec![same]) })
+        Self::Confirm(Confirm { at: Target::of(cluster, live), expected: Expected::Unchanged })
     }
 
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
@@ -212,12 +232,13 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Status, patch }))
     }
 
-    /// The object that it writes to; `None` for a call outside Kubernetes.
+    /// The object that it writes to or reads; `None` for a call outside Kubernetes.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::Apply(apply) => Some(apply.at.key()),
             Self::Create(create) => Some(&create.key),
             Self::Edit(edit) => Some(edit.at.key()),
+            Self::Confirm(confirm) => Some(confirm.at.key()),
             Self::Delete(target) | Self::DeleteNow(target) | Self::Evict(target) => Some(target.key()),
             Self::Call(_) => None,
         }

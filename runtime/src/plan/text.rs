@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use serde_json::Value;
 
-use super::{Plan, Step};
+use super::{Confirm, Expected, Plan, Step};
 use crate::{
     effect::Effect,
     events::EventKind,
@@ -58,6 +58,12 @@ impl<E: Effect> Display for Step<E> {
                 let operations = serde_json::to_string(&edit.patch).map_err(|_| fmt::Error)?;
                 write!(f, "edit {}{} {operations}", of(edit.part), place(&edit.at))
             }
+            Self::Confirm(Confirm { at, expected: Expected::NotDeleting }) => {
+                write!(f, "confirm that {} is not being deleted", place(at))
+            }
+            Self::Confirm(Confirm { at, expected: Expected::Unchanged }) => {
+                write!(f, "confirm that {} still has version {}", place(at), at.seen())
+            }
             Self::Delete(at) => write!(f, "delete {}", place(at)),
             Self::DeleteNow(at) => write!(f, "delete {} without grace", place(at)),
             Self::Evict(at) => write!(f, "evict {}", place(at)),
@@ -108,12 +114,16 @@ mod tests {
         let mut plan = Plan::<Never>::idle();
         assert_eq!(plan.to_string(), "nothing to do\n");
         plan.then("it is missing", Step::create(Cluster::TARGET, &fresh));
+        plan.then("it takes over", Step::confirm(Cluster::CONTROL, &live));
+        plan.beside("it is judged", Step::confirm_unchanged(Cluster::CONTROL, &live));
         plan.then("it is too much", Step::Delete(Target::of(Cluster::CONTROL, &live).pinned()));
         plan.beside("so is this", Step::Evict(Target::of(Cluster::CONTROL, &live)));
         plan.wait("Patience", "for its end").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
         let lines = [
             r#"1 create ConfigMap b in target {"data":{"key":"value"},"metadata":{}} | it is missing"#,
-            "2 delete ConfigMap default/a at version 10 | it is too much",
+            "2 confirm that ConfigMap default/a is not being deleted | it takes over",
+            "  confirm that ConfigMap default/a still has version 10 | it is judged",
+            "3 delete ConfigMap default/a at version 10 | it is too much",
             "  evict ConfigMap default/a | so is this",
             "wait Patience: for its end",
             "wake 2026-06-01T12:00:00Z",

@@ -16,7 +16,7 @@ use nodewright_runtime::{
     finalizers as finalizer,
     look::Look,
     object::{Cluster, has_finalizer, is_deleting, label},
-    plan::{Failure, FailureClass, Moment, Plan, Step},
+    plan::{Moment, Plan, Step},
 };
 
 use crate::{claim::node_name, machine_set::LedgerPart, node::Node};
@@ -29,7 +29,7 @@ use self::{
 use super::{
     Owner, World,
     calls::{Call, Verb},
-    context::{Context, event},
+    context::{Context, event, lasting_failure},
     ownership::Vm,
     status::{StatusDraft, has_shown_node, own_condition},
     trace,
@@ -99,12 +99,6 @@ fn tell_failure(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, con
     let (description, message) = (format!("{description}: {failure}"), failure.to_string());
     tell_stage(plan, at, world, &description, condition, REQUEST_FAILED, &message);
     !plan.is_idle()
-}
-
-/// Why the last plan failed, if not because another writer was faster.
-fn lasting_failure<'a>(at: &'a Moment<'_, Call>) -> Option<&'a Failure> {
-    let passing = [FailureClass::Conflict, FailureClass::Taken, FailureClass::Expired];
-    at.failure.filter(|failure| !passing.contains(&failure.class))
 }
 
 /// What runs on the Node can be seen. Not waited for where the deletion is forced.

@@ -142,7 +142,7 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
         let plan = scene.plan();
         (plan.waits[0].reason, plan.wake)
     };
-    let condemned = ["edit Node n", "status Failed"];
+    let condemned = ["confirm Node n", "status Failed"];
     // Silent since long before.
     let old = || Some(heard_at("Unknown", LONG_AGO, LONG_AGO));
     let due = Some(at("2026-06-01T09:06:00Z"));
@@ -344,12 +344,11 @@ fn deleted_node(seconds_ago: i64) -> Value {
 #[test]
 fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
     let deleted = scene(linked("Running")).node(deleted_node(1));
-    assert_eq!(deleted.steps(), ["edit Node n", "delete Machine default/m"]);
+    assert_eq!(deleted.steps(), ["confirm Node n", "delete Machine default/m"]);
     let plan = deleted.plan();
     assert_eq!(plan.stages.len(), 2, "one after the other");
-    let Step::Edit(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    let test = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "7"}]);
-    assert_eq!((confirm.writes(), serde_json::to_value(confirm.patch()).unwrap()), (false, test));
+    let Step::Confirm(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!((confirm.expected(), confirm.at().seen()), (Expected::Unchanged, Version(7)));
 }
 
 #[test]
@@ -362,7 +361,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         scene.world.peers.nodeless = vec![(Arc::new(other(name).build()), since)];
         scene
     };
-    let goes = ["edit Node n", "delete Machine default/m"];
+    let goes = ["confirm Node n", "delete Machine default/m"];
     // The other one may have been allowed to go in this moment.
     let young = deleted(1, 1, "z");
     assert_eq!(young.steps(), ["status Running"]);
@@ -394,6 +393,52 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);
     assert_eq!(beside(other("a").deleting()), ["status Running"]);
     assert_eq!(beside(other("a").deleting().with("/metadata/deletionTimestamp", "2026-06-01T09:00:00Z")), goes);
+}
+
+#[test]
+fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budget() {
+    let held = "it is replaced once fewer machines of its deployment are being replaced";
+    let unwell = |status: Value| scene(linked("Unknown").with("/status", status)).node(synced("Unknown"));
+    let budget_blamed = json!({
+        "currentStatus": {"phase": "Unknown", "lastUpdateTime": LONG_AGO},
+        "lastOperation": {"description": held, "state": "Processing", "type": "HealthCheck"},
+        "conditions": [{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld", "message": held}]});
+    let deleted = linked("Running").with("/status/conditions", budget_blamed["conditions"].clone());
+    let failing = |mut scene: Scene, attempt: u32| {
+        scene.attempt = attempt;
+        scene.failure = Some(Failure {
+            at: scene.now,
+            step: "read Node n".into(),
+            class: FailureClass::Unknown,
+            message: "year is out of range".into(),
+            retry_after: None,
+        });
+        scene
+    };
+    let goes = [["confirm Node n", "status Failed"], ["confirm Node n", "delete Machine default/m"]];
+    let tells = [
+        vec!["status Unknown", "confirm Node n"],
+        vec!["status Running", "confirm Node n", "delete Machine default/m"],
+    ];
+    let scenes = || [unwell(budget_blamed.clone()), scene(deleted.clone()).node(deleted_node(9))];
+    for (scene, (goes, tells)) in scenes().into_iter().zip(goes.iter().zip(&tells)) {
+        let first = failing(scene, 1);
+        assert_eq!(first.steps(), *tells);
+        let status = status_of(&first.plan());
+        let text = status["lastOperation"]["description"].as_str().unwrap();
+        assert!(text.contains("failed to read Node n: year is out of range"), "{text}");
+        assert!(!status.to_string().contains("ReplacementHeld"), "{status}");
+        let told = |mut scene: Scene| {
+            let mut machine = (*scene.world.machine).clone();
+            machine.status = serde_json::from_value(status.clone()).unwrap();
+            scene.world.machine = Arc::new(machine);
+            scene
+        };
+        assert_eq!(told(failing(first, 1)).steps(), *goes, "said once");
+    }
+    for (scene, goes) in scenes().into_iter().zip(goes) {
+        assert_eq!(failing(scene, 2).steps(), goes, "it may have been the status that was refused");
+    }
 }
 
 #[test]

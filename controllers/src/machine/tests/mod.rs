@@ -14,8 +14,8 @@ use nodewright_api::{Code, Machine, MachineSet};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
-    object::Cluster,
-    plan::{Failure, FailureClass, Moment, Plan, Refusal, Step},
+    object::{Cluster, Version},
+    plan::{Expected, Failure, FailureClass, Moment, Plan, Refusal, Step},
 };
 use serde_json::{Value, json};
 
@@ -152,6 +152,7 @@ fn tell(step: &Step<Call>) -> String {
             None => format!("apply {}", apply.fragment()),
         },
         Step::Edit(edit) => format!("edit {}", edit.at()),
+        Step::Confirm(confirm) => format!("confirm {}", confirm.at()),
         Step::Delete(at) => format!("delete {at}"),
         Step::DeleteNow(at) => format!("delete now {at}"),
         Step::Evict(at) => format!("evict {at}"),

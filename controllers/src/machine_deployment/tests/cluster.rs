@@ -206,6 +206,14 @@ impl Cluster {
                     self.deployment = None;
                 }
             }
+            Step::Confirm(_) => {
+                let deployment = self.deployment.as_ref().unwrap();
+                assert_eq!(
+                    deployment["metadata"]["deletionTimestamp"],
+                    json!(null),
+                    "who is being deleted takes nobody"
+                );
+            }
             Step::Delete(target) => {
                 let set = self.sets.get_mut(&*target.key().name).unwrap();
                 set["metadata"]["deletionTimestamp"] = NOW.into();
@@ -350,6 +358,7 @@ pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {
         Step::Apply(apply) => format!("apply {}{}", apply.at().resource().kind, apply.part().suffix()),
         Step::Create(create) => format!("create {}", create.key().name),
         Step::Edit(edit) => format!("edit {}", edit.at().resource().kind),
+        Step::Confirm(confirm) => format!("confirm {}", confirm.at().resource().kind),
         Step::Delete(target) => format!("delete {}", target.key().name),
         other => format!("{other:?}"),
     };

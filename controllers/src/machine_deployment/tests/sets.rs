@@ -190,7 +190,7 @@ fn orphans_are_adopted_before_anything_else() {
     metadata.remove("ownerReferences");
     metadata.remove("finalizers");
     // It is asked first whether the deployment stays.
-    assert_eq!(kinds(&cluster.plan()), ["edit MachineDeployment", "apply MachineSet"]);
+    assert_eq!(kinds(&cluster.plan()), ["confirm MachineDeployment", "apply MachineSet"]);
     cluster.settle();
     assert_eq!((cluster.sets.len(), cluster.replicas()), (1, vec![2]));
     assert_eq!(cluster.sets[&name]["metadata"]["ownerReferences"][0]["uid"], "uid-pool");
