@@ -183,7 +183,7 @@ pub(super) fn ask<'a>(
             plan.then("nobody has said yet whose VM it is", Step::Call(status));
             None
         }
-        word => Some((word, status)),
+        said => Some((said, status)),
     }
 }
 

@@ -29,8 +29,8 @@ const ABSENT_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 pub(super) fn prove(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {
     let machine = world.machine.as_ref();
     let Some(class) = usable_class(plan, at, world) else { return false };
-    let Some((word, status)) = ask(plan, at, (world, class), context) else { return false };
-    let instance = match word {
+    let Some((said, status)) = ask(plan, at, (world, class), context) else { return false };
+    let instance = match said {
         Word::Unasked => return false,
         Word::Refuted(answer, error) => {
             refuted(plan, at, world, context, (&answer, error), status);

@@ -59,8 +59,8 @@ fn told(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Co
     let machine = world.machine.as_ref();
     // The stage of the VM says what is wrong with the class.
     let Ok(class) = &world.class else { return true };
-    let Some((word, status)) = ownership::ask(plan, at, (world, class), context) else { return false };
-    let instance = match word {
+    let Some((said, status)) = ownership::ask(plan, at, (world, class), context) else { return false };
+    let instance = match said {
         Word::Unasked => return false,
         Word::Failed(answer) => {
             if let Some(error) = answer.outcome.error() {
