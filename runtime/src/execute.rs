@@ -18,7 +18,7 @@ use crate::{
     fair::Flow,
     object::{Cluster, Key, ResourceType, Target, Version, standing},
     owned::{Applied, Part, apply_body, correction},
-    plan::{Apply, Confirm, Create, Edit, Expected, FailureClass, Planned, Step},
+    plan::{Apply, Confirm, Create, Edit, Expected, FailedStep, FailureClass, Planned, Step, StepVerb},
     request::{Answer, Call, Connection, RequestError},
     trace::TraceContext,
 };
@@ -82,7 +82,7 @@ pub(crate) enum StepEnd {
     /// Refused for now; the others go on.
     Refused { uid: Arc<str>, error: RequestError },
     /// Failed.
-    Failed { step: String, error: RequestError, unsure: Option<Unsure> },
+    Failed { step: FailedStep, error: RequestError, unsure: Option<Unsure> },
 }
 
 /// How the steps of a plan ended.
@@ -92,7 +92,7 @@ pub(crate) struct Execution {
     pub(crate) unsure: Vec<Unsure>,
     pub(crate) refused: Vec<(Arc<str>, RequestError)>,
     pub(crate) evicted: Vec<Arc<str>>,
-    pub(crate) failure: Option<(String, RequestError)>,
+    pub(crate) failure: Option<(FailedStep, RequestError)>,
     pub(crate) status_written: bool,
 }
 
@@ -205,7 +205,7 @@ impl Executor {
         let call = sending.write(Method::PATCH, url, APPLY, &body);
         let answer = match self.send(at.key().cluster, call).await {
             Ok(answer) => answer,
-            Err(error) => return failed("apply", at, error),
+            Err(error) => return failed(StepVerb::Apply, at, error),
         };
         // A type may have a decoder of its own, and that may have a mistake: the write was made all the same.
         let read = catch_unwind(AssertUnwindSafe(|| read_back(&answer.body)));
@@ -220,7 +220,7 @@ impl Executor {
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(error) => {
-                let mut end = failed("correct", at, error);
+                let mut end = failed(StepVerb::Correct, at, error);
                 // The apply was done, whatever became of the correction: the next plan has to see it.
                 if let StepEnd::Failed { unsure, .. } = &mut end {
                     unsure.get_or_insert_with(|| Unsure::of(at));
@@ -250,7 +250,8 @@ impl Executor {
                 }
                 let unsure =
                     is_unsure(error.class).then(|| Unsure { resource: resource.clone(), key: key.clone(), uid: None });
-                StepEnd::Failed { step: format!("create {} {key}", resource.kind), error, unsure }
+                let step = FailedStep { verb: StepVerb::Create, kind: resource.kind.clone(), key: key.clone() };
+                StepEnd::Failed { step, error, unsure }
             }
         }
     }
@@ -269,7 +270,7 @@ impl Executor {
                 if does_not_fit(&error) {
                     error.class = FailureClass::Conflict;
                 }
-                failed("patch", at, error)
+                failed(StepVerb::Patch, at, error)
             }
         }
     }
@@ -284,9 +285,9 @@ impl Executor {
             },
             Err(error) if error.is_not_found() => "it is gone",
             // A read leaves nothing to find out.
-            Err(error) => return StepEnd::Failed { step: format!("read {at}"), error, unsure: None },
+            Err(error) => return StepEnd::Failed { step: failed_step(StepVerb::Read, at), error, unsure: None },
         };
-        failed("confirm", at, RequestError::local(FailureClass::Conflict, difference))
+        failed(StepVerb::Confirm, at, RequestError::local(FailureClass::Conflict, difference))
     }
 
     async fn delete(&self, at: &Target, grace_seconds: Option<u32>, sending: &Sending) -> StepEnd {
@@ -304,7 +305,7 @@ impl Executor {
             // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
             Ok(answer) => done(at, &answer),
             Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
-            Err(error) => failed("delete", at, error),
+            Err(error) => failed(StepVerb::Delete, at, error),
         }
     }
 
@@ -320,7 +321,7 @@ impl Executor {
             Ok(_) => done_at(at, leaving),
             Err(error) if error.is_not_found() => done_at(at, leaving),
             Err(error) if matches!(error.class, FailureClass::Expired | FailureClass::Unreachable) => {
-                failed("evict", at, error)
+                failed(StepVerb::Evict, at, error)
             }
             // A budget that holds one Pod back is no reason to stop with the others.
             Err(error) => StepEnd::Refused { uid: at.uid().into(), error },
@@ -393,7 +394,7 @@ fn done_at(at: &Target, until: Until) -> StepEnd {
     StepEnd::Done(Some(Barrier { resource: at.resource().clone(), key: at.key().clone(), until }))
 }
 
-fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
+fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepEnd {
     let mut error = error;
     // The object is gone, or another one stands under its name.
     let namesake = error.status.is_some_and(|status| status.as_u16() == 422) && error.message.contains("metadata.uid");
@@ -401,7 +402,11 @@ fn failed(verb: &str, at: &Target, error: RequestError) -> StepEnd {
         error.class = FailureClass::Conflict;
     }
     let unsure = is_unsure(error.class).then(|| Unsure::of(at));
-    StepEnd::Failed { step: format!("{verb} {at}"), error, unsure }
+    StepEnd::Failed { step: failed_step(verb, at), error, unsure }
+}
+
+fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
+    FailedStep { verb, kind: at.resource().kind.clone(), key: at.key().clone() }
 }
 
 /// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.

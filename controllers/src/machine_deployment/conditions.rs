@@ -8,7 +8,8 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, MachineDeploymentCondition as Condition, MachineDeploymentStatus as Status, MachineSetCondition,
+    ConditionStatus, MachineDeploymentCondition as Condition, MachineDeploymentStatus as Status, MachineSet,
+    MachineSetCondition,
     conditions::{machine_deployment as kinds, machine_set},
     reasons::machine_deployment as reasons,
 };
@@ -221,7 +222,7 @@ enum News {
 pub(super) fn refused_creation(failure: Option<&Failure>) -> Option<&Failure> {
     failure.filter(|failure| {
         let lasting = matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden);
-        lasting && failure.step.starts_with("create MachineSet")
+        lasting && failure.step.creates::<MachineSet>()
     })
 }
 

@@ -301,7 +301,7 @@ impl Scene<'_> {
     /// Whether the last thing that failed is the creation of a set under a name that somebody has.
     fn is_taken(&self) -> bool {
         let is_creation =
-            |failure: &Failure| failure.class == FailureClass::Taken && failure.step.starts_with("create MachineSet");
+            |failure: &Failure| failure.class == FailureClass::Taken && failure.step.creates::<MachineSet>();
         self.at.failure.is_some_and(is_creation)
     }
 

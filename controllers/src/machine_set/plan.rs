@@ -350,9 +350,8 @@ fn taken_names(
     let uncounted = world.machines.iter().filter(|machine| index(world, ledger, machine).is_none());
     let held: BTreeSet<&str> = world.namesakes.iter().chain(uncounted).map(|machine| name(machine.as_ref())).collect();
     // By the time of this plan the cache has reached what the server has: who held the name is gone since.
-    let refused =
-        at.failure.filter(|failure| failure.class == FailureClass::Taken).map(|failure| failure.step.as_str());
-    let refused = refused.and_then(|step| step.rsplit('/').next());
+    let refused = at.failure.filter(|failure| failure.class == FailureClass::Taken);
+    let refused = refused.map(|failure| &*failure.step.key.name);
     let wanted = ledger.lowest_free(&members.seen, missing.min(BATCH));
     let is_taken = |index: &Index| {
         let name = ledger.name(set, *index);

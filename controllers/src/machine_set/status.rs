@@ -11,7 +11,7 @@ use nodewright_runtime::{
     clip::clip,
     effect::Never,
     object::{annotation, is_deleting},
-    plan::{FailureClass, Moment},
+    plan::{FailureClass, Moment, StepVerb},
 };
 
 use super::{World, owned::StatusPart};
@@ -95,7 +95,7 @@ fn conditions(
     if let Some(text) = invalid_ledger_text(&world.set) {
         all.push(holds(kinds::REPLICA_FAILURE, unreadable::LEDGER, text));
     } else if let Some(failure) = refused {
-        let reason = if failure.step.starts_with("delete") {
+        let reason = if failure.step.verb == StepVerb::Delete {
             reasons::machine_set::FAILED_DELETE
         } else {
             reasons::machine_set::FAILED_CREATE

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
-    object::name,
-    plan::{Expected, Failure, FailureClass, Moment, Plan, Planned, Step},
+    object::{Cluster, Key, name},
+    plan::{Expected, FailedStep, Failure, FailureClass, Moment, Plan, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -401,10 +401,11 @@ fn an_own_machine_that_does_not_count_costs_its_name() {
     assert_eq!(steps(&planned(&world(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
 }
 
-fn with_failure(world: &World, class: FailureClass, step: &str) -> Plan<Never> {
+fn with_failure(world: &World, class: FailureClass, created: &str) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let failure = Failure { at: now, step: step.to_owned(), class, message: "no".into(), retry_after: None };
+    let step = FailedStep::of::<Machine>(StepVerb::Create, Key::new(Cluster::CONTROL, "default", created));
+    let failure = Failure { at: now, step, class, message: "no".into(), retry_after: None };
     let at = Moment {
         now,
         since: now,
@@ -421,14 +422,14 @@ fn with_failure(world: &World, class: FailureClass, step: &str) -> Plan<Never> {
 #[test]
 fn a_name_that_is_taken_by_what_the_cache_does_not_show_is_given_up() {
     let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
-    let step = format!("create Machine default/{}", index_name(LEDGER, 0));
-    assert_eq!(steps(&with_failure(&world, FailureClass::Taken, &step)), [[ledger_apply("k7f;0")]]);
+    let taken = index_name(LEDGER, 0);
+    assert_eq!(steps(&with_failure(&world, FailureClass::Taken, &taken)), [[ledger_apply("k7f;0")]]);
 }
 
 #[test]
 fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
     let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
-    let plan = with_failure(&world, FailureClass::Forbidden, "create Machine default/x");
+    let plan = with_failure(&world, FailureClass::Forbidden, "x");
     let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
     assert!(matches!(plan.stages[1][0].step, Step::Create(_)));

@@ -1,8 +1,9 @@
 //! What a controller decides: steps, waits, events, and when to look again. Plain data, no I/O.
 
+mod failure;
 mod text;
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
 use json_patch::Patch;
@@ -17,6 +18,8 @@ use crate::{
     owned::{Owned, Part, ReadBack, read_back},
     trace::{SpanRecord, TraceContext},
 };
+
+pub use self::failure::{FailedStep, Failure, FailureClass, Refusal, StepVerb};
 
 /// All that a plan may know besides objects.
 #[derive(Debug)]
@@ -402,87 +405,6 @@ impl<E> Plan<E> {
     pub fn steps(&self) -> impl Iterator<Item = &Planned<E>> {
         self.stages.iter().flatten()
     }
-}
-
-/// How an answer of the API server is to be taken. Each class has one treatment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FailureClass {
-    /// Somebody else was faster (409, a failed test or precondition): look again.
-    Conflict,
-    /// The name is taken (409 on a create): look who holds it.
-    Taken,
-    /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
-    Invalid,
-    /// Not allowed (401, 403).
-    Forbidden,
-    /// Not now (429), after the time that the server named.
-    Busy,
-    /// The server could not be reached: nothing was sent.
-    Unreachable,
-    /// It may or may not have happened (5xx, time-out, broken connection).
-    Unknown,
-    /// The term of leadership ended: nothing was sent.
-    Expired,
-}
-
-impl FailureClass {
-    /// Whether it says something of one request only, and another one may succeed.
-    pub(crate) fn is_of_one_request(self) -> bool {
-        match self {
-            Self::Conflict | Self::Taken | Self::Invalid | Self::Forbidden => true,
-            Self::Busy | Self::Unreachable | Self::Unknown | Self::Expired => false,
-        }
-    }
-
-    /// A word for metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Taken => "taken",
-            Self::Invalid => "invalid",
-            Self::Forbidden => "forbidden",
-            Self::Busy => "busy",
-            Self::Unreachable => "unreachable",
-            Self::Unknown => "unknown",
-            Self::Expired => "expired",
-        }
-    }
-}
-
-/// Why a step failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// When.
-    pub at: Timestamp,
-    /// Which step, in words: verb and object.
-    pub step: String,
-    /// How to take it.
-    pub class: FailureClass,
-    /// The server's message.
-    pub message: String,
-    /// How long the server asked to be left alone.
-    pub retry_after: Option<Duration>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "failed to {}: {} ({})", self.step, self.message, self.class.as_str())
-    }
-}
-
-/// A request that was refused for now and will be made again: not a failure of the plan.
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    /// The object that it was for.
-    pub uid: Arc<str>,
-    /// When it was refused last.
-    pub at: Timestamp,
-    /// How often in a row.
-    pub times: u32,
-    /// The server's message.
-    pub message: String,
-    /// How long the server asked to be left alone.
-    pub retry_after: Option<Duration>,
 }
 
 /// A reference to `object` for events.

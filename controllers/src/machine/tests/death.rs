@@ -442,7 +442,7 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
         scene.attempt = 1;
         scene.failure = Some(Failure {
             at: scene.now,
-            step: "patch Node n".into(),
+            step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(Cluster::TARGET, "", "n")),
             class,
             message: "connection refused".into(),
             retry_after: None,

@@ -408,7 +408,7 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
         scene.attempt = attempt;
         scene.failure = Some(Failure {
             at: scene.now,
-            step: "read Node n".into(),
+            step: FailedStep::of::<Node>(StepVerb::Read, Key::new(Cluster::TARGET, "", "n")),
             class: FailureClass::Unknown,
             message: "year is out of range".into(),
             retry_after: None,

@@ -14,8 +14,8 @@ use nodewright_api::{Code, Machine, MachineSet};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
-    object::{Cluster, Version},
-    plan::{Expected, Failure, FailureClass, Moment, Plan, Refusal, Step},
+    object::{Cluster, Key, Version},
+    plan::{Expected, FailedStep, Failure, FailureClass, Moment, Plan, Refusal, Step, StepVerb},
 };
 use serde_json::{Value, json};
 

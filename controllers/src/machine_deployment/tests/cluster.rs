@@ -7,9 +7,9 @@ use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::Unreadable,
     effect::{Never, Outcomes},
-    object::controller_uid,
+    object::{self, Key, controller_uid},
     owned::Part,
-    plan::{Failure, Moment, Plan, Step},
+    plan::{FailedStep, Failure, Moment, Plan, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -22,6 +22,11 @@ use crate::{
     machine_set::would_take,
     testing::{NOW, machine},
 };
+
+/// The creation of a set, where it has failed.
+pub(super) fn creation(set: &str) -> FailedStep {
+    FailedStep::of::<MachineSet>(StepVerb::Create, Key::new(object::Cluster::CONTROL, "default", set))
+}
 
 /// A cluster that holds one deployment.
 pub(super) struct Cluster {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{template, world::may_adopt},
-    cluster::{Cluster, deployment, kinds, rolling},
+    cluster::{Cluster, creation, deployment, kinds, rolling},
 };
 use crate::testing::NOW;
 
@@ -229,7 +229,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
     // It is not gone: the machines that it still has keep nobody waiting.
     cluster.failure = Some(Failure {
         at: cluster.now,
-        step: format!("create MachineSet default/{name}"),
+        step: creation(&name),
         class: FailureClass::Taken,
         message: "already exists".into(),
         retry_after: None,

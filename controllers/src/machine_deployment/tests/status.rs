@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use nodewright_runtime::plan::{Failure, FailureClass, Step};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, deployment, kinds, rolling};
+use super::cluster::{Cluster, creation, deployment, kinds, rolling};
 use crate::testing::NOW;
 
 #[test]
@@ -143,7 +143,7 @@ fn a_refused_creation_is_told_before_it_is_tried_again() {
     let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
     cluster.failure = Some(Failure {
         at: cluster.now,
-        step: "create MachineSet default/pool-x".into(),
+        step: creation("pool-x"),
         class: FailureClass::Forbidden,
         message: "exceeded quota".into(),
         retry_after: None,

@@ -14,8 +14,8 @@ use nodewright_api::{Code, Machine, MachineSet, annotations};
 use nodewright_runtime::{
     controller::Controller,
     effect::{Effect, Outcomes},
-    object::name,
-    plan::{Failure, FailureClass, Moment, Plan, Step},
+    object::{self, Cluster, name},
+    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -117,7 +117,10 @@ impl Product {
         };
         let failure = taken.map(|index| Failure {
             at: NOW.parse().unwrap(),
-            step: format!("create Machine default/{}", self.name(usize::from(index))),
+            step: FailedStep::of::<Machine>(
+                StepVerb::Create,
+                object::Key::new(Cluster::CONTROL, "default", self.name(usize::from(index))),
+            ),
             class: FailureClass::Taken,
             message: "already exists".into(),
             retry_after: None,

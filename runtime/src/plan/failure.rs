@@ -1,0 +1,154 @@
+//! Which step failed, why, and how that is to be taken.
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use crate::object::{Key, Kind, ResourceType};
+
+/// How an answer of the API server is to be taken. Each class has one treatment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// Somebody else was faster (409, a failed test or precondition): look again.
+    Conflict,
+    /// The name is taken (409 on a create): look who holds it.
+    Taken,
+    /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
+    Invalid,
+    /// Not allowed (401, 403).
+    Forbidden,
+    /// Not now (429), after the time that the server named.
+    Busy,
+    /// The server could not be reached: nothing was sent.
+    Unreachable,
+    /// It may or may not have happened (5xx, time-out, broken connection).
+    Unknown,
+    /// The term of leadership ended: nothing was sent.
+    Expired,
+}
+
+impl FailureClass {
+    /// Whether it says something of one request only, and another one may succeed.
+    pub(crate) fn is_of_one_request(self) -> bool {
+        match self {
+            Self::Conflict | Self::Taken | Self::Invalid | Self::Forbidden => true,
+            Self::Busy | Self::Unreachable | Self::Unknown | Self::Expired => false,
+        }
+    }
+
+    /// A word for metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Taken => "taken",
+            Self::Invalid => "invalid",
+            Self::Forbidden => "forbidden",
+            Self::Busy => "busy",
+            Self::Unreachable => "unreachable",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// What a failed step was to do, and to which object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedStep {
+    /// What it was to do.
+    pub verb: StepVerb,
+    /// The kind of the object.
+    pub kind: Cow<'static, str>,
+    /// The object.
+    pub key: Key,
+}
+
+impl FailedStep {
+    /// The step that was to do this to the object of kind `K` with this name.
+    pub fn of<K: Kind>(verb: StepVerb, key: Key) -> Self {
+        Self { verb, kind: ResourceType::of::<K>().kind, key }
+    }
+
+    /// Whether it was to create an object of kind `K`.
+    pub fn creates<K: Kind>(&self) -> bool {
+        self.verb == StepVerb::Create && self.kind == ResourceType::of::<K>().kind
+    }
+}
+
+impl fmt::Display for FailedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.verb.as_str(), self.kind, self.key)
+    }
+}
+
+/// What a step does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepVerb {
+    /// Applies fields.
+    Apply,
+    /// Takes away what an apply could not.
+    Correct,
+    /// Creates it.
+    Create,
+    /// Patches it.
+    Patch,
+    /// Reads it.
+    Read,
+    /// Compares it with what was seen.
+    Confirm,
+    /// Deletes it.
+    Delete,
+    /// Evicts it.
+    Evict,
+}
+
+impl StepVerb {
+    /// The word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Correct => "correct",
+            Self::Create => "create",
+            Self::Patch => "patch",
+            Self::Read => "read",
+            Self::Confirm => "confirm",
+            Self::Delete => "delete",
+            Self::Evict => "evict",
+        }
+    }
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// When.
+    pub at: Timestamp,
+    /// Which step.
+    pub step: FailedStep,
+    /// How to take it.
+    pub class: FailureClass,
+    /// The server's message.
+    pub message: String,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failed to {}: {} ({})", self.step, self.message, self.class.as_str())
+    }
+}
+
+/// A request that was refused for now and will be made again: not a failure of the plan.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The object that it was for.
+    pub uid: Arc<str>,
+    /// When it was refused last.
+    pub at: Timestamp,
+    /// How often in a row.
+    pub times: u32,
+    /// The server's message.
+    pub message: String,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+}
