@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World},
+    cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World, node_labels},
     generate::WATCHED,
     oracles::Oracles,
     process::{SECOND, Slot, prefix},
@@ -121,6 +121,15 @@ pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, trace: &Trace, 
 fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
     match edit {
         Edit::Scale(replicas) => server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into()).is_some(),
+        Edit::Relabel(name) => {
+            let template = "/spec/template/spec/nodeTemplate/metadata";
+            let relabel = |pool: &mut Value| {
+                if let Some(metadata) = pool.pointer_mut(template) {
+                    metadata["labels"] = node_labels(name);
+                }
+            };
+            server.change(POOL, relabel).is_some()
+        }
         // Machines that were left behind would be of a former template then, and nobody's for ever.
         Edit::Roll(class) => {
             !are_left_behind(server)

@@ -31,6 +31,7 @@ impl Reference {
             heartbeats: false,
             quiet: false,
             bookmarks: None,
+            calls_at_once: None,
             schedule: Schedule::default(),
             ..run.clone()
         };
@@ -119,6 +120,7 @@ pub fn up_roll_down(seed: u64) -> Run {
         heartbeats: false,
         quiet: false,
         bookmarks: None,
+        calls_at_once: None,
         phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
         schedule: Schedule::default(),
     }

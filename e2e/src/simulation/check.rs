@@ -21,6 +21,9 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
     for (field, machines) in [("replicas", run.replicas), ("surge", run.surge), ("unavailable", run.unavailable)] {
         check_machines(field, machines)?;
     }
+    if run.calls_at_once == Some(0) {
+        return Err("calls_at_once: 0 is less than 1".to_owned());
+    }
     for (number, phase) in run.phases.iter().enumerate() {
         check_act(&format!("phases[{number}]"), phase)?;
     }
@@ -130,6 +133,7 @@ mod tests {
                 "schedule",
                 json!([{"at": {"millis": 1, "act": {"api-refuses": {"code": 200, "percent": 9, "seconds": 9}}}}]),
             ),
+            ("calls_at_once", json!(0)),
             ("replica", json!(1)),
         ];
         for (field, value) in bad {

@@ -60,6 +60,8 @@ pub(super) struct Design {
     pub(super) quiet: bool,
     /// Seconds between the bookmarks of watches; 0 for none.
     pub(super) bookmarks: Option<u32>,
+    /// How many calls to the cloud may be under way at once, if there is a limit.
+    pub(super) calls_at_once: Option<usize>,
     /// How much of the run is told.
     pub(super) detail: Detail,
 }
@@ -118,7 +120,15 @@ impl World {
             let client = agent_client(&server, control_plane::AGENT);
             ControlPlane::start(client, control_plane::Settings::default(), time)
         });
-        let around = Surroundings { server, cloud, clock, adversary, seed: design.seed, elects: design.elects };
+        let around = Surroundings {
+            server,
+            cloud,
+            clock,
+            adversary,
+            seed: design.seed,
+            elects: design.elects,
+            calls_at_once: design.calls_at_once,
+        };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);
         Self { around, around_second, cloud_clock: of_cloud, oracles, trace, first, second: None, _plane: plane }
@@ -157,6 +167,9 @@ fn watch_over(
         if let Some(in_touch) = decides.in_touch_since(request) {
             if let Some(wrong) = users::judge_foreign(request, &seen, &clouded) {
                 judging.lock().blame(wrong);
+            }
+            if let Some(id) = users::written_node(request).and_then(|node| users::provider_id(&seen, node)) {
+                judging.lock().node_write(request, &id);
             }
             if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
@@ -217,6 +230,14 @@ fn seed(server: &ApiServer, design: &Design) {
     server.seed(DEPLOYMENTS, pool(design));
 }
 
+/// What the labels of node templates begin with.
+pub(super) const NODE_LABELS: &str = "pool.example.com/";
+
+/// The labels that a node template has.
+pub(super) fn node_labels(name: &str) -> Value {
+    json!({format!("{NODE_LABELS}{name}"): "1"})
+}
+
 /// The deployment as a user applies it.
 pub(super) fn pool(design: &Design) -> Value {
     let mut pool = json!({
@@ -231,14 +252,15 @@ pub(super) fn pool(design: &Design) -> Value {
             "template": {
                 "metadata": {"labels": {"pool": "pool"}},
                 "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
-                    "creationTimeout": "20m0s", "drainTimeout": "5m0s"},
+                    "creationTimeout": "20m0s", "drainTimeout": "5m0s",
+                    "nodeTemplate": {"metadata": {"labels": node_labels("first")}}},
             },
         },
     });
     if design.quiet
         && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
     {
-        spec.retain(|field, _| field == "class");
+        spec.retain(|field, _| field == "class" || field == "nodeTemplate");
     }
     if let Some(revisions) = design.revisions {
         pool["spec"]["revisionHistoryLimit"] = revisions.into();

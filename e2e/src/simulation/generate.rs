@@ -35,8 +35,20 @@ pub fn run(seed: u64) -> Run {
     let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
     let revisions = chance.bool().then(|| chance.u32(0..=1));
     let (quiet, bookmarks) = (false, [None, Some(120), Some(0)][chance.usize(0..3)]);
-    let run =
-        Run { seed, replicas, surge, unavailable, revisions, elects, heartbeats, quiet, bookmarks, phases, schedule };
+    let run = Run {
+        seed,
+        replicas,
+        surge,
+        unavailable,
+        revisions,
+        elects,
+        heartbeats,
+        quiet,
+        bookmarks,
+        calls_at_once: None,
+        phases,
+        schedule,
+    };
     match chance.u8(0..12) {
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => mistaken(&mut chance, &run),
@@ -78,13 +90,15 @@ fn mistaken(chance: &mut Rng, run: &Run) -> Run {
 /// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.
 fn mistake(chance: &mut Rng) -> Mistake {
     let machine = chance.usize(0..20);
-    match chance.u8(0..7) {
+    match chance.u8(0..9) {
         0 => Mistake::Copy { machine, labelled: chance.bool() },
         1 => Mistake::ProviderId(machine),
         2 => Mistake::NodeLabel(machine),
         3 => Mistake::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
         4 => Mistake::NodeByHand(machine),
         5 => Mistake::Claim,
+        6 => Mistake::RunningClaim,
+        7 => Mistake::ForgeRecord(machine),
         _ => Mistake::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
     }
 }

@@ -54,6 +54,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             heartbeats: true,
             quiet: false,
             bookmarks: None,
+            calls_at_once: None,
             detail: Detail::Brief,
         };
         let mut world = World::build(&design, &Schedule::default());

@@ -28,6 +28,7 @@ mod clock;
 mod cluster;
 pub mod command;
 pub mod control_plane;
+mod disputes;
 pub mod generate;
 #[cfg(test)]
 mod given_up;

@@ -8,12 +8,13 @@ use std::{
 };
 
 use jiff::Timestamp;
-use nodewright_runtime::testing::api_server::ChangeRecord;
+use nodewright_runtime::testing::api_server::{ChangeRecord, RequestRecord};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     cluster::MACHINES,
+    disputes::Disputes,
     replacements::Replacements,
     users::{COPY, is_foreign},
 };
@@ -46,6 +47,7 @@ pub(super) struct Oracles {
     seen: u64,
     pub(super) counts: Counts,
     replacements: Replacements,
+    disputes: Disputes,
     /// Runs with default settings: what dies has to be replaced in time. How many die in it.
     deaths: Option<u32>,
 }
@@ -159,6 +161,16 @@ impl Oracles {
         self.violations.extend(wrong);
     }
 
+    /// Looks at a write of a manager to the Node with this providerID.
+    pub(super) fn node_write(&mut self, request: &RequestRecord, provider_id: &str) {
+        if self.only_users_err && self.disputes.are_known(provider_id) {
+            self.blame(format!(
+                "I12: a manager sent {} {}, whose VM several machines name",
+                request.verb, request.path
+            ));
+        }
+    }
+
     /// Looks at a change of an object.
     pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
         let Some((plural, name)) = kind_and_name(&change.path) else { return };
@@ -172,6 +184,7 @@ impl Oracles {
         match plural {
             "machines" => {
                 self.machine(name, old, new, cloud);
+                self.disputes.machine(old, new);
                 let wrong = self.replacements.machine(old, new);
                 self.violations.extend(wrong);
             }
@@ -324,6 +337,9 @@ impl Oracles {
         let name = event.name.as_deref().unwrap_or_default();
         if self.only_users_err && !self.cordoned.contains(name) && self.replacements.has_been_ready(name, JOINED) {
             self.blame(format!("I3: VM {name} was told to go, and its node was not cordoned"));
+        }
+        if self.only_users_err && event.vm.as_deref().is_some_and(|vm| self.disputes.are_known(vm)) {
+            self.blame(format!("I12: VM {name} was told to go, and several machines name it"));
         }
         let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         if is_foreign(name) {

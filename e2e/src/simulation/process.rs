@@ -47,6 +47,8 @@ pub(super) struct Surroundings {
     pub(super) seed: u64,
     /// Whether managers ask for leases before they write.
     pub(super) elects: bool,
+    /// How many calls to the cloud a manager may have under way at once, if there is a limit.
+    pub(super) calls_at_once: Option<usize>,
 }
 
 /// The slot of the first manager.
@@ -122,14 +124,16 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     let (recorder, _sending) =
         EventTask::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
     let clients = BTreeMap::from([(Cluster::CONTROL, client.clone()), (Cluster::TARGET, client.clone())]);
+    let options = Options::new(&name, "0", client.clone());
     let mut manager = Manager::new(Options {
         field_manager: "nodewright".to_owned(),
         clients,
+        effects_at_once: around.calls_at_once.unwrap_or(options.effects_at_once),
         clock: clock.clone(),
         seed: around.seed,
         recorder,
         metrics: wiring.metrics.clone(),
-        ..Options::new(&name, "0", client.clone())
+        ..options
     });
     for controller in [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat() {
         if wiring.add(&mut manager, controller).is_err() {

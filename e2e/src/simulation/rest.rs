@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    cluster::{DEPLOYMENTS, MACHINES, NODES, POOL, SETS, World},
+    cluster::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, World},
     users::is_foreign,
 };
 use crate::cloud::VmState;
@@ -77,7 +77,22 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
         return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
     }
-    None
+    unlike_template(world, pool, &names)
+}
+
+/// Nodes of these names that have not exactly the labels of the node template.
+fn unlike_template(world: &World, pool: &Value, names: &BTreeSet<String>) -> Option<String> {
+    let wanted = labels(&pool["spec"]["template"]["spec"]["nodeTemplate"]);
+    let nodes = world.server().objects(NODES);
+    let mut nodes = nodes.iter().filter(|node| names.contains(&name(node)));
+    let unlike = nodes.find(|node| labels(node) != wanted)?;
+    Some(format!("node {} has the labels {:?} of {wanted:?}", name(unlike), labels(unlike)))
+}
+
+/// Those labels that come from node templates.
+fn labels(object: &Value) -> BTreeSet<&str> {
+    let all = object["metadata"]["labels"].as_object().into_iter().flatten();
+    all.map(|(key, _)| key.as_str()).filter(|key| key.starts_with(NODE_LABELS)).collect()
 }
 
 fn name(object: &Value) -> String {

@@ -52,6 +52,9 @@ pub struct Run {
     /// Seconds between the bookmarks of watches, 0 for none; a minute when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bookmarks: Option<u32>,
+    /// How many calls to the cloud may be under way at once; as many as there are when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_at_once: Option<usize>,
     /// What the user does, each once all is as wanted before.
     pub phases: Vec<Act>,
     /// What goes wrong.
@@ -126,6 +129,7 @@ impl Run {
             heartbeats: self.heartbeats,
             quiet: self.quiet,
             bookmarks: self.bookmarks,
+            calls_at_once: self.calls_at_once,
             detail,
         };
         let begun = Instant::now();

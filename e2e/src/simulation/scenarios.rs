@@ -20,7 +20,20 @@ pub struct Scenario {
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [clouds(), late_vms(), caches(), managers(), rivals(), servers(), requests(), users(), orphans(), claims()].concat()
+    [
+        clouds(),
+        late_vms(),
+        caches(),
+        managers(),
+        rivals(),
+        servers(),
+        requests(),
+        users(),
+        orphans(),
+        claims(),
+        tampered(),
+    ]
+    .concat()
 }
 
 fn clouds() -> Vec<Scenario> {
@@ -97,6 +110,28 @@ fn late_vms() -> Vec<Scenario> {
         named(
             "a manager that sleeps while a VM is on its way to a machine that was deleted",
             late(1_500, vec![at(2_000, Act::Sleep(20))]),
+        ),
+        named(
+            "a VM that appears after its machine was deleted, and whose making had waited long for its turn",
+            Run {
+                calls_at_once: Some(1),
+                replicas: 5,
+                ..run(
+                    [],
+                    vec![
+                        // Each for 15 s. The fourth comes then.
+                        at(0, cloud(FaultOperation::Create, Effect::Hang { applied: false })),
+                        at(
+                            1,
+                            cloud(
+                                FaultOperation::Create,
+                                Effect::ApplyLate { seconds: 18.0, code: Code::DeadlineExceeded },
+                            ),
+                        ),
+                        at(46_000, scale(0)),
+                    ],
+                )
+            },
         ),
         named(
             "a VM that appears between two attempts to delete it, when its node has joined",
@@ -428,6 +463,25 @@ fn claims() -> Vec<Scenario> {
                 ],
             ),
         ),
+    ]
+}
+
+/// What objects say of what is another's.
+fn tampered() -> Vec<Scenario> {
+    let err = |mistake| at(25_000, Act::Err(mistake, 60));
+    let copied = |labelled| vec![err(Mistake::Copy { machine: 1, labelled }), at(35_000, delete(1))];
+    vec![
+        named("a copy of a machine that is deleted", run([], copied(false))),
+        named("a copy of a machine that is deleted, with its labels", run([], copied(true))),
+        named(
+            "a machine that runs, by its status, on the VM of another cluster",
+            run([], vec![err(Mistake::RunningClaim)]),
+        ),
+        named(
+            "a Node that says that its machine has put there what others have",
+            run([], vec![err(Mistake::ForgeRecord(1)), at(40_000, Edit::Relabel(of("second")).into())]),
+        ),
+        named("labels of Nodes that change", run([Edit::Relabel(of("second")).into()], vec![at(26_000, Act::Crash)])),
     ]
 }
 

@@ -89,6 +89,8 @@ pub enum Edit {
     DeleteMachine(usize),
     /// A machine is removed with its finalizers, and made again under the same name: the n-th by name, counted around.
     RecreateMachine(usize),
+    /// Nodes are to have a label of this name, and no longer the one before it.
+    Relabel(String),
     /// The deployment is deleted.
     DeletePool,
 }
@@ -106,6 +108,10 @@ pub enum Mistake {
     },
     /// A machine is made by hand that names a VM of another cluster; in the end it is deleted.
     Claim,
+    /// The same, and the machine runs: it comes from machine-controller-manager, or from a backup with its status.
+    RunningClaim,
+    /// The Node of the n-th machine says that its machine has put there what others have: its kubelet may write that.
+    ForgeRecord(usize),
     /// The `spec.providerID` of the n-th machine is that of a VM of another cluster.
     ProviderId(usize),
     /// The label `node` of the n-th machine names a Node of no machine.
@@ -273,7 +279,9 @@ impl Schedule {
 
     /// Whether users make mistakes and nothing else goes wrong.
     pub fn only_users_err(&self) -> bool {
-        let is_user = |act: &Act| matches!(act, Act::Err(..) | Act::Edit(Edit::Scale(_) | Edit::DeleteMachine(_)));
+        let is_user = |act: &Act| {
+            matches!(act, Act::Err(..) | Act::Edit(Edit::Scale(_) | Edit::Relabel(_) | Edit::DeleteMachine(_)))
+        };
         self.0.iter().all(|trouble| matches!(trouble, Trouble::At { act, .. } if is_user(act)))
     }
 

@@ -1,13 +1,16 @@
 //! What users do that no controller expects: they copy, point at what is another's, write what cannot be read, and mend it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use nodewright_api::annotations;
 use nodewright_runtime::testing::api_server::{ApiServer, RequestRecord};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
     cluster::{CLASSES, MACHINES, NAMESPACE, NODES, SETS, World},
+    oracles::Oracles,
     schedule::Mistake,
 };
 use crate::cloud::{Call, Caller, CreateVm, LocalCloud};
@@ -27,18 +30,23 @@ pub(super) fn is_foreign(name: &str) -> bool {
 /// Judges a write of a manager: of what is no machine's nothing is written. A Node whose VM has gone may be deleted, whoever
 /// made it.
 pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
-    let node = request.path.strip_prefix(NODES)?.trim_matches('/').split('/').next()?;
-    if !is_foreign(node) || matches!(request.verb, "get" | "list" | "watch") {
-        return None;
-    }
-    let id = server
-        .object(&format!("{NODES}/{node}"))
-        .and_then(|node| node["spec"]["providerID"].as_str().map(String::from));
-    let is_left = || id.is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
+    let node = written_node(request).filter(|node| is_foreign(node))?;
+    let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
     if request.verb == "delete" && node == BY_HAND && is_left() {
         return None;
     }
     Some(format!("I12: a manager sent {} {}, which is no machine's", request.verb, request.path))
+}
+
+/// The Node that a request writes to, if it writes to one.
+pub(super) fn written_node(request: &RequestRecord) -> Option<&str> {
+    let node = request.path.strip_prefix(NODES)?.trim_matches('/').split('/').next()?;
+    (!node.is_empty() && !matches!(request.verb, "get" | "list" | "watch")).then_some(node)
+}
+
+/// The providerID of a Node.
+pub(super) fn provider_id(server: &ApiServer, node: &str) -> Option<String> {
+    server.object(&format!("{NODES}/{node}")).and_then(|node| node["spec"]["providerID"].as_str().map(String::from))
 }
 
 /// Makes what is there in each run and belongs to no machine.
@@ -61,6 +69,8 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
     let mended: Mend = match mistake {
         Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
         Mistake::Claim => bystander_id(world.cloud()).and_then(|id| claim(&server, &id)),
+        Mistake::RunningClaim => bystander_id(world.cloud()).and_then(|id| running_claim(&server, &id)),
+        Mistake::ForgeRecord(machine) => forge_record(&server, &world.oracles, *machine),
         Mistake::ProviderId(machine) => bystander_id(world.cloud())
             .and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into())),
         Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
@@ -125,26 +135,71 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
 fn copy(server: &ApiServer, machine: usize, labelled: bool) -> Mend {
     let original = server.object(&nth(server, MACHINES, machine)?)?;
     let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
-    make_machine(server, &format!("{COPY}-{machine}"), &original["spec"], &labels)
+    make_machine(server, &format!("{COPY}-{machine}"), &original["spec"], &labels, &Value::Null)
 }
 
 /// A machine that names a VM.
 fn claim(server: &ApiServer, id: &str) -> Mend {
     let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
     spec["providerID"] = id.into();
-    make_machine(server, &format!("{COPY}-claim"), &spec, &json!({}))
+    make_machine(server, &format!("{COPY}-claim"), &spec, &json!({}), &Value::Null)
+}
+
+/// A machine that runs, as machine-controller-manager leaves it, and names a VM: nothing notes that it is its own.
+fn running_claim(server: &ApiServer, id: &str) -> Mend {
+    let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
+    spec["providerID"] = id.into();
+    let status = json!({"currentStatus": {"phase": "Running"}});
+    make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
+}
+
+/// What somebody else has put on a Node.
+const OTHERS: &str = "example.com/others";
+
+/// A Node says that its machine has put there what others have. In the end that has to be there still.
+fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usize) -> Mend {
+    let machine = server.object(&nth(server, MACHINES, machine)?)?;
+    let name = machine["metadata"]["labels"]["node"].as_str().filter(|name| !is_foreign(name))?.to_owned();
+    let path = format!("{NODES}/{name}");
+    let has_it = |node: &Value| ["labels", "annotations"].map(|map| node["metadata"][map][OTHERS] == "1");
+    let before = server.object(&path).filter(|node| has_it(node) == [false, false])?;
+    let forged = json!({"metadata": {"labels": {OTHERS: "1"}, "annotations": {OTHERS: "1"}}, "spec": {}});
+    server.change(&path, |node| {
+        node["metadata"]["labels"][OTHERS] = "1".into();
+        node["metadata"]["annotations"][OTHERS] = "1".into();
+        node["metadata"]["annotations"][annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS] =
+            forged.to_string().into();
+    })?;
+    let (server, oracles) = (server.clone(), oracles.clone());
+    Some(Box::new(move || {
+        let is_same = |node: &Arc<Value>| node["metadata"]["uid"] == before["metadata"]["uid"];
+        let Some(node) = server.object(&path).filter(is_same) else { return };
+        if has_it(&node) != [true, true] {
+            oracles.lock().blame(format!("I12: what others had put on node {name} was taken away"));
+        }
+        server.change(&path, |node| {
+            let maps = ["labels", "annotations"].map(|map| format!("/metadata/{map}"));
+            for map in maps {
+                let map = node.pointer_mut(&map).and_then(Value::as_object_mut);
+                map.into_iter().for_each(|map| drop(map.remove(OTHERS)));
+            }
+        });
+    }))
 }
 
 /// `kubectl create`, and in the end `kubectl delete`.
-fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value) -> Mend {
+fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value, status: &Value) -> Mend {
     let path = format!("{MACHINES}/{name}");
     if server.object(&path).is_some() {
         return None;
     }
-    let machine = json!({
+    let mut machine = json!({
         "apiVersion": nodewright_api::API_VERSION, "kind": "Machine", "spec": spec,
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
     });
+    if !status.is_null() {
+        machine["status"] = status.clone();
+    }
     server.seed(MACHINES, machine);
     let server = server.clone();
     Some(Box::new(move || _ = server.delete(&path)))
