@@ -178,10 +178,10 @@ fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usiz
             oracles.lock().blame(format!("I12: what others had put on node {name} was taken away"));
         }
         server.change(&path, |node| {
-            let maps = ["labels", "annotations"].map(|map| format!("/metadata/{map}"));
-            for map in maps {
-                let map = node.pointer_mut(&map).and_then(Value::as_object_mut);
-                map.into_iter().for_each(|map| drop(map.remove(OTHERS)));
+            for map in ["labels", "annotations"] {
+                if let Some(map) = node["metadata"][map].as_object_mut() {
+                    map.remove(OTHERS);
+                }
             }
         });
     }))
