@@ -94,7 +94,7 @@ fn clouds() -> Vec<Scenario> {
 /// A machine is deleted while its VM is on its way, and more happens.
 fn late_vms() -> Vec<Scenario> {
     let late = |deleted, more: Vec<Trouble>| {
-        let made = cloud(FaultOperation::Create, Effect::ApplyLate { seconds: 20.0, code: Code::DeadlineExceeded });
+        let made = cloud(FaultOperation::Create, late_by(20.0));
         one([vec![at(0, made), at(deleted, delete(0))], more].concat())
     };
     vec![
@@ -115,20 +115,13 @@ fn late_vms() -> Vec<Scenario> {
             "a VM that appears after its machine was deleted, and whose making had waited long for its turn",
             Run {
                 calls_at_once: Some(1),
-                replicas: 5,
                 ..run(
                     [],
                     vec![
-                        // Each for 15 s. The fourth comes then.
-                        at(0, cloud(FaultOperation::Create, Effect::Hang { applied: false })),
-                        at(
-                            1,
-                            cloud(
-                                FaultOperation::Create,
-                                Effect::ApplyLate { seconds: 18.0, code: Code::DeadlineExceeded },
-                            ),
-                        ),
-                        at(46_000, scale(0)),
+                        // Two take the one place for 15 s each; the third waits for it. Each fault counts them all.
+                        at(0, struck(FaultOperation::Create, 2, Effect::Hang { applied: false })),
+                        at(1, struck(FaultOperation::Create, 3, late_by(18.0))),
+                        at(31_000, scale(0)),
                     ],
                 )
             },
@@ -598,6 +591,16 @@ fn lasting(operation: FaultOperation, effect: Effect) -> Act {
 
 /// What the cloud does to the next three calls within a minute.
 fn cloud(operation: FaultOperation, effect: Effect) -> Act {
-    let matching = FaultMatch::default();
-    Act::Cloud(FaultOrder { operation, matching, count: Some(3), for_seconds: Some(60.0), probability: None, effect })
+    struck(operation, 3, effect)
+}
+
+/// What the cloud does to the next calls within a minute.
+fn struck(operation: FaultOperation, calls: u64, effect: Effect) -> Act {
+    let (matching, count) = (FaultMatch::default(), Some(calls));
+    Act::Cloud(FaultOrder { operation, matching, count, for_seconds: Some(60.0), probability: None, effect })
+}
+
+/// A call that ends at once, and takes effect so many seconds later.
+fn late_by(seconds: f64) -> Effect {
+    Effect::ApplyLate { seconds, code: Code::DeadlineExceeded }
 }
