@@ -18,7 +18,7 @@ use crate::{
     plan::{Moment, Plan},
     queue::{Class, Queue},
     request::Connection,
-    watch::{Poison, Watch},
+    watch::{Poison, Projection, Watch},
 };
 
 /// A pure function from what was observed to a plan. The runtime observes and acts.
@@ -100,7 +100,13 @@ impl Watches<'_> {
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
             stores.add(store.clone());
-            Box::new(Source { store, fields: "", listeners: vec![], unreadable: vec![] })
+            Box::new(Source {
+                store,
+                fields: "",
+                projection: Projection::default(),
+                listeners: vec![],
+                unreadable: vec![],
+            })
         });
         let source: &mut Source<K> =
             source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
@@ -148,6 +154,20 @@ impl<K: Kind> Watched<'_, K> {
         self
     }
 
+    /// Sees only the metadata: that is all the API server is asked for. `K` has to be a type that can be decoded from it.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn metadata_only(self) -> Self {
+        self.source.projection.is_metadata = true;
+        self
+    }
+
+    /// Keeps only some of the objects that are seen. To everybody, one that is not kept any more is gone.
+    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
+    pub fn keeping(self, keeps: fn(&K) -> bool) -> Self {
+        self.source.projection.keeps = keeps;
+        self
+    }
+
     /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn sharing(self, share: Share<K>) -> Self {
@@ -184,6 +204,7 @@ struct Source<K> {
     store: Arc<Store<K>>,
     /// Field selector; empty for everything.
     fields: &'static str,
+    projection: Projection<K>,
     listeners: Vec<Listener<K>>,
     unreadable: Vec<UnreadableListener>,
 }
@@ -233,7 +254,7 @@ impl<K: Kind> AnySource for Source<K> {
     }
 
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
-        let Self { store, fields, listeners, unreadable } = *self;
+        let Self { store, fields, projection, listeners, unreadable } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
         // Each for itself: a mistake of one must not keep the change from the others.
         let seen = stores.clone();
@@ -248,7 +269,18 @@ impl<K: Kind> AnySource for Source<K> {
         });
         let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
         let (selector, deliver, patience) = (fields.into(), Box::new(deliver), Duration::ZERO);
-        let watch = Watch { connection, store, selector, deliver, deliver_unreadable, metrics, poison, patience };
+        let watch = Watch {
+            connection,
+            store,
+            selector,
+            deliver,
+            deliver_unreadable,
+            metrics,
+            poison,
+            patience,
+            places: None,
+            projection,
+        };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
     }
 }

@@ -1,4 +1,5 @@
-//! What single objects have to see for a while: such as the Pods of a node, while the node drains.
+//! What single objects have to see for a while: such as the Pods of a node, while the node drains, or a Secret that they
+//! name.
 //!
 //! A plan names its looks each time. A look that several objects name is one watch; one that nobody names any more
 //! ends. So memory is bounded by what is being looked at, not by what exists.
@@ -11,7 +12,9 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,11 +23,15 @@ use crate::{
     object::{Cluster, Key, Kind, ResourceType},
     queue::{Queue, Sleeper},
     request::Connection,
-    watch::Watch,
+    watch::{Projection, Watch},
 };
 
 /// How long a look is content with its list. Often that says all: a node without Pods. A watch is a connection of its own.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How many objects are watched by their names at most. Each watch is a connection of its own. What is beyond is listed once
+/// in a while instead (`crate::watch`), until there is a place.
+pub(crate) const NAMED_WATCHES: usize = 128;
 
 /// A wish to see the objects of a kind that a field selector picks.
 #[derive(Clone)]
@@ -32,7 +39,9 @@ pub struct Look {
     cluster: Cluster,
     kind: TypeId,
     selector: Arc<str>,
-    open: fn(&Arc<Looks>, &Place, CancellationToken),
+    /// The one object that it is about, if it is about one.
+    object: Option<Key>,
+    open: fn(&Arc<Looks>, &Look, CancellationToken),
     close: fn(&Looks, &Place),
 }
 
@@ -45,7 +54,21 @@ impl fmt::Debug for Look {
 impl Look {
     /// The objects of `K` in all namespaces of a cluster that match a field selector, such as `spec.nodeName=a`.
     pub fn at<K: Kind>(cluster: Cluster, selector: impl Into<Arc<str>>) -> Self {
-        Self { cluster, kind: TypeId::of::<K>(), selector: selector.into(), open: open::<K>, close: close::<K> }
+        let (kind, selector) = (TypeId::of::<K>(), selector.into());
+        Self { cluster, kind, selector, object: None, open: open::<K>, close: close::<K> }
+    }
+
+    /// The object of `K` with this namespace and name, if it matches a field selector, such as `type!=a`; an empty one
+    /// matches all. What is found, [`Stores::named`] tells.
+    ///
+    /// It is a watch of one name in one namespace: rights on that name are enough for it.
+    pub fn named<K: Kind>(key: &Key, fields: &str) -> Self {
+        Self { object: Some(key.clone()), ..Self::at::<K>(key.cluster, named_selector(key, fields)) }
+    }
+
+    /// Whether it is about this object alone.
+    pub(crate) fn is_of(&self, key: &Key) -> bool {
+        self.object.as_ref() == Some(key)
     }
 
     /// The field selector.
@@ -53,16 +76,22 @@ impl Look {
         &self.selector
     }
 
-    fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { cluster: self.cluster, kind: self.kind, selector: self.selector.clone() }
     }
 }
 
+/// The field selector of an object. It has the namespace, too: a look is known by its selector.
+pub(crate) fn named_selector(key: &Key, fields: &str) -> String {
+    let narrowed = if fields.is_empty() { String::new() } else { format!(",{fields}") };
+    format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    cluster: Cluster,
-    kind: TypeId,
-    selector: Arc<str>,
+    pub(crate) cluster: Cluster,
+    pub(crate) kind: TypeId,
+    pub(crate) selector: Arc<str>,
 }
 
 struct Active {
@@ -75,20 +104,25 @@ struct Active {
 ///
 /// # Guarantees
 /// * A look that several objects name is one watch; it ends when the last of them names it no more, or is gone.
-/// * Whoever looks is woken by each change, and once when the first list is complete, also an empty one.
+/// * Whoever looks is woken by each change, and once when the first list is complete, also an empty one, or when it
+///   cannot be had.
+/// * At most 128 objects are watched by their names; those beyond are listed each minute.
 ///
 /// # Caveats
-/// Changes reach a look up to 200 ms late at its beginning, while it is content with its list.
+/// Changes reach a look at several objects up to 200 ms late at its beginning, while it is content with its list.
 pub(crate) struct Looks {
     stores: Stores,
     connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
     active: Mutex<BTreeMap<Place, Active>>,
+    /// Places for watches of single objects.
+    places: Arc<Semaphore>,
 }
 
 impl Looks {
     pub(crate) fn new(stores: Stores, connections: BTreeMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
-        Arc::new(Self { stores, connections, watching, active: Mutex::default() })
+        let places = Arc::new(Semaphore::new(NAMED_WATCHES));
+        Arc::new(Self { stores, connections, watching, active: Mutex::default(), places })
     }
 
     /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
@@ -116,7 +150,7 @@ impl Looks {
         let stop = entry.stop.clone();
         drop(active);
         if fresh {
-            (look.open)(self, &place, stop);
+            (look.open)(self, look, stop);
         }
     }
 
@@ -144,15 +178,20 @@ impl Looks {
     }
 }
 
-fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
-    let Some(connection) = looks.connections.get(&place.cluster) else { return };
-    let store = Arc::new(Store::<K>::new(place.cluster, ""));
-    looks.stores.add_look(&place.selector, store.clone());
+fn open<K: Kind>(looks: &Arc<Looks>, look: &Look, stop: CancellationToken) {
+    let Some(connection) = looks.connections.get(&look.cluster) else { return };
+    let place = look.place();
+    let store = Arc::new(Store::<K>::new(look.cluster, look.object.as_ref().map_or("", |key| &key.namespace)));
+    looks.stores.add_look(look, store.clone());
     if stop.is_cancelled() {
         // Nobody looks any more, and whoever closed it may have been faster than this.
-        close::<K>(looks, place);
+        close::<K>(looks, &place);
         return;
     }
+    let (patience, places) = match look.object {
+        Some(_) => (Duration::ZERO, Some(looks.places.clone())),
+        None => (PATIENCE, None),
+    };
     let weak: Weak<Looks> = Arc::downgrade(looks);
     let (here, weak_too, here_too) = (place.clone(), weak.clone(), place.clone());
     let watch = Watch {
@@ -173,18 +212,32 @@ fn open<K: Kind>(looks: &Arc<Looks>, place: &Place, stop: CancellationToken) {
         }),
         metrics: looks.watching.metrics.clone(),
         poison: looks.watching.poison.clone(),
-        patience: PATIENCE,
+        patience,
+        places,
+        projection: Projection::default(),
     };
     looks.watching.tasks.spawn(watch.run(stop.clone()));
-    // An empty first list changes nothing, and yet it is an answer.
-    let (weak, here) = (Arc::downgrade(looks), place.clone());
-    looks.watching.tasks.spawn(async move {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = store.synced() => if let Some(looks) = weak.upgrade() { looks.wake(&here) },
+    looks.watching.tasks.spawn(wake_when_answered(Arc::downgrade(looks), place, store, stop));
+}
+
+/// An empty first list changes nothing, and yet it is an answer; so is that it cannot be had.
+async fn wake_when_answered<K: Kind>(looks: Weak<Looks>, place: Place, store: Arc<Store<K>>, stop: CancellationToken) {
+    let answered = async {
+        for answer in [store.answered().boxed(), store.synced().boxed()] {
+            answer.await;
+            if let Some(looks) = looks.upgrade() {
+                looks.wake(&place);
+            }
+            if store.is_synced() {
+                return;
+            }
         }
-    });
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = answered => {}
+    }
 }
 
 fn close<K: Kind>(looks: &Looks, place: &Place) {

@@ -6,7 +6,12 @@ use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cache::Stores, error::with_causes, object::Cluster, request::Connection};
+use crate::{
+    cache::Stores,
+    error::with_causes,
+    object::Cluster,
+    request::{Call, Connection},
+};
 
 /// Between two looks at the API server; a kubelet asks a pod as often.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -68,7 +73,7 @@ impl Readiness {
 
 /// Why the API server is not well; `None` when it is. One that refuses to tell (401, 403) is there, and that is enough.
 async fn look(control: &Connection) -> Option<String> {
-    match timeout(PATIENCE, control.ask("/readyz")).await {
+    match timeout(PATIENCE, control.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) if error.status.is_some_and(|status| status.is_client_error()) => None,
         Ok(Err(error)) => Some(with_causes(&error)),

@@ -115,6 +115,8 @@ pub struct Call {
     pub path: String,
     /// `Content-Type` of the body.
     pub content: &'static str,
+    /// In which form the answer is wanted.
+    pub accept: &'static str,
     /// Body.
     pub body: Vec<u8>,
     /// The trace that the request belongs to.
@@ -130,6 +132,7 @@ impl Call {
             method: Method::GET,
             path: path.into(),
             content: "application/json",
+            accept: "application/json",
             body: vec![],
             traceparent: None,
             flow: Flow::default(),
@@ -243,8 +246,8 @@ impl Connection {
     }
 
     /// Asks whether the server is there, whoever else waits.
-    pub(crate) async fn ask(&self, path: &str) -> Result<Answer, RequestError> {
-        self.exchange(self.request(Call::get(path))?).await
+    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, RequestError> {
+        self.exchange(self.request(call)?).await
     }
 
     /// Begins a watch: the answer's body is read by the caller, line by line.
@@ -267,7 +270,7 @@ impl Connection {
             .method(call.method)
             .uri(call.path)
             .header(header::USER_AGENT, &self.agent)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, call.accept)
             .header(header::CONTENT_TYPE, call.content);
         if let Some(context) = call.traceparent {
             request = request.header("traceparent", context.to_string());

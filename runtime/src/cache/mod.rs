@@ -2,6 +2,7 @@
 
 mod barrier;
 mod index;
+mod lookup;
 mod store;
 mod stores;
 mod unreadable;
@@ -9,6 +10,7 @@ mod unreadable;
 pub(crate) use self::{barrier::Until, store::AnyStore};
 pub use self::{
     index::Index,
+    lookup::Lookup,
     store::{Change, Share, Store},
     stores::Stores,
     unreadable::Unreadable,

@@ -59,6 +59,9 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
+    /// Why there is no first list yet, where that has failed several times.
+    failure: Mutex<Option<Arc<str>>>,
+    failures: Notify,
     pub(super) unreadable: UnreadableObjects,
 }
 
@@ -129,6 +132,8 @@ impl<K: Kind> Store<K> {
             waiters: Mutex::default(),
             relist: Notify::new(),
             lists: Notify::new(),
+            failure: Mutex::default(),
+            failures: Notify::new(),
             unreadable: UnreadableObjects::default(),
         }
     }
@@ -220,6 +225,17 @@ impl<K: Kind> Store<K> {
     /// Whether a first list is complete.
     pub fn is_synced(&self) -> bool {
         self.objects.read().listed.is_some()
+    }
+
+    /// Notes why there is no first list.
+    pub fn fail(&self, why: &str) {
+        *self.failure.lock() = Some(why.into());
+        self.failures.notify_waiters();
+    }
+
+    /// Why there is no first list, where that has failed several times.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.failure.lock().clone()
     }
 
     /// Begins a list: what is not seen until [`Store::end_list`] is gone. Until then the version stands still.
@@ -462,6 +478,14 @@ fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
     })
 }
 
+/// How far a store is: what it shows has not changed as long as this has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    version: Version,
+    is_synced: bool,
+    has_failed: bool,
+}
+
 /// A store without its kind, for what only needs versions and names.
 pub(crate) trait AnyStore: Send + Sync {
     fn resource(&self) -> ResourceType;
@@ -470,6 +494,7 @@ pub(crate) trait AnyStore: Send + Sync {
     fn is_synced(&self) -> bool;
     fn version(&self) -> Version;
     fn len(&self) -> usize;
+    fn glimpse(&self) -> Glimpse;
     /// When the newest complete list was begun.
     fn listed(&self) -> Option<Instant>;
     /// Whether a complete list was begun at this moment or later.
@@ -496,6 +521,10 @@ impl<K: Kind> AnyStore for Store<K> {
     }
     fn len(&self) -> usize {
         Self::len(self)
+    }
+    fn glimpse(&self) -> Glimpse {
+        let (has_failed, objects) = (self.failure.lock().is_some(), self.objects.read());
+        Glimpse { version: objects.version, is_synced: objects.listed.is_some(), has_failed }
     }
     fn covers(&self, namespace: &str) -> bool {
         self.namespace.is_empty() || *self.namespace == *namespace
@@ -540,6 +569,20 @@ impl<K> Store<K> {
         listed.as_mut().enable();
         if self.objects.read().listed.is_none() {
             listed.await;
+        }
+    }
+
+    /// Resolves once a first list is complete, or has failed several times.
+    pub(crate) async fn answered(&self) {
+        let failed = self.failures.notified();
+        tokio::pin!(failed);
+        failed.as_mut().enable();
+        if self.failure.lock().is_none() {
+            tokio::select! {
+                biased;
+                () = self.synced() => {}
+                () = failed => {}
+            }
         }
     }
 

@@ -5,9 +5,13 @@ use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use super::store::{AnyStore, Store};
+use super::{
+    lookup::Lookup,
+    store::{AnyStore, Glimpse, Store},
+};
 use crate::{
     contact::Contact,
+    look::{self, Look},
     object::{Cluster, Key, Kind, ResourceType},
 };
 
@@ -34,6 +38,14 @@ pub(crate) struct Asked {
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
     /// Since when there is contact with the servers of all stores that were asked.
     pub(crate) in_touch: Option<Instant>,
+    /// What was seen through looks, or not yet.
+    pub(crate) looked: Vec<Looked>,
+}
+
+/// How far a look was when it was asked for.
+pub(crate) struct Looked {
+    place: Place,
+    glimpse: Glimpse,
 }
 
 impl fmt::Debug for Stores {
@@ -84,8 +96,33 @@ impl Stores {
 
     /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.
     pub fn seen<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
-        let store: Arc<Store<K>> = self.lookup(&(cluster, TypeId::of::<K>(), Some(selector.into())))?;
-        store.is_synced().then_some(store)
+        self.look(cluster, selector).filter(|store| store.is_synced())
+    }
+
+    /// What is known of the object that [`Look::named`] with the same arguments looks at.
+    pub fn named<K: Kind>(&self, key: &Key, fields: &str) -> Lookup<K> {
+        let store = self.look::<K>(key.cluster, &look::named_selector(key, fields));
+        store.map_or(Lookup::Pending, |store| Lookup::of(&store, key))
+    }
+
+    /// The store of a look, listed or not.
+    fn look<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
+        let place = (cluster, TypeId::of::<K>(), Some(selector.into()));
+        let store = self.lookup::<K>(&place);
+        if let Some(view) = &self.view {
+            // Before anything is read of it: what comes in between counts as not seen.
+            let glimpse = store.as_ref().map(|store| store.glimpse()).unwrap_or_default();
+            view.asked.lock().looked.push(Looked { place, glimpse });
+        }
+        store
+    }
+
+    /// Whether a look has come to show something else since it was asked for. Whoever begins to look is not woken by what
+    /// came before.
+    pub(crate) fn have_moved(&self, looked: &[Looked]) -> bool {
+        let shared = self.shared.read();
+        let now = |place: &Place| shared.get(place).map(|store| store.glimpse()).unwrap_or_default();
+        looked.iter().any(|looked| now(&looked.place) != looked.glimpse)
     }
 
     /// Adds a store; for the manager and for tests that build a world.
@@ -93,8 +130,9 @@ impl Stores {
         self.shared.write().insert((store.cluster(), TypeId::of::<K>(), None), store);
     }
 
-    pub(crate) fn add_look<K: Kind>(&self, selector: &Arc<str>, store: Arc<Store<K>>) {
-        self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(selector.clone())), store);
+    /// Adds the store of a look; for the manager and for tests that build a world.
+    pub fn add_look<K: Kind>(&self, look: &Look, store: Arc<Store<K>>) {
+        self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(look.selector().into())), store);
     }
 
     pub(crate) fn remove_look(&self, cluster: Cluster, kind: TypeId, selector: &Arc<str>) {
@@ -109,6 +147,14 @@ impl Stores {
             (fits && store.covers(&key.namespace) && store.resource() == *resource).then(|| store.clone())
         };
         shared.iter().filter_map(shows).collect()
+    }
+
+    /// The stores of those looks that are about this object alone.
+    pub(crate) fn of_looks(&self, looks: &[Look], resource: &ResourceType, key: &Key) -> Vec<Arc<dyn AnyStore>> {
+        let shared = self.shared.read();
+        let places = looks.iter().filter(|look| look.is_of(key)).map(Look::place);
+        let stores = places.filter_map(|at| shared.get(&(at.cluster, at.kind, Some(at.selector))).cloned());
+        stores.filter(|store| store.resource() == *resource).collect()
     }
 
     /// The stores of looks that hold objects of a resource.
@@ -133,5 +179,44 @@ impl Stores {
     fn lookup<K: Kind>(&self, place: &Place) -> Option<Arc<Store<K>>> {
         let store = self.shared.read().get(place)?.clone();
         store.as_any().downcast().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::{object::Version, testing::object};
+
+    /// Whoever begins to look is not woken by what came before, also not by what came while its plan was made.
+    #[test]
+    fn what_comes_between_a_look_and_its_beginning_is_noticed() {
+        let (all, key) = (Stores::default(), Key::new(Cluster::CONTROL, "default", "a"));
+        let look = Look::named::<ConfigMap>(&key, "");
+        let asked = |expected: &str| {
+            let view = all.since(Instant::now());
+            let found = view.named::<ConfigMap>(&key, "");
+            assert!(format!("{found:?}").starts_with(expected), "{found:?}");
+            view.asked().looked
+        };
+        let before = asked("Pending");
+        let store = Arc::new(Store::<ConfigMap>::new(Cluster::CONTROL, "default"));
+        all.add_look(&look, store.clone());
+        assert!(!all.have_moved(&before), "there is no answer yet");
+        store.fail("forbidden");
+        assert!(all.have_moved(&before));
+        let before = asked("Failed");
+        store.begin_list();
+        store.end_list(Version(3), Instant::now());
+        assert!(all.have_moved(&before));
+        let before = asked("Missing");
+        assert!(!all.have_moved(&before));
+        store.apply(object("a").with("/metadata/resourceVersion", "4").build());
+        assert!(all.have_moved(&before) && !all.have_moved(&asked("Found")));
+        store.add_unreadable(crate::cache::Unreadable::named("default", "a", "u"));
+        asked("Found");
+        store.remove("default", "a", Version(5));
+        asked("Unreadable");
     }
 }

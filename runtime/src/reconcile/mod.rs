@@ -252,6 +252,7 @@ impl<C: Controller> Reconciler<C> {
             if stores.is_empty() && !matches!(barrier.until, Until::Version(..)) {
                 stores = self.shared.stores.looking_at(&barrier.resource, barrier.key.cluster);
             }
+            stores.extend(self.shared.stores.of_looks(&memory.looks, &barrier.resource, &barrier.key));
             if !self.wait(key, &stores, &barrier.until) {
                 memory.parked.get_or_insert_with(Instant::now);
                 return false;
@@ -290,6 +291,9 @@ impl<C: Controller> Reconciler<C> {
         let plan = self.controller.plan(&self.moment(key, &mut memory, asked.in_touch), &world);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
+        if self.shared.stores.have_moved(&asked.looked) {
+            Sleeper::new(&self.queue, key).wake();
+        }
         if plan.forgets_outcomes && !memory.outcomes.any_running() {
             memory.outcomes = Outcomes::default();
         }

@@ -9,6 +9,7 @@
 //!   breaks; what it lists replaces what was known.
 //! * An object that cannot be decoded is named in a log line, a metric and an event, and the store knows that it exists;
 //!   the others go on.
+//! * A watch that has to have a place, and finds none, lists each minute instead.
 //! * A panic of whoever is told of a change is caught and counted; the watch goes on.
 //!
 //! # Assumptions
@@ -22,7 +23,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep, timeout, timeout_at},
+};
 use tokio_util::{
     codec::{FramedRead, LinesCodec},
     io::StreamReader,
@@ -58,11 +62,44 @@ const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MOST: Duration = Duration::from_secs(30);
 
+/// Between two lists of a watch that has no place.
+const RELIST: Duration = Duration::from_mins(1);
+/// So many failures in a row are told to those who wait for the first list.
+const TELLING_FAILURES: u32 = 3;
+
 /// Where changes go. False when somebody who was told has panicked.
 pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Class) -> bool + Send + Sync>;
 
 /// Where it goes that an object cannot be decoded, or can be again, or is gone. False as in [`Deliver`].
 pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Class) -> bool + Send + Sync>;
+
+/// What of the objects of a kind is asked for and kept.
+pub(crate) struct Projection<K> {
+    /// Whether the API server is asked for metadata alone.
+    pub(crate) is_metadata: bool,
+    /// Which objects are kept.
+    pub(crate) keeps: fn(&K) -> bool,
+}
+
+impl<K> Default for Projection<K> {
+    fn default() -> Self {
+        Self { is_metadata: false, keeps: |_| true }
+    }
+}
+
+impl<K> Projection<K> {
+    /// The `Accept` of a list, and of a watch.
+    fn accepts(&self) -> [&'static str; 2] {
+        if self.is_metadata {
+            [
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            ]
+        } else {
+            ["application/json"; 2]
+        }
+    }
+}
 
 /// Keeps one store up to date.
 pub(crate) struct Watch<K> {
@@ -76,6 +113,9 @@ pub(crate) struct Watch<K> {
     pub(crate) poison: Arc<Poison>,
     /// How long to wait between the first list and the watch: for whom the list may be enough. Nothing is missed meanwhile.
     pub(crate) patience: Duration,
+    /// Places for watches, where it has to have one: it lists each minute until there is one.
+    pub(crate) places: Option<Arc<Semaphore>>,
+    pub(crate) projection: Projection<K>,
 }
 
 /// Why a watch has to begin again.
@@ -108,6 +148,15 @@ impl Broken {
         }
     }
 
+    /// What it says to people.
+    fn message(&self) -> String {
+        match self {
+            // The text of a decoder's error may quote what it could not decode.
+            Self::NoList(_) => "the answer is no list".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// How long the server asked to be left alone.
     fn retry_after(&self) -> Duration {
         match self {
@@ -133,6 +182,8 @@ struct Progress {
     next: Next,
     /// How often in a row it has failed without anything heard in between.
     failures: u32,
+    /// The place that it holds.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Kind> Watch<K> {
@@ -147,7 +198,7 @@ impl<K: Kind> Watch<K> {
 
     async fn run_forever(&self) {
         let resource = ResourceType::of::<K>();
-        let mut at = Progress { next: Next::List, failures: 0 };
+        let mut at = Progress { next: Next::List, failures: 0, place: None };
         loop {
             if let Err(error) = self.go_on(&resource, &mut at).await {
                 self.metrics.watch_restarted(self.store.cluster(), &resource);
@@ -157,6 +208,9 @@ impl<K: Kind> Watch<K> {
                     at.next = Next::List;
                 }
                 at.failures = at.failures.saturating_add(1);
+                if at.failures >= TELLING_FAILURES && !self.store.is_synced() {
+                    self.store.fail(&error.message());
+                }
                 sleep(backoff(at.failures).max(error.retry_after())).await;
             }
         }
@@ -173,6 +227,10 @@ impl<K: Kind> Watch<K> {
                 if is_first {
                     sleep(self.patience).await;
                 }
+                if !self.has_place(at) {
+                    let _ = timeout(RELIST, self.store.relist_wanted()).await;
+                    return Ok(());
+                }
             }
             Next::Check if self.is_ahead(resource).await? => {
                 at.next = Next::List;
@@ -183,6 +241,15 @@ impl<K: Kind> Watch<K> {
         at.next = Next::Check;
         at.next = Box::pin(self.follow(resource, at)).await?;
         Ok(())
+    }
+
+    /// Whether it may watch. Once it has a place it keeps it.
+    fn has_place(&self, at: &mut Progress) -> bool {
+        let Some(places) = &self.places else { return true };
+        if at.place.is_none() {
+            at.place = places.clone().try_acquire_owned().ok();
+        }
+        at.place.is_some()
     }
 
     /// Lists from the quorum. Any other list may be older than a write whose answer is known.
@@ -227,14 +294,15 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn page(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Result<Page<K>, Broken> {
-        let answer = self.connection.send(Call::get(self.page_path(resource, limit, token))).await?;
+        let answer = self.connection.send(self.page_call(resource, limit, token)).await?;
         decode::page::<K>(&answer.body).map_err(Broken::NoList)
     }
 
-    fn page_path(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> String {
+    fn page_call(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Call {
         let from = token.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
         let collection = resource.collection(self.store.namespace());
-        format!("{collection}?limit={limit}{}{from}", self.selector())
+        let [accept, _] = self.projection.accepts();
+        Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
     }
 
     /// The quorum never goes back by itself: what is known was undone, and the versions since are given a second time.
@@ -274,7 +342,7 @@ impl<K: Kind> Watch<K> {
 
     /// The version of a consistent list of one object. It takes no place from other requests.
     async fn ask(&self, resource: &ResourceType) -> Result<Version, Broken> {
-        let answer = self.connection.ask(&self.page_path(resource, 1, None)).await?;
+        let answer = self.connection.ask(self.page_call(resource, 1, None)).await?;
         decode::page::<K>(&answer.body).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
@@ -286,7 +354,8 @@ impl<K: Kind> Watch<K> {
             self.selector()
         );
         let (begun, mut heard) = (Instant::now(), None);
-        let response = self.connection.open(Call::get(path)).await?;
+        let [_, accept] = self.projection.accepts();
+        let response = self.connection.open(Call { accept, ..Call::get(path) }).await?;
         self.metrics.watch_healthy(self.store.cluster(), resource, true);
         let mut lines = lines(response.into_body());
         let mut asking = Box::pin(self.ask_when_silent(resource));
@@ -354,7 +423,11 @@ impl<K: Kind> Watch<K> {
         let (place, called) = (namespace(object.as_ref()), name(object.as_ref()));
         self.poison.remove(self.store.cluster(), resource, &self.selector, place, called);
         let known = self.store.is_unreadable(place, called).then(|| (place.to_owned(), called.to_owned()));
-        let change = self.store.apply(*object);
+        let change = if (self.projection.keeps)(&object) {
+            self.store.apply(*object)
+        } else {
+            self.store.remove(place, called, Version::of(object.as_ref()))
+        };
         // In this order: at no time is it neither known nor known to exist.
         if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {
             self.tell_unreadable(resource, &object);

@@ -31,6 +31,10 @@ struct Watching<K> {
 }
 
 fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
+    watch_projected(client, Projection::default())
+}
+
+fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> Watching<K> {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Term::unlimited(), Gate::new(8, None), metrics.clone());
@@ -57,6 +61,8 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
         metrics: metrics.clone(),
         poison,
         patience: Duration::ZERO,
+        places: None,
+        projection,
     };
     tokio::spawn(one.run(stop.clone()));
     Watching { store, told, metrics, contact, _stop: stop.drop_guard() }
@@ -289,4 +295,40 @@ async fn a_connection_that_falls_silent_is_given_up_within_four_minutes() {
     watching.store.synced().await;
     sleep(Duration::from_mins(4)).await;
     assert_eq!(opened.load(Ordering::Relaxed), 2);
+}
+
+/// A ConfigMap without its data.
+#[derive(kube::Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = "ConfigMap")]
+struct MapMetadata {
+    metadata: ObjectMeta,
+    data: Option<Value>,
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_metadata_alone_only_what_is_to_be_kept_is_kept() {
+    let server = ApiServer::new();
+    let hold = |name: &str, label: Option<&str>| {
+        let metadata = json!({"name": name, "labels": label.map(|held| json!({"held": held}))});
+        server.seed(
+            MAPS,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "hush"}}),
+        );
+    };
+    hold("a", Some("yes"));
+    hold("b", None);
+    let keeps = |map: &MapMetadata| map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("held"));
+    let watching = watch_projected(server.client(), Projection { is_metadata: true, keeps });
+    assert_eq!(watching.tells().await, [one("a", Class::Initial)]);
+    assert_eq!(watching.store.by_name("default", "a").unwrap().data, None, "values are not even sent");
+    hold("b", Some("yes"));
+    hold("a", None);
+    assert_eq!(watching.tells().await, [one("b", Class::Live), one("a is gone", Class::Live)]);
+    assert_eq!((watching.store.len(), watching.store.version().0), (1, server.version()), "its version is reached");
+    // In a gap, so that another list shows it.
+    server.break_watches();
+    hold("b", None);
+    hold("a", Some("yes"));
+    server.compact();
+    assert_eq!(watching.tells().await, [one("a", Class::Live), one("b is gone", Class::Live)]);
 }

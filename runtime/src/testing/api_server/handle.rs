@@ -37,6 +37,11 @@ impl Incoming {
         self.header(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim()
     }
 
+    /// Whether lists and watches are to show the metadata of objects alone.
+    pub(super) fn wants_metadata(&self) -> bool {
+        self.header(header::ACCEPT).contains("as=PartialObjectMetadata")
+    }
+
     fn json(&self) -> Result<Value, Refused> {
         let mut decoder = serde_json::Deserializer::from_slice(&self.body);
         // How deep it is was checked before.
@@ -93,7 +98,7 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
         ("GET", _, None) if route.is_set("watch") => {
             Ok(answer::stream(Watcher::open(shared, request, &route, as_of)?.into_lines()))
         }
-        ("GET", None, _) => list::list(shared, &route, as_of),
+        ("GET", None, _) => list::list(shared, request, &route, as_of),
         ("GET", Some(_), None | Some("status" | "scale")) => list::get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
         // The server of custom kinds looks at the name in the body alone.

@@ -166,7 +166,12 @@ pub(super) fn check_watch_options(route: &Route) -> Result<(), Refused> {
     }
 }
 
-pub(super) fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
+pub(super) fn list(
+    shared: &Shared,
+    request: &Incoming,
+    route: &Route,
+    as_of: Option<u64>,
+) -> Result<Response<AnswerBody>, Refused> {
     let store = shared.store.lock();
     let selector = Selector::of(route)?;
     check_options(route)?;
@@ -200,6 +205,11 @@ pub(super) fn list(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result
         }
     }
     let mut list = answer(&store, &route.resource, &items, version);
+    if request.wants_metadata() {
+        list["apiVersion"] = METADATA_VERSION.into();
+        list["kind"] = "PartialObjectMetadataList".into();
+        list["items"] = items.iter().map(|object| partial(object)).collect();
+    }
     if let Some(((namespace, name), count)) = rest {
         list["metadata"]["continue"] = format!("{version}/{namespace}/{name}").into();
         if selector.takes_all() {
@@ -224,6 +234,14 @@ pub(super) fn answer(store: &Store, resource: &Resource, objects: &[Arc<Value>],
         "metadata": metadata,
         "items": items,
     })
+}
+
+/// The API version of what is left of objects for those who want metadata alone.
+const METADATA_VERSION: &str = "meta.k8s.io/v1";
+
+/// What is left of an object for those who want metadata alone.
+pub(super) fn partial(object: &Value) -> Value {
+    json!({ "apiVersion": METADATA_VERSION, "kind": "PartialObjectMetadata", "metadata": object["metadata"] })
 }
 
 /// In lists, objects of built-in kinds do not say what they are.

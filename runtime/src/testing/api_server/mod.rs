@@ -81,6 +81,8 @@ pub struct RequestRecord {
     pub user_agent: String,
     /// The `Content-Type` header.
     pub content_type: String,
+    /// The `Accept` header.
+    pub accept: String,
     /// The `traceparent` header, if there was one.
     pub traceparent: Option<String>,
     /// The body, where it was JSON.
@@ -411,6 +413,7 @@ impl Shared {
             query: request.uri.query().unwrap_or("").to_owned(),
             user_agent: request.header(header::USER_AGENT).to_owned(),
             content_type: request.header(header::CONTENT_TYPE).to_owned(),
+            accept: request.header(header::ACCEPT).to_owned(),
             traceparent: traceparent.map(str::to_owned),
             body: serde_json::from_slice(&request.body).ok(),
             status: 0,

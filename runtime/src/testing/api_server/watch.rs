@@ -29,6 +29,8 @@ pub(super) struct Watcher {
     number: u64,
     resource: Resource,
     selector: Selector,
+    /// Whether it shows the metadata of objects alone.
+    is_metadata: bool,
     reached: u64,
     /// When the next change is due that is on its way.
     due: Option<Instant>,
@@ -62,6 +64,7 @@ impl Watcher {
             number: shared.watches.open(request.uri.path(), request.header(header::USER_AGENT)),
             resource: route.resource.clone(),
             selector,
+            is_metadata: request.wants_metadata(),
             reached: 0,
             due: None,
             bookmarks,
@@ -90,7 +93,7 @@ impl Watcher {
         self.reached = as_of.unwrap_or_else(|| store.version()).min(store.version());
         let objects = store.list_as_of(&self.resource, &self.selector, self.reached);
         let objects = objects.ok_or_else(|| refusal::expired(TOO_OLD))?;
-        self.ready.extend(objects.iter().map(|object| event("ADDED", object)));
+        self.ready.extend(objects.iter().map(|object| event("ADDED", object, self.is_metadata)));
         drop(store);
         if initial && self.bookmarks.is_some() {
             let bookmark = self.bookmark(Some(json!({ "k8s.io/initial-events-end": "true" })));
@@ -106,7 +109,7 @@ impl Watcher {
             metadata["annotations"] = annotations;
         }
         let object = json!({ "apiVersion": self.resource.api_version(), "kind": kind, "metadata": metadata });
-        event("BOOKMARK", &object)
+        event("BOOKMARK", &object, self.is_metadata)
     }
 
     /// The events as lines, as they stand in the answer's body.
@@ -157,7 +160,7 @@ impl Watcher {
         let store = self.shared.store.lock();
         let Some(changes) = store.changes_after(self.reached) else {
             let message = format!("too old resource version: {} ({})", self.reached, store.version());
-            self.ready.push_back(event("ERROR", &answer::status(&refusal::expired(&message).status)));
+            self.ready.push_back(event("ERROR", &answer::status(&refusal::expired(&message).status), false));
             self.over = true;
             return;
         };
@@ -168,7 +171,7 @@ impl Watcher {
             }
             self.reached = change.version;
             if change.id.resource == self.resource {
-                self.ready.extend(select(change, &self.selector));
+                self.ready.extend(select(change, &self.selector, self.is_metadata));
             }
         }
     }
@@ -181,30 +184,31 @@ impl Drop for Watcher {
 }
 
 /// A change as those see it who selected some objects only.
-fn select(change: &Change, selector: &Selector) -> Option<Bytes> {
+fn select(change: &Change, selector: &Selector, is_metadata: bool) -> Option<Bytes> {
     let selected = |object: &Option<Arc<Value>>| object.as_deref().is_some_and(|object| selector.matches(object));
     match (selected(&change.old), selected(&change.new)) {
-        (false, true) => Some(event("ADDED", &change.last)),
-        (true, true) => Some(event("MODIFIED", &change.last)),
+        (false, true) => Some(event("ADDED", &change.last, is_metadata)),
+        (true, true) => Some(event("MODIFIED", &change.last, is_metadata)),
         // Whoever did not select what it has become sees what it was.
         (true, false) => {
             let old = change.old.as_deref().cloned().unwrap_or_default();
-            Some(event("DELETED", &at_version(old, change.version)))
+            Some(event("DELETED", &at_version(old, change.version), is_metadata))
         }
         (false, false) => None,
     }
 }
 
-/// The line of an event.
-fn event(kind: &'static str, object: &Value) -> Bytes {
+/// The line of an event; of its object the metadata alone where that is wanted.
+fn event(kind: &'static str, object: &Value, is_metadata: bool) -> Bytes {
     #[derive(Serialize)]
     struct Event<'a> {
         #[serde(rename = "type")]
         kind: &'a str,
         object: &'a Value,
     }
+    let partial = is_metadata.then(|| list::partial(object));
     // What is a `Value` can be written.
-    let mut line = serde_json::to_vec(&Event { kind, object }).unwrap_or_default();
+    let mut line = serde_json::to_vec(&Event { kind, object: partial.as_ref().unwrap_or(object) }).unwrap_or_default();
     line.push(b'\n');
     line.into()
 }
