@@ -1,6 +1,7 @@
 //! The controllers of Nodewright: a room for each, and the providers' contract.
 
 mod claim;
+mod class_secrets;
 pub mod deletion_order;
 pub mod drain;
 pub mod driver;

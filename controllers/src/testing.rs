@@ -1,13 +1,20 @@
 //! Objects for tests, in one line each: `machine("a").owned_by(&set).phase("Running").build()`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::PersistentVolumeSpec;
+use k8s_openapi::api::core::v1::{PersistentVolumeSpec, Secret};
 use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
-use nodewright_runtime::testing::{ObjectBuilder, object};
+use nodewright_runtime::{
+    cache::{Store, Stores},
+    look::Look,
+    object::{Cluster, Key, Kind, Version},
+    testing::{ObjectBuilder, object},
+};
 use serde_json::json;
+use tokio::time::Instant;
 
+use crate::class_secrets::NAMEABLE;
 use crate::driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 
 /// The moment at which tests plan, in the objects' clock.
@@ -22,6 +29,23 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
         .finalizer(finalizers::MACHINE_CONTROLLER_MANAGER)
         .with("/spec/class", json!({"kind": "MachineClass", "name": "class"}))
         .with("/status/currentStatus", json!({}))
+}
+
+/// The store of a look at a Secret of a class, which has yet to be answered.
+pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
+    let store = Arc::new(Store::new(Cluster::CONTROL, "default"));
+    let look = Look::named::<Secret>(&Key::new(Cluster::CONTROL, "default", name), NAMEABLE);
+    stores.add_look(&look, store.clone());
+    store
+}
+
+/// Answers a look: there is this object, or none.
+pub(crate) fn answer<K: Kind>(store: &Store<K>, object: Option<K>) {
+    store.begin_list();
+    if let Some(object) = object {
+        store.apply(object);
+    }
+    store.end_list(Version::default(), Instant::now());
 }
 
 /// What only Machines have.

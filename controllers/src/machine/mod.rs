@@ -32,8 +32,7 @@ mod world;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, annotations};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
@@ -53,16 +52,19 @@ pub(crate) use self::{
     budget::{holds_place, is_held},
     health::may_be_replaced,
 };
-use self::{context::Context, world::is_forced};
+use self::{
+    context::Context,
+    world::{is_forced, needs_class},
+};
 use crate::{
     claim::{node_name, vm_id},
+    class_secrets,
     driver::Driver,
     indexes::{
         DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
         NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET, instance_id, place,
     },
     ledger::Ledger,
-    machine_class::NAMEABLE,
     node::Node,
 };
 
@@ -118,18 +120,11 @@ impl Controller for MachineController {
             })
             .wakes(machines_of_set);
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
-            .wakes_unreadable(|class, stores, wake| unborn_of_class(stores, class.namespace(), class.name(), wake))
+            .wakes_unreadable(|class, stores, wake| machines_of_class(stores, class.namespace(), class.name(), wake))
             .wakes(|change, stores, wake| {
                 for class in change.sides() {
-                    unborn_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
+                    machines_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
                 }
-            });
-        on.kind::<Secret>(Cluster::CONTROL, &self.namespace)
-            .selecting(NAMEABLE)
-            .wakes_unreadable(|secret, stores, wake| unborn_of_secret(stores, secret.name(), wake))
-            .wakes(|change, stores, wake| {
-                let secret = change.sides().last().map(|secret| name(secret.as_ref())).unwrap_or_default();
-                unborn_of_secret(stores, secret, wake);
             });
         if self.settings.has_target {
             on.kind::<Node>(Cluster::TARGET, "")
@@ -150,11 +145,17 @@ impl Controller for MachineController {
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
         let context = Context { settings: &self.settings, driver: self.driver.as_ref() };
-        if is_deleting(world.machine.as_ref()) {
-            death::plan(at, world, context)
-        } else {
-            life::plan(at, world, context)
-        }
+        let mut plan = match world.secret_pending() {
+            Some(text) => {
+                let mut plan = Plan::idle();
+                plan.wait(class_secrets::PENDING, text);
+                plan
+            }
+            None if is_deleting(world.machine.as_ref()) => death::plan(at, world, context),
+            None => life::plan(at, world, context),
+        };
+        plan.looks.extend(world.looks.iter().cloned());
+        plan
     }
 }
 
@@ -213,20 +214,10 @@ fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dy
     }
 }
 
-fn unborn_of_secret(stores: &Stores, secret: &str, wake: &mut dyn FnMut(Key)) {
-    for class in stores.of::<MachineClass>(Cluster::CONTROL).all() {
-        if class.secret_names().any(|(_, name)| name == secret) {
-            unborn_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
-        }
-    }
-}
-
-fn unborn_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
-    let place = place(namespace, class);
-    for machine in stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place) {
-        let unborn = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
-        if unborn || machine.provider_id().is_none() || is_deleting(machine.as_ref()) {
-            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
-        }
+/// The Machines that need their class. They look at its Secrets themselves.
+fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
+    let machines = stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
+    for machine in machines.iter().filter(|machine| needs_class(machine)) {
+        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
     }
 }

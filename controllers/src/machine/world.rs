@@ -7,17 +7,19 @@ use nodewright_api::{
     Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels, reasons::unreadable as reasons,
 };
 use nodewright_runtime::{
-    cache::{Store, Stores, Unreadable},
+    cache::{Lookup, Store, Stores, Unreadable},
+    look::Look,
     object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
 };
 
 use super::{
     budget::Peers,
     health::may_be_replaced,
-    ownership::{self, Claim, Found},
+    ownership::{self, Claim, Found, Vm},
 };
 use crate::{
     claim::{node_name, vm_id},
+    class_secrets,
     drain::PodView,
     driver::{Class, SecretData},
     indexes::SET_BY_UID,
@@ -37,6 +39,8 @@ pub struct World {
     pub class: Result<Class, ClassProblem>,
     /// Whether the class and all its Secrets carry our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
+    /// What it looks at while it needs its class: the class's Secrets.
+    pub looks: Vec<Look>,
     /// The VM that it names, and how far that is proven.
     pub claim: Claim,
     /// Its Node: the one of its VM, if that is proven and no other Machine's.
@@ -128,6 +132,7 @@ impl World {
         Some(Self {
             class: class(stores, &machine, provider),
             class_held,
+            looks: class_looks(stores, &machine),
             claim,
             node,
             nodes_listed,
@@ -164,6 +169,14 @@ impl World {
         let key = annotations::LEDGER;
         let error = annotation(set, key)?.parse::<Ledger>().err()?;
         Some((reasons::LEDGER, format!("MachineSet {}, annotation {key}: {error}; restore the annotation", name(set))))
+    }
+
+    /// What to say while the Machine needs its class, and a Secret of that has yet to be read: nothing follows from that
+    /// before there is an answer.
+    pub(super) fn secret_pending(&self) -> Option<&str> {
+        let problem = self.class.as_ref().err()?;
+        let is_pending = problem.reason == class_secrets::PENDING && !self.looks.is_empty();
+        is_pending.then_some(problem.message.as_str())
     }
 
     /// Whether the set's ledger has retired the Machine; `None` when it does not know the Machine.
@@ -271,11 +284,22 @@ fn class_held(stores: &Stores, machine: &Machine) -> bool {
     else {
         return false;
     };
-    let secrets = stores.of::<Secret>(Cluster::CONTROL);
     class.secret_names().all(|(namespace, name)| {
-        let secret = secrets.by_name(namespace, name);
-        secret.is_some_and(|secret| has_finalizer(secret.as_ref(), finalizers::MACHINE_CONTROLLER))
+        let secret = class_secrets::find(stores, namespace, name);
+        secret.found().is_some_and(|secret| has_finalizer(secret.as_ref(), finalizers::MACHINE_CONTROLLER))
     })
+}
+
+/// Whether plans of a Machine make calls to the provider: until it runs, and once it goes.
+pub(super) fn needs_class(machine: &Machine) -> bool {
+    let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending, MachinePhase::Failed];
+    is_deleting(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
+}
+
+fn class_looks(stores: &Stores, machine: &Machine) -> Vec<Look> {
+    let find = || stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), machine.class_name());
+    let class = if needs_class(machine) { find() } else { None };
+    class.map(|class| class_secrets::looks(&class)).unwrap_or_default()
 }
 
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
@@ -304,23 +328,22 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
     let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
         let secret = reference.name.as_deref().unwrap_or_default();
-        let place = reference.namespace.as_deref().unwrap_or(namespace(machine));
+        let place = reference.namespace.as_deref().filter(|place| !place.is_empty()).unwrap_or(namespace(machine));
         let of = format!("Secret {secret:?} of MachineClass {wanted:?}");
         if place != namespace(machine) {
             let text = format!("{of} is in namespace {place:?}: only Secrets of the class's own namespace are read");
             return Err(unusable("SecretForbidden", text));
         }
-        let missing = || {
-            let text = format!("{of} does not exist in namespace {place:?}, or is not of type Opaque: create it");
-            unusable("SecretNotFound", text)
-        };
-        let secrets_seen = stores.of::<Secret>(Cluster::CONTROL);
-        let found = secrets_seen.by_name(place, secret).ok_or_else(|| {
-            if secrets_seen.is_unreadable(place, secret) {
-                return problem(reasons::SECRET, Unreadable::named(place, secret, "").describe::<Secret>());
+        let found = match class_secrets::find(stores, place, secret) {
+            Lookup::Found(found) => found,
+            Lookup::Missing => {
+                let text = format!("{of} does not exist in namespace {place:?}, or is not of type Opaque: create it");
+                return Err(unusable(class_secrets::NOT_FOUND, text));
             }
-            missing()
-        })?;
+            Lookup::Unreadable(object) => return Err(problem(reasons::SECRET, object.describe::<Secret>())),
+            Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{of} has yet to be read"))),
+            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&of, &why))),
+        };
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
         secrets.push(found);

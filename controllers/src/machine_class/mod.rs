@@ -5,18 +5,23 @@
 //!   once all Secrets of the class are there, or a Machine that names the class has a VM: a VM is asked for only with it,
 //!   so without it none was, and Machines of a class that could never be used end without one.
 //! * **Secrets.** A Secret carries a finalizer of its own while any class refers to it, one that is being deleted
-//!   included: [`MachineClassSecretController`]. So machines keep the class, and the class keeps the credentials.
+//!   included. So machines keep the class, and the class keeps the credentials. The first of the classes that refer to it
+//!   adds the finalizer; [`MachineClassSecretController`] takes it off when none does any more.
 //! * **Status.** Where the schema has one: how many machines name the class, whether its secrets exist, and whether
 //!   the driver can read its providerSpec. If it cannot, there is an event as well, and `machine_class_invalid` names it.
 //!
 //! # Guarantees
-//! * Of Secrets nothing but metadata is kept in memory here.
+//! * Secrets are looked at by their names while a class refers to them (`crate::class_secrets`). Of those that carry the
+//!   finalizer the metadata is watched besides, so that none is left with it.
+//! * That a Secret does not exist is said only after the API server has said so.
 //! * A Secret of a type that is another program's gets no finalizer; it counts as not found.
 //!
 //! # Caveats
 //! A reference into another namespace than the one that is watched counts as not found: secrets elsewhere are none of
 //! the controllers' business.
 
+#[cfg(test)]
+mod live;
 mod metrics;
 mod plan;
 mod secret;
@@ -26,20 +31,22 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, finalizers};
 use nodewright_runtime::{
-    cache::{Change, Stores},
+    cache::{Change, Lookup, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, has_finalizer, name},
+    look::Look,
+    object::{Cluster, Key, has_finalizer, name, namespace, uid},
     plan::{Moment, Plan},
 };
 
 pub use self::metrics::InvalidClasses;
-pub(crate) use self::secret::NAMEABLE;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
 use crate::{
     claim::vm_id,
+    class_secrets,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place},
     schema::FullSchema,
 };
@@ -75,8 +82,21 @@ pub struct World {
     pub is_used: bool,
     /// What to say of a Machine that cannot be read, and may name it.
     pub unreadable: Option<String>,
-    /// The secrets that it refers to, and whether they exist.
-    pub secrets: Vec<(Key, bool)>,
+    /// The secrets that it refers to.
+    pub secrets: Vec<NamedSecret>,
+    /// What it looks at to see them.
+    pub looks: Vec<Look>,
+}
+
+/// A secret that a class refers to.
+#[derive(Clone, Debug)]
+pub struct NamedSecret {
+    /// Its namespace and name.
+    pub key: Key,
+    /// What is known of it.
+    pub found: Lookup<Secret>,
+    /// Whether the class is the first of those that refer to it: that one adds the finalizer.
+    pub is_ours: bool,
 }
 
 impl Controller for MachineClassController {
@@ -88,7 +108,8 @@ impl Controller for MachineClassController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineClass>(Cluster::CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
-            .index(CLASSES_BY_CREDENTIALS);
+            .index(CLASSES_BY_CREDENTIALS)
+            .wakes(rivals);
         on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
             .index(MACHINES_BY_CLASS)
             .wakes_unreadable(|machine, stores, wake| {
@@ -101,15 +122,6 @@ impl Controller for MachineClassController {
                     change.sides().for_each(|machine| wake(class(machine)));
                 }
             });
-        on.kind::<SecretMetadata>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE).wakes(
-            |change, stores, wake| {
-                if is_turnover(change, |_| ()) {
-                    let users =
-                        change.sides().flat_map(|secret| users(stores, &Key::of(Cluster::CONTROL, secret.as_ref())));
-                    users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
-                }
-            },
-        );
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
@@ -119,22 +131,41 @@ impl Controller for MachineClassController {
         // What class an unreadable Machine names is not known, so it may be each.
         let mut unreadable = machines.unreadable().into_iter().filter(|machine| machine.namespace() == &*key.namespace);
         let unreadable = unreadable.next().map(|machine| machine.describe::<Machine>());
-        let store = stores.of::<SecretMetadata>(Cluster::CONTROL);
-        let find = |(namespace, name): (&str, &str)| {
-            let key = Key::new(Cluster::CONTROL, namespace, name);
-            let found = store.get(&key).is_some() || store.is_unreadable(namespace, name);
-            (key, found)
-        };
-        let secrets: Vec<_> = class.secret_names().map(find).collect();
+        let secrets: Vec<_> = class.secret_names().map(|(place, name)| named(stores, &class, place, name)).collect();
+        let exists = |secret: &NamedSecret| matches!(secret.found, Lookup::Found(_) | Lookup::Unreadable(_));
         let is_used = has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER)
-            || secrets.iter().all(|(_, found)| *found)
+            || secrets.iter().all(exists)
             || machines.by(MACHINES_BY_CLASS, &place).iter().any(|machine| vm_id(machine).is_some());
         let machines = machines.count(MACHINES_BY_CLASS, &place);
-        Some(World { class, machines, is_used, unreadable, secrets })
+        let looks = class_secrets::looks(&class);
+        Some(World { class, machines, is_used, unreadable, secrets, looks })
     }
 
     fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
-        plan::plan(self, at, world)
+        let mut plan = plan::plan(self, at, world);
+        plan.looks.extend(world.looks.iter().cloned());
+        plan
+    }
+}
+
+/// A secret as a class sees it. One of another namespace does not exist for it.
+fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) -> NamedSecret {
+    let key = Key::new(Cluster::CONTROL, place, name);
+    let is_own = place == namespace(class.as_ref());
+    let found = if is_own { class_secrets::find(stores, place, name) } else { Lookup::Missing };
+    let is_ours = users(stores, &key).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
+    NamedSecret { key, found, is_ours }
+}
+
+/// When the secrets of a class change, another one may be the first of those that refer to them.
+fn rivals(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    let secrets = |class: &MachineClass| -> Vec<Key> {
+        class.secret_names().map(|(place, name)| Key::new(Cluster::CONTROL, place, name)).collect()
+    };
+    if is_turnover(change, secrets) {
+        let named = change.sides().flat_map(|class| secrets(class));
+        let users = named.flat_map(|secret| users(stores, &secret));
+        users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
     }
 }
 

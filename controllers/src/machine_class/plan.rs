@@ -2,15 +2,17 @@
 
 use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers, reasons::unreadable};
 use nodewright_runtime::{
+    cache::Lookup,
     clip::clip,
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Cluster, has_finalizer},
-    plan::{Moment, Plan, Step, reference},
+    object::{Cluster, has_finalizer, is_deleting},
+    plan::{Moment, Plan, Planned, Step, reference},
 };
 
-use super::{MachineClassController, World, status};
+use super::{MachineClassController, NamedSecret, World, status};
+use crate::class_secrets;
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";
@@ -21,9 +23,10 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
     let mut plan = Plan::idle();
     let class = world.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
+    plan.stage(world.secrets.iter().filter_map(hold));
     if world.machines > 0 && world.is_used && !is_held && !class.is_deleting() {
         let add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("machines name the class", Step::edit(Cluster::CONTROL, class, add));
+        plan.beside("machines name the class", Step::edit(Cluster::CONTROL, class, add));
         return plan;
     }
     if let Some(text) = world.unreadable.as_ref().filter(|_| world.machines == 0 && is_held) {
@@ -49,10 +52,23 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         let text = format!("machines of this class cannot be made: {}", problems.join("; "));
         plan.event(Event::warning(reference(class), INVALID, text));
     }
-    if controller.full_schema.get() {
+    if let Some(secret) = world.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
+        plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
+    } else if controller.full_schema.get() {
         status::tell(&mut plan, at, world, &problems);
     }
     plan
+}
+
+/// Keeps a secret, so that it outlives the class.
+fn hold(secret: &NamedSecret) -> Option<Planned<Never>> {
+    let live = secret.found.found().filter(|_| secret.is_ours)?;
+    if has_finalizer(live.as_ref(), finalizers::MACHINE_CONTROLLER) || is_deleting(live.as_ref()) {
+        return None;
+    }
+    let add = finalizer::add(&live.metadata, finalizers::MACHINE_CONTROLLER);
+    let step = Step::edit(Cluster::CONTROL, live.as_ref(), add)?;
+    Some(Planned { why: "a class refers to the secret".into(), step })
 }
 
 /// Whether the status says so already. Where the schema has none, it is said again with each plan: as one event, whose

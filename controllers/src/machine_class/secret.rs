@@ -1,4 +1,4 @@
-//! The Secrets of classes: kept while a class refers to them.
+//! The Secrets of classes: let go once no class refers to them. A class itself sees to it that they are kept.
 
 use std::sync::Arc;
 
@@ -15,14 +15,12 @@ use nodewright_runtime::{
 use serde::Deserialize;
 
 use super::users;
-use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET};
+use crate::{
+    class_secrets::NAMEABLE,
+    indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
+};
 
-/// A field selector of the Secrets that a class may name. Others are the secrets of other programs: the key of the webhooks,
-/// the tokens of service accounts. None of them gets a finalizer, and none is read, whatever a class says.
-pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\
-     type!=bootstrap.kubernetes.io/token,type!=helm.sh/release.v1";
-
-/// A Secret without what is secret: its data is skipped when it is read, and never kept.
+/// A Secret without what is secret: neither asked for nor kept.
 #[derive(kube::Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = "Secret")]
 pub struct SecretMetadata {
@@ -31,7 +29,7 @@ pub struct SecretMetadata {
     pub metadata: ObjectMeta,
 }
 
-/// Keeps the Secrets that classes refer to.
+/// Lets go of the Secrets that no class refers to any more, also of one that was left in a moment when nobody watched.
 #[derive(Clone, Debug)]
 pub struct MachineClassSecretController {
     /// The namespace of the custom resources, and of the Secrets.
@@ -56,7 +54,10 @@ impl Controller for MachineClassSecretController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace).selecting(NAMEABLE);
+        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace)
+            .selecting(NAMEABLE)
+            .metadata_only()
+            .keeping(|secret| has_finalizer(secret, finalizers::MACHINE_CONTROLLER));
         on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)
@@ -81,10 +82,6 @@ impl Controller for MachineClassSecretController {
         let mut plan = Plan::idle();
         let secret = world.secret.as_ref();
         let is_held = has_finalizer(secret, finalizers::MACHINE_CONTROLLER);
-        if world.users > 0 && !is_held && !is_deleting(secret) {
-            let add = finalizer::add(&secret.metadata, finalizers::MACHINE_CONTROLLER);
-            plan.then("a class refers to the secret", Step::edit(Cluster::CONTROL, secret, add));
-        }
         if let Some(text) = world.unreadable.as_ref().filter(|_| world.users == 0 && is_held) {
             plan.wait(
                 unreadable::MACHINE_CLASS,

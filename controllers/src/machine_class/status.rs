@@ -7,6 +7,7 @@ use nodewright_api::{
     conditions::machine_class as kinds, reasons::unreadable,
 };
 use nodewright_runtime::{
+    cache::Lookup,
     clip::clip,
     effect::Never,
     object::Cluster,
@@ -15,8 +16,8 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-use super::World;
-use crate::pacing;
+use super::{NamedSecret, World};
+use crate::{class_secrets, pacing};
 
 /// All of a class's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,11 +60,20 @@ pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
 }
 
 fn secrets_found(now: Timestamp, world: &World) -> Condition {
-    let missing: Vec<_> = world.secrets.iter().filter(|(_, found)| !found).map(|(key, _)| key.to_string()).collect();
+    let missing = world.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
+    let missing: Vec<_> = missing.map(|secret| secret.key.to_string()).collect();
     if !missing.is_empty() {
         let message =
             format!("create the secret, of type Opaque, or correct the reference: {} not found", missing.join(", "));
-        return condition(now, world, kinds::SECRETS_FOUND, ConditionStatus::False, "SecretNotFound", message);
+        let reason = class_secrets::NOT_FOUND;
+        return condition(now, world, kinds::SECRETS_FOUND, ConditionStatus::False, reason, message);
+    }
+    for NamedSecret { key, found, .. } in &world.secrets {
+        if let Lookup::Failed(why) = found {
+            let message = class_secrets::not_read(&format!("Secret {key}"), why);
+            let (status, reason) = (ConditionStatus::Unknown, class_secrets::NOT_READ);
+            return condition(now, world, kinds::SECRETS_FOUND, status, reason, message);
+        }
     }
     let (reason, message) = match world.secrets.len() {
         0 => ("NoSecretNamed", "the class refers to no secret".to_owned()),

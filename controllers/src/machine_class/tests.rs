@@ -1,19 +1,20 @@
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
     metrics::Metrics,
-    object::{Cluster, Key},
+    object::{Cluster, Key, name},
     plan::{Moment, Plan, Step},
 };
 use serde_json::{Value, json};
 
 use super::{InvalidClasses, MachineClassController, MachineClassSecretController, SecretMetadata};
 use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
-use crate::testing::{NOW, machine};
+use crate::testing::{NOW, answer, look_at_secret, machine};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
 const SECRET_FINALIZER: &str = "machine.sapcloud.io/machine-controller";
@@ -36,6 +37,11 @@ fn secret(name: &str, metadata: &Value) -> SecretMetadata {
         secret["metadata"][key] = value.clone();
     }
     serde_json::from_value(secret).unwrap()
+}
+
+/// The Secret with this metadata, as a look shows it.
+fn whole(secret: &SecretMetadata) -> Secret {
+    Secret { metadata: secret.metadata.clone(), ..Secret::default() }
 }
 
 fn check(class: &MachineClass) -> Vec<String> {
@@ -66,6 +72,10 @@ impl Held {
         self.classes.iter().cloned().for_each(|it| drop(classes.apply(it)));
         self.machines.iter().cloned().for_each(|it| drop(machines.apply(it)));
         self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
+        for wanted in ["user-data", "cloud"] {
+            let found = self.secrets.iter().find(|secret| name(*secret) == wanted);
+            answer(&look_at_secret(&stores, wanted), found.map(whole));
+        }
         let unreadable = |name: &&str| Unreadable::named("default", name, "u");
         self.unreadable_machine.iter().for_each(|it| assert!(machines.add_unreadable(unreadable(it))));
         self.unreadable_class.iter().for_each(|it| assert!(classes.add_unreadable(unreadable(it))));
@@ -76,12 +86,11 @@ impl Held {
     }
 
     fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Never> {
-        let controller = MachineClassController {
-            namespace: "default".into(),
-            full_schema: full_schema.into(),
-            check: Arc::new(check),
-        };
-        self.plan(&controller, name)
+        Self::plan_in(&self.stores(), &Self::class_controller(full_schema), name)
+    }
+
+    fn class_controller(full_schema: bool) -> MachineClassController {
+        MachineClassController { namespace: "default".into(), full_schema: full_schema.into(), check: Arc::new(check) }
     }
 
     /// The lines of `machine_class_invalid`.
@@ -94,11 +103,11 @@ impl Held {
     }
 
     fn plan_secret(&self, name: &str) -> Plan<Never> {
-        self.plan(&MachineClassSecretController { namespace: "default".into() }, name)
+        Self::plan_in(&self.stores(), &MachineClassSecretController { namespace: "default".into() }, name)
     }
 
-    fn plan<C: Controller<Effect = Never>>(&self, controller: &C, name: &str) -> Plan<Never> {
-        let world = controller.observe(&self.stores(), &Key::new(Cluster::CONTROL, "default", name)).unwrap();
+    fn plan_in<C: Controller<Effect = Never>>(stores: &Stores, controller: &C, name: &str) -> Plan<Never> {
+        let world = controller.observe(stores, &Key::new(Cluster::CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
         let moment = Moment {
             now,
@@ -137,7 +146,7 @@ fn held() -> Held {
     Held {
         classes: vec![class("class", |_| {})],
         machines: vec![machine("a").build()],
-        secrets: vec![secret("user-data", &json!({})), secret("cloud", &json!({}))],
+        secrets: ["user-data", "cloud"].map(|name| secret(name, &json!({"finalizers": [SECRET_FINALIZER]}))).into(),
         ..Held::default()
     }
 }
@@ -274,16 +283,33 @@ fn a_status_that_says_all_is_not_written_again() {
 }
 
 #[test]
-fn a_secret_is_held_while_any_class_refers_to_it() {
+fn the_first_of_the_classes_that_refer_to_a_secret_holds_it() {
     let mut held = held();
+    held.machines.clear();
+    held.secrets = ["user-data", "cloud"].map(|name| secret(name, &json!({}))).into();
+    held.classes =
+        vec![class("b", |_| {}), class("a", |class| drop(class.as_object_mut().unwrap().remove("secretRef")))];
+    let holds = |held: &Held, name: &str| {
+        let plan = held.plan_class(name, false);
+        plan.steps().map(|planned| planned.step.key().unwrap().name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!((holds(&held, "a"), holds(&held, "b")), (vec!["cloud".to_owned()], vec!["user-data".to_owned()]));
     let bare = json!({"metadata": {"resourceVersion": "6"}});
-    for name in ["user-data", "cloud"] {
-        assert_eq!(edited(&held.plan_secret(name), &bare), json!([SECRET_FINALIZER]));
-    }
+    assert_eq!(edited(&held.plan_class("a", false), &bare), json!([SECRET_FINALIZER]));
+    held.classes.pop();
+    assert_eq!(holds(&held, "b"), ["user-data", "cloud"], "the other one is gone");
+    held.secrets[0] = secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]}));
+    held.secrets[1] = secret("cloud", &json!({"finalizers": ["x"], "deletionTimestamp": NOW}));
+    assert!(holds(&held, "b").is_empty(), "what is held is held, and what goes is not");
+    assert_eq!(held.plan_class("b", false).looks.len(), 2);
+}
+
+#[test]
+fn a_secret_is_let_go_when_no_class_refers_to_it() {
+    let mut held = held();
     let held_already = json!({"finalizers": [SECRET_FINALIZER]});
-    held.secrets =
-        vec![secret("user-data", &held_already), secret("cloud", &held_already), secret("other", &json!({}))];
-    for name in ["user-data", "cloud", "other"] {
+    held.secrets = vec![secret("user-data", &held_already), secret("cloud", &held_already)];
+    for name in ["user-data", "cloud"] {
         assert!(held.plan_secret(name).is_idle());
     }
     held.classes = vec![class("second", |class| {
@@ -292,6 +318,42 @@ fn a_secret_is_held_while_any_class_refers_to_it() {
     assert!(held.plan_secret("cloud").is_idle(), "another class still refers to it");
     let carried = json!({"metadata": {"finalizers": [SECRET_FINALIZER]}});
     assert_eq!(edited(&held.plan_secret("user-data"), &carried), json!([]));
+}
+
+#[test]
+fn a_secret_is_missing_only_if_the_api_server_says_so() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
+    let stores = held.stores();
+    let plan = |stores: &Stores| Held::plan_in(stores, &Held::class_controller(true), "class");
+    let store = look_at_secret(&stores, "cloud");
+    let waiting = plan(&stores);
+    assert!(waiting.steps().all(|planned| planned.step.key().unwrap().name.as_ref() == "user-data"));
+    assert_eq!(waiting.waits[0].reason, "SecretPending");
+    answer(
+        &look_at_secret(&stores, "user-data"),
+        Some(whole(&secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]})))),
+    );
+    let told = |stores: &Stores| {
+        let told = status(&plan(stores));
+        let told = condition(&told, "SecretsFound");
+        (told["status"].clone(), told["reason"].clone())
+    };
+    store.fail("forbidden");
+    assert_eq!(told(&stores), (json!("Unknown"), json!("SecretNotRead")));
+    answer(&store, None);
+    assert_eq!(told(&stores), (json!("False"), json!("SecretNotFound")));
+}
+
+#[test]
+fn a_secret_of_another_namespace_is_not_looked_at() {
+    let mut held = held();
+    held.classes = vec![class("class", |class| class["credentialsSecretRef"]["namespace"] = "kube-system".into())];
+    let plan = held.plan_class("class", true);
+    assert_eq!(
+        plan.looks.iter().map(|look| look.selector().split(',').next()).collect::<Vec<_>>(),
+        [Some("metadata.name=user-data")]
+    );
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         machine,
         class: Ok(class()),
         class_held: true,
+        looks: vec![],
         claim: Claim { vm, ..Claim::default() },
         node: None,
         nodes_listed: true,

@@ -4,13 +4,14 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Change, Index, Store, Stores},
-    object::{Key, Kind},
+    object::{Key, Kind, name},
 };
 
 use super::{super::budget, *};
 use crate::indexes::{
     DELETING_NODES, HELD_BY_SET, MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET,
 };
+use crate::testing::{answer, look_at_secret};
 
 /// Stores with these objects of the control cluster.
 #[derive(Default)]
@@ -30,6 +31,15 @@ impl Cache {
             store.apply(object);
         }
         self.0.add(Arc::new(store));
+        self
+    }
+
+    /// Looks at the Secrets of these names, of which these are there.
+    fn looking(self, names: &[&str], secrets: &[Secret]) -> Self {
+        for wanted in names {
+            let found = secrets.iter().find(|secret| name(*secret) == *wanted);
+            answer(&look_at_secret(&self.0, wanted), found.cloned());
+        }
         self
     }
 
@@ -62,7 +72,8 @@ const HELD: &[&str] = &["machine.sapcloud.io/machine-controller"];
 #[test]
 fn a_class_is_held_only_with_all_its_secrets() {
     let is_held = |class: MachineClass, secrets: Vec<Secret>| {
-        Cache::default().with([machine("m").build()]).with([class]).with(secrets).see("m").class_held
+        let cache = Cache::default().with([machine("m").build()]).with([class]);
+        cache.looking(&["a", "b"], &secrets).see("m").class_held
     };
     assert!(is_held(class_of(1, &[]), vec![]));
     assert!(is_held(class_of(1, &["a", "b"]), vec![secret("a", HELD), secret("b", HELD)]));
@@ -76,7 +87,8 @@ fn a_class_is_held_only_with_all_its_secrets() {
 #[test]
 fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_got_our_finalizer() {
     let problem = |class: MachineClass| {
-        let problem = Cache::default().with([machine("m").build()]).with([class]).see("m").class.unwrap_err();
+        let cache = Cache::default().with([machine("m").build()]).with([class]).looking(&["missing"], &[]);
+        let problem = cache.see("m").class.unwrap_err();
         (problem.reason, problem.never_used)
     };
     assert_eq!(problem(class_of(1, &["missing"])), ("SecretNotFound", true));
@@ -86,6 +98,70 @@ fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_g
     assert_eq!(problem(edited), ("SecretNotFound", true));
     let of_another = MachineClass { provider: "another".to_owned(), ..class_of(1, &[]) };
     assert_eq!(problem(of_another), ("ProviderMismatch", false));
+}
+
+/// That nobody has answered yet, that there is no answer to be had, and that there is no such Secret are three things. Only
+/// from the last does anything follow.
+#[test]
+fn a_secret_that_was_not_asked_for_is_not_missing() {
+    let cache = Cache::default().with([machine("m").build()]).with([class_of(1, &["a"])]);
+    let problem = || {
+        let world = cache.see("m");
+        let pending = world.secret_pending().is_some();
+        let problem = world.class.unwrap_err();
+        (problem.reason, problem.never_used, pending)
+    };
+    assert_eq!(problem(), ("SecretPending", false, true), "nobody looks");
+    let store = look_at_secret(&cache.0, "a");
+    assert_eq!(problem(), ("SecretPending", false, true), "nobody has answered");
+    store.fail("forbidden");
+    assert_eq!(problem(), ("SecretNotRead", false, false));
+    assert!(cache.see("m").class.unwrap_err().message.contains("forbidden; the manager needs get, list and watch"));
+    answer(&store, None);
+    assert_eq!(problem(), ("SecretNotFound", true, false));
+    answer(&store, Some(secret("a", HELD)));
+    assert!(cache.see("m").class.is_ok());
+}
+
+#[test]
+fn while_a_secret_is_pending_a_machine_waits_and_looks() {
+    for machine in [machine("m"), machine("m").phase("Terminating").deleting(), linked("CrashLoopBackOff")] {
+        let cache = Cache::default().with([machine.clone().build()]).with([class_of(1, &["a"])]);
+        let mut waiting = scene(machine);
+        waiting.world = cache.see("m");
+        let plan = waiting.plan();
+        assert!(plan.is_idle(), "{:?}", waiting.steps());
+        assert_eq!((plan.waits[0].reason, plan.looks.len()), ("SecretPending", 1));
+    }
+}
+
+#[test]
+fn a_machine_that_runs_looks_at_no_secret() {
+    let looks = |machine: MachineBuilder| {
+        let cache = Cache::default().with([machine.build()]).with([class_of(1, &["a", "b"])]);
+        cache.see("m").looks.iter().map(|look| look.selector().to_owned()).collect::<Vec<_>>()
+    };
+    let proven = |phase: &str| {
+        let proof =
+            json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///m"});
+        machine("m").phase(phase).with("/spec/providerID", json!("p:///m")).with("/status/conditions", json!([proof]))
+    };
+    for settled in ["Running", "Unknown"] {
+        assert!(looks(proven(settled)).is_empty(), "{settled}");
+    }
+    for needing in [proven("Pending"), proven("Running").deleting(), machine("m"), linked("Running")] {
+        assert_eq!(looks(needing).len(), 2);
+    }
+    let selector = looks(machine("m")).remove(0);
+    assert!(selector.starts_with("metadata.name=a,metadata.namespace=default,type!=kubernetes.io/tls"), "{selector}");
+}
+
+#[test]
+fn what_cannot_be_the_name_of_a_secret_is_not_asked_for() {
+    for name in ["", "a,metadata.name!=a", "a=b", "A", "a/b"] {
+        let world = Cache::default().with([machine("m").build()]).with([class_of(2, &[name])]).see("m");
+        assert_eq!((world.looks.len(), world.class.unwrap_err().reason), (0, "SecretNotFound"), "{name}");
+    }
 }
 
 /// A deployment of two sets with these Machines, and the Nodes of some.

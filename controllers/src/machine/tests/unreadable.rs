@@ -1,6 +1,5 @@
 //! Objects that exist and cannot be read: nothing is decided from their absence.
 
-use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{MachineClass, labels};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -9,6 +8,7 @@ use nodewright_runtime::{
 
 use super::*;
 use crate::indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID};
+use crate::testing::{answer, look_at_secret};
 
 const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
 
@@ -151,7 +151,6 @@ fn stores(machine: MachineBuilder) -> Stores {
     stores.add(Arc::new(sets));
     stores.add(Arc::new(nodes));
     stores.add(Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default")));
-    stores.add(Arc::new(Store::<Secret>::new(Cluster::CONTROL, "default")));
     stores
 }
 
@@ -198,8 +197,10 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
     let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}, "provider": "simulated",
         "secretRef": {"name": "s"}});
     classes.apply(serde_json::from_value(class).unwrap());
+    let secrets = look_at_secret(&all, "s");
+    answer(&secrets, None);
     assert_eq!(problem(&all), "SecretNotFound");
-    all.of::<Secret>(Cluster::CONTROL).add_unreadable(Unreadable::named("default", "s", "u"));
+    secrets.add_unreadable(Unreadable::named("default", "s", "u"));
     assert_eq!(problem(&all), "SecretUnreadable");
 }
 

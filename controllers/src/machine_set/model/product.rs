@@ -225,6 +225,7 @@ impl Product {
             machine: Arc::new(self.machine(index, slot, since)),
             class: Ok(class()),
             class_held: true,
+            looks: vec![],
             claim: machine::Claim::default(),
             node: None,
             nodes_listed: true,
