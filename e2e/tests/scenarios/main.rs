@@ -19,6 +19,7 @@ mod restore;
 mod rollout;
 mod scale;
 mod schemas;
+mod secrets;
 mod selfhealing;
 mod traces;
 mod unreadable;
