@@ -267,7 +267,7 @@ impl Executor {
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(mut error) => {
-                if does_not_fit(&error) {
+                if error.is_failed_test() {
                     error.class = FailureClass::Conflict;
                 }
                 failed(StepVerb::Patch, at, error)
@@ -397,8 +397,7 @@ fn done_at(at: &Target, until: Until) -> StepEnd {
 fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepEnd {
     let mut error = error;
     // The object is gone, or another one stands under its name.
-    let namesake = error.status.is_some_and(|status| status.as_u16() == 422) && error.message.contains("metadata.uid");
-    if error.is_not_found() || namesake {
+    if error.is_not_found() || error.is_of_namesake() {
         error.class = FailureClass::Conflict;
     }
     let unsure = is_unsure(error.class).then(|| Unsure::of(at));
@@ -407,15 +406,6 @@ fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepEnd {
 
 fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
     FailedStep { verb, kind: at.resource().kind.clone(), key: at.key().clone() }
-}
-
-/// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.
-///
-/// An object that the patch would have made invalid is answered 422 as well, and there trying again is no help. The API
-/// server words the one like this, whatever it is that does not fit, and names the object and the field in the other.
-fn does_not_fit(error: &RequestError) -> bool {
-    let unprocessable = error.status.is_some_and(|status| status.as_u16() == 422);
-    unprocessable && error.message.starts_with("the server rejected our request due to an error in our request")
 }
 
 /// After these the cache may show less than the truth.

@@ -12,7 +12,10 @@ use hyper_util::{
 };
 use kube::{
     client::{Body, ClientBuilder, ConfigExt},
-    core::Status,
+    core::{
+        Status,
+        response::{StatusCause, StatusDetails},
+    },
 };
 use tower::{BoxError, ServiceBuilder};
 
@@ -164,6 +167,8 @@ pub struct RequestError {
     pub status: Option<StatusCode>,
     /// The server's machine-readable reason, where it gave one.
     pub reason: String,
+    /// What the server says of it for machines: the kind, and a cause for each field.
+    pub details: Option<Box<StatusDetails>>,
     /// What people are told.
     pub message: String,
     /// How long the server asked to be left alone.
@@ -172,7 +177,7 @@ pub struct RequestError {
 
 impl RequestError {
     pub(crate) fn local(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, status: None, reason: String::new(), message: message.into(), retry_after: None }
+        Self { class, status: None, reason: String::new(), details: None, message: message.into(), retry_after: None }
     }
 
     /// Whether the server says that there is no such object.
@@ -182,7 +187,30 @@ impl RequestError {
 
     /// Whether the version that was asked for is too old or too new for the server's cache.
     pub fn is_version_unavailable(&self) -> bool {
-        self.status == Some(StatusCode::GONE) || self.message.contains("Too large resource version")
+        let is_too_new = |cause: &StatusCause| cause.reason == "ResourceVersionTooLarge";
+        self.status == Some(StatusCode::GONE) || self.causes().iter().any(is_too_new)
+    }
+
+    /// Whether the object of this UID is gone, and another one has its name.
+    pub(crate) fn is_of_namesake(&self) -> bool {
+        self.is_unprocessable() && self.causes().iter().any(|cause| cause.field == "metadata.uid")
+    }
+
+    /// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.
+    ///
+    /// An object that the patch would have made invalid is answered 422 as well, and there trying again is no help: the
+    /// API server names the kind of the object in that, and nothing in the other. What a webhook denies has no details.
+    pub(crate) fn is_failed_test(&self) -> bool {
+        let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
+        self.is_unprocessable() && self.details.as_deref().is_some_and(says_nothing)
+    }
+
+    fn is_unprocessable(&self) -> bool {
+        self.status == Some(StatusCode::UNPROCESSABLE_ENTITY)
+    }
+
+    fn causes(&self) -> &[StatusCause] {
+        self.details.as_ref().map_or(&[], |details| &details.causes)
     }
 }
 
@@ -324,6 +352,7 @@ async fn read_refusal(response: http::Response<Body>) -> RequestError {
         class: classify_status(code),
         status: Some(code),
         reason: status.reason,
+        details: status.details.map(Box::new),
         message,
         retry_after: seconds.map(Duration::from_secs),
     }

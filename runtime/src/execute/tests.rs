@@ -142,11 +142,15 @@ fn class(execution: &Execution) -> Option<FailureClass> {
 async fn only_an_edit_that_does_not_fit_is_a_conflict() {
     let server = ApiServer::new();
     let live = seed(&server);
-    let invalid = Status::failure("Pod \"a\" is invalid: metadata.labels: Too long", "Invalid").with_code(422);
-    server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(invalid)));
-    let execution = execute_one(&server, edit(&live)).await;
-    assert_eq!(class(&execution), Some(FailureClass::Invalid));
-    assert_eq!(execution.unsure, []);
+    let refused = || Status::failure("Pod \"a\" is invalid: metadata.labels: Too long", "Invalid").with_code(422);
+    let invalid = serde_json::from_value(json!({"kind": "Pod", "name": "a"})).unwrap();
+    // The API server's own word, and a webhook's.
+    for refusal in [refused().with_details(invalid), refused()] {
+        server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(refusal)));
+        let execution = execute_one(&server, edit(&live)).await;
+        assert_eq!(class(&execution), Some(FailureClass::Invalid));
+        assert_eq!(execution.unsure, []);
+    }
     assert_eq!(class(&execute_one(&server, edit(&live)).await), None);
 }
 
