@@ -122,6 +122,9 @@ pub const LEDGER: &str = "nodewright.dev/ledger";
 /// Who has seen an older generation of that deployment does not size its sets.
 pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
 
+/// Ours, on a MachineClass that machines use: by what their VMs are found, as JSON, see [`ClassIdentity`](crate::ClassIdentity).
+pub const IDENTITY: &str = "nodewright.dev/identity";
+
 /// Ours, on a Machine: its index in the ledger of its set, a decimal number. Counts only if the name of
 /// the machine belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";

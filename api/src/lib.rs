@@ -12,6 +12,7 @@
 //! * the names that are part of the contract: [`annotations`], [`labels`], [`taints`], [`finalizers`],
 //!   [`conditions`], [`reasons`], [`operations`], [`codes`];
 //! * values with a syntax of their own: [`GoDuration`], [`RawJson`], [`int_or_percent`], [`selector`];
+//! * by what the VMs of a class are found: [`ClassIdentity`];
 //! * rules: [`defaults`], [`validation`] with its [`field`] errors;
 //! * [`crd`]: the custom resource definitions; [`served`]: which of our additions an API server has.
 //!
@@ -25,6 +26,7 @@
 #![allow(clippy::duplicated_attributes)]
 
 pub mod annotations;
+mod class_identity;
 pub mod codes;
 pub mod common;
 pub mod conditions;
@@ -50,6 +52,7 @@ pub mod taints;
 pub mod validation;
 mod wire;
 
+pub use class_identity::ClassIdentity;
 pub use codes::Code;
 pub use common::{
     ClassRef, ConditionStatus, LastOperation, MachineSummary, MachineTemplate, NodeTemplate, NodeTemplateSpec,

@@ -10,7 +10,9 @@ use nodewright_runtime::{
 use crate::{
     driver::Driver,
     machine::{Caller, MachineController, Settings},
-    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck},
+    machine_class::{
+        IdentityFields, InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck,
+    },
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
     orphan_node::{Asker, OrphanNodeController},
@@ -98,8 +100,9 @@ impl Wiring {
         let invalid = InvalidClasses::new(manager.stores(), own_class_check(&self.driver));
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
-        let check = class_check(&self.driver);
-        manager.add(MachineClassController { namespace, full_schema, check }, Arc::new(NoEffects));
+        let (check, driver) = (class_check(&self.driver), self.driver.clone());
+        let identity: IdentityFields = Arc::new(move |class| identity(driver.as_ref(), class));
+        manager.add(MachineClassController { namespace, full_schema, check, identity }, Arc::new(NoEffects));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() }, Arc::new(NoEffects));
     }
 }

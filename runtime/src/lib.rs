@@ -48,6 +48,7 @@
 //! * the Lease: a PUT with its version, which is a true compare-and-swap ([`lease`]);
 //! * events: a POST, and a patch of the count ([`events`]).
 
+pub mod annotations;
 pub mod authorization;
 pub mod cache;
 pub mod clip;

@@ -104,7 +104,8 @@ const NOT_DELETING: (&str, &str) = ("is-not-being-deleted", "!has(object.metadat
 const SPEC_CHANGES: (&str, &str) =
     ("changes-the-spec", "request.operation == 'CREATE' || object.?spec != oldObject.?spec");
 
-/// A MachineClass has its fields at the top level.
+/// A MachineClass has its fields at the top level. Of its metadata the record of its identity is reviewed while it is in use:
+/// a controller that removes it removes its finalizer in the same request.
 const CLASS_CHANGES: (&str, &str) = (
     "changes-the-class",
     "request.operation == 'CREATE' \
@@ -112,7 +113,11 @@ const CLASS_CHANGES: (&str, &str) = (
      || object.?provider != oldObject.?provider \
      || object.?secretRef != oldObject.?secretRef \
      || object.?credentialsSecretRef != oldObject.?credentialsSecretRef \
-     || object.?nodeTemplate != oldObject.?nodeTemplate",
+     || object.?nodeTemplate != oldObject.?nodeTemplate \
+     || oldObject.metadata.?annotations[?'nodewright.dev/identity'].hasValue() \
+     && object.metadata.?annotations[?'nodewright.dev/identity'] \
+     != oldObject.metadata.?annotations[?'nodewright.dev/identity'] \
+     && object.metadata.?finalizers.orValue([]).exists(it, it == 'machine.sapcloud.io/machine-controller-manager')",
 );
 
 /// What a controller writes comes from a template that was reviewed, and must not wait for a webhook. Controllers run as

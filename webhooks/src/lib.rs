@@ -25,7 +25,7 @@ mod registration;
 mod review;
 mod server;
 
-pub use admission::{ClassIdentity, ProviderSpecCheck};
+pub use admission::{IdentityFields, ProviderSpecCheck};
 pub use certificates::CertificateSource;
 pub use configurations::{Action, Configurations, Endpoint, Installation, Reach, Subject, configurations, endpoints};
 pub use error::WebhookError;

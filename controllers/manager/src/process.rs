@@ -389,7 +389,7 @@ async fn serve_webhooks(
         ("", None) => Registration::Bundle,
         (host, _) => Registration::Whole { host: host.to_owned() },
     };
-    let identity: nodewright_webhooks::ClassIdentity = {
+    let identity: nodewright_webhooks::IdentityFields = {
         let driver = driver.clone();
         Arc::new(move |class| identity(driver.as_ref(), class))
     };

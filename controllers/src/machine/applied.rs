@@ -6,11 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
-use nodewright_api::{Machine, NodeTemplate, Taint, annotations};
-use nodewright_runtime::object::annotation;
+use json_patch::Patch;
+use nodewright_api::{Machine, NodeTemplate, Taint, annotations as keys};
+use nodewright_runtime::{annotations, object::annotation};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// The keys of labels and annotations, and the taints as `key:effect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +35,7 @@ impl AppliedKeys {
 
     /// What the Machine says was applied; `None` for one that was taken over and says nothing yet.
     pub(super) fn recorded(machine: &Machine) -> Option<Self> {
-        serde_json::from_str(annotation(machine, annotations::APPLIED_NODE_TEMPLATE)?).ok()
+        serde_json::from_str(annotation(machine, keys::APPLIED_NODE_TEMPLATE)?).ok()
     }
 
     /// The annotation's value; `None` where there is nothing to remember.
@@ -78,25 +77,14 @@ pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
     if next == known {
         return None;
     }
-    let path = PointerBuf::from_tokens(["metadata", "annotations", annotations::APPLIED_NODE_TEMPLATE]);
-    let mut operations = vec![];
-    if machine.metadata.annotations.is_none() {
-        let map = PointerBuf::from_tokens(["metadata", "annotations"]);
-        operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
-        operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));
-    } else {
-        let standing = annotation(machine, annotations::APPLIED_NODE_TEMPLATE);
-        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: standing.into() }));
-    }
-    operations.push(match next.to_text() {
-        Some(text) => PatchOperation::Add(AddOperation { path, value: text.into() }),
-        None => PatchOperation::Remove(RemoveOperation { path }),
-    });
-    Some(Patch(operations))
+    let text = next.to_text();
+    Some(annotations::set(&machine.metadata, keys::APPLIED_NODE_TEMPLATE, text.as_deref()))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::testing::{MachineBuilder, machine};
 
@@ -115,7 +103,7 @@ mod tests {
     }
 
     fn text(machine: &Machine) -> Option<&str> {
-        annotation(machine, annotations::APPLIED_NODE_TEMPLATE)
+        annotation(machine, keys::APPLIED_NODE_TEMPLATE)
     }
 
     #[test]
@@ -147,7 +135,7 @@ mod tests {
     fn a_record_that_cannot_be_read_takes_nothing_away_and_is_replaced() {
         for garbled in ["{", r#"{"labels":"a"}"#, r#"{"metadata":{"labels":{"a":"1"}}}"#] {
             let template = json!({"metadata": {"labels": {"b": "1"}}});
-            let garbled = templated(template.clone()).annotation(annotations::APPLIED_NODE_TEMPLATE, garbled).build();
+            let garbled = templated(template.clone()).annotation(keys::APPLIED_NODE_TEMPLATE, garbled).build();
             assert_eq!(AppliedKeys::recorded(&garbled), None);
             assert_eq!(text(&after(&garbled, false, &template)), Some(r#"{"labels":["b"]}"#));
         }
@@ -157,7 +145,7 @@ mod tests {
     fn what_another_writer_put_there_in_between_is_not_overwritten() {
         let machine = templated(json!({"metadata": {"labels": {"a": "1"}}})).build();
         let mut live = serde_json::to_value(&machine).unwrap();
-        live["metadata"]["annotations"] = json!({annotations::APPLIED_NODE_TEMPLATE: "{}"});
+        live["metadata"]["annotations"] = json!({keys::APPLIED_NODE_TEMPLATE: "{}"});
         assert!(nodewright_runtime::testing::json_patch(&mut live, &record(&machine, false).unwrap()).is_err());
     }
 }

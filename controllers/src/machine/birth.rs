@@ -33,7 +33,7 @@ pub(super) fn create(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World
         plan.wait("ClassNotHeld", "the machine's class and its Secrets have yet to get their finalizers");
         return;
     }
-    if let Some(problem) = lacks_user_data(class) {
+    if let Some(problem) = world.changed_identity.clone().or_else(|| lacks_user_data(class)) {
         refuse_class(plan, at, world, &problem);
         return;
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{
-    Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels, reasons::unreadable as reasons,
+    ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
+    reasons::unreadable as reasons,
 };
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
@@ -41,6 +42,8 @@ pub struct World {
     pub class_held: bool,
     /// What it looks at while it needs its class: the class's Secrets.
     pub looks: Vec<Look>,
+    /// Why no VM is to be made with the class, though those that exist are worked on: by what it finds VMs was changed.
+    pub changed_identity: Option<ClassProblem>,
     /// The VM that it names, and how far that is proven.
     pub claim: Claim,
     /// Its Node: the one of its VM, if that is proven and no other Machine's.
@@ -133,6 +136,7 @@ impl World {
             class: class(stores, &machine, provider),
             class_held,
             looks: class_looks(stores, &machine),
+            changed_identity: changed_identity(stores, &machine),
             claim,
             node,
             nodes_listed,
@@ -300,6 +304,25 @@ fn class_looks(stores: &Stores, machine: &Machine) -> Vec<Look> {
     let find = || stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), machine.class_name());
     let class = if needs_class(machine) { find() } else { None };
     class.map(|class| class_secrets::looks(&class)).unwrap_or_default()
+}
+
+/// Whether VMs of the class were asked for under another identity. A VM that was made under that would not be found, and made
+/// once more; and one that is made now would not be found once the class is set back.
+fn changed_identity(stores: &Stores, machine: &Machine) -> Option<ClassProblem> {
+    let wanted = machine.class_name();
+    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted)?;
+    let identity = ClassIdentity::recorded(&class)?;
+    let changed = identity.changed_in(&class);
+    (!changed.is_empty()).then(|| ClassProblem {
+        reason: "ClassIdentityChanged",
+        message: format!(
+            "{} of MachineClass {wanted:?} was changed while machines use it, and their VMs are found by it: set it back to \
+             what the annotation {} of the class records; until then no VM is made",
+            changed.join(" and "),
+            annotations::IDENTITY
+        ),
+        never_used: false,
+    })
 }
 
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.

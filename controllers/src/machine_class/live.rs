@@ -68,7 +68,8 @@ impl Plane {
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
         manager.add(machines, Arc::new(provider.clone()));
         let check = Arc::new(|_: &MachineClass| vec![]);
-        let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check };
+        let identity = Arc::new(|_: &MachineClass| vec![]);
+        let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
         manager.add(classes, Arc::new(NoEffects));
         manager.add(MachineClassSecretController { namespace: namespace() }, Arc::new(NoEffects));
         let (stores, stop) = (manager.stores(), CancellationToken::new());

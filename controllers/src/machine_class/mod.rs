@@ -4,6 +4,9 @@
 //!   provider after somebody has deleted its class. A class that is being deleted says what keeps it. The finalizer comes
 //!   once all Secrets of the class are there, or a Machine that names the class has a VM: a VM is asked for only with it,
 //!   so without it none was, and Machines of a class that could never be used end without one.
+//! * **Identity.** While it carries the finalizer an annotation records by what its VMs are found, as it was when the class
+//!   came into use. So the webhook lets a change of that be set back that was made while it was away, and no VM is made
+//!   meanwhile.
 //! * **Secrets.** A Secret carries a finalizer of its own while any class refers to it, one that is being deleted
 //!   included. So machines keep the class, and the class keeps the credentials. The first of the classes that refer to it
 //!   adds the finalizer; [`MachineClassSecretController`] takes it off when none does any more.
@@ -54,6 +57,9 @@ use crate::{
 /// Says what is wrong with the providerSpec of a class; nothing when the list is empty.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
 
+/// By which fields below `providerSpec` VMs of a class are found.
+pub type IdentityFields = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
+
 /// Keeps classes.
 #[derive(Clone)]
 pub struct MachineClassController {
@@ -63,6 +69,8 @@ pub struct MachineClassController {
     pub full_schema: FullSchema,
     /// What the driver says of a providerSpec.
     pub check: ProviderSpecCheck,
+    /// What of a class the driver finds VMs by.
+    pub identity: IdentityFields,
 }
 
 impl fmt::Debug for MachineClassController {

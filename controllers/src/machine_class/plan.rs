@@ -1,7 +1,11 @@
 //! What a class decides.
 
-use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers, reasons::unreadable};
+use json_patch::Patch;
+use nodewright_api::{
+    ClassIdentity, ConditionStatus, MachineClass, annotations as keys, conditions, finalizers, reasons::unreadable,
+};
 use nodewright_runtime::{
+    annotations,
     cache::Lookup,
     clip::clip,
     effect::Never,
@@ -25,8 +29,20 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     plan.stage(world.secrets.iter().filter_map(hold));
     if world.machines > 0 && world.is_used && !is_held && !class.is_deleting() {
-        let add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        let mut add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        // What an earlier use has left there says nothing of this one.
+        let identity = ClassIdentity::of(class, &(controller.identity)(class));
+        add.0.extend(record(class, Some(&identity)).0);
         plan.beside("machines name the class", Step::edit(Cluster::CONTROL, class, add));
+        return plan;
+    }
+    let identity = ClassIdentity::in_force(class, &(controller.identity)(class));
+    if world.machines > 0 && is_held && ClassIdentity::recorded(class).as_ref() != Some(&identity) {
+        let record = record(class, Some(&identity));
+        plan.beside(
+            "by what the VMs of the class are found is remembered",
+            Step::edit(Cluster::CONTROL, class, record),
+        );
         return plan;
     }
     if let Some(text) = world.unreadable.as_ref().filter(|_| world.machines == 0 && is_held) {
@@ -37,7 +53,10 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
     }
     if world.machines == 0 && is_held && world.unreadable.is_none() {
         let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, class, remove));
+        let step = remove.and_then(|mut remove| {
+            remove.0.extend(record(class, None).0);
+            Step::edit(Cluster::CONTROL, class, remove)
+        });
         plan.then("no machine names the class any more", step);
         return plan;
     }
@@ -69,6 +88,12 @@ fn hold(secret: &NamedSecret) -> Option<Planned<Never>> {
     let add = finalizer::add(&live.metadata, finalizers::MACHINE_CONTROLLER);
     let step = Step::edit(Cluster::CONTROL, live.as_ref(), add)?;
     Some(Planned { why: "a class refers to the secret".into(), step })
+}
+
+/// Remembers on a class in use by what its VMs are found, so that a change of that can be told, and set back.
+fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
+    let text = identity.map(ClassIdentity::to_text);
+    annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }
 
 /// Whether the status says so already. Where the schema has none, it is said again with each plan: as one event, whose

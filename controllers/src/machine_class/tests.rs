@@ -17,6 +17,8 @@ use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLAS
 use crate::testing::{NOW, answer, look_at_secret, machine};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
+const IDENTITY: &str = "nodewright.dev/identity";
+const RECORD: &str = r#"{"provider":"simulated","providerSpec.cluster":null}"#;
 const SECRET_FINALIZER: &str = "machine.sapcloud.io/machine-controller";
 
 fn class(name: &str, change: impl Fn(&mut Value)) -> MachineClass {
@@ -27,6 +29,12 @@ fn class(name: &str, change: impl Fn(&mut Value)) -> MachineClass {
         "secretRef": {"name": "user-data"}, "credentialsSecretRef": {"name": "cloud", "namespace": "default"}
     });
     change(&mut class);
+    let metadata = &mut class["metadata"];
+    if metadata["annotations"].is_null()
+        && metadata["finalizers"].as_array().is_some_and(|all| all.contains(&FINALIZER.into()))
+    {
+        metadata["annotations"] = json!({IDENTITY: RECORD});
+    }
     serde_json::from_value(class).unwrap()
 }
 
@@ -90,7 +98,12 @@ impl Held {
     }
 
     fn class_controller(full_schema: bool) -> MachineClassController {
-        MachineClassController { namespace: "default".into(), full_schema: full_schema.into(), check: Arc::new(check) }
+        MachineClassController {
+            namespace: "default".into(),
+            full_schema: full_schema.into(),
+            check: Arc::new(check),
+            identity: Arc::new(|_| vec!["cluster".to_owned()]),
+        }
     }
 
     /// The lines of `machine_class_invalid`.
@@ -123,13 +136,21 @@ impl Held {
     }
 }
 
-/// The object after the only step of a plan, which must be an edit.
+/// The finalizers after the only step of a plan, which must be an edit.
 fn edited(plan: &Plan<Never>, before: &Value) -> Value {
+    let mut before = before.clone();
+    if before["metadata"]["finalizers"].to_string().contains(FINALIZER) {
+        before["metadata"]["annotations"] = json!({IDENTITY: RECORD});
+    }
+    edited_object(plan, &before)["metadata"]["finalizers"].clone()
+}
+
+fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Edit(edit)] = steps.as_slice() else { panic!("{steps:?}") };
     let mut object = before.clone();
     nodewright_runtime::testing::json_patch(&mut object, edit.patch()).unwrap();
-    object["metadata"]["finalizers"].clone()
+    object
 }
 
 fn status(plan: &Plan<Never>) -> Value {
@@ -193,6 +214,37 @@ fn a_class_is_held_while_machines_name_it() {
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!(["x", FINALIZER]))];
     let carried = json!({"metadata": {"finalizers": ["x", FINALIZER]}});
     assert_eq!(edited(&held.plan_class("class", true), &carried), json!(["x"]));
+}
+
+#[test]
+fn while_a_class_is_held_it_records_by_what_its_vms_are_found() {
+    let recorded = |held: &Held| {
+        let before = serde_json::to_value(&held.classes[0]).unwrap();
+        let metadata = &edited_object(&held.plan_class("class", true), &before)["metadata"];
+        (metadata["finalizers"].clone(), metadata["annotations"][IDENTITY].clone())
+    };
+    let of = |finalizers: Value, annotations: Value| Held {
+        classes: vec![class("class", |class| {
+            class["metadata"]["finalizers"] = finalizers.clone();
+            class["metadata"]["annotations"] = annotations.clone();
+            class["providerSpec"]["cluster"] = "a".into();
+        })],
+        ..held()
+    };
+    let (a, b) = (r#"{"provider":"simulated","providerSpec.cluster":"a"}"#, r#"{"providerSpec.cluster":"b"}"#);
+    let old = json!({IDENTITY: b, "x": "y"});
+    assert_eq!(recorded(&of(json!(null), json!(null))), (json!([FINALIZER]), json!(a)), "both at once");
+    assert_eq!(recorded(&of(json!(null), old.clone())), (json!([FINALIZER]), json!(a)), "that was an earlier use");
+    let by_mcm = of(json!([FINALIZER]), json!({"x": "y"}));
+    assert_eq!(recorded(&by_mcm), (json!([FINALIZER]), json!(a)));
+    let mut changed = of(json!([FINALIZER]), old);
+    let both = r#"{"provider":"simulated","providerSpec.cluster":"b"}"#;
+    assert_eq!(recorded(&changed).1, json!(both), "what is recorded stays");
+    changed.classes[0].metadata.annotations.as_mut().unwrap().insert(IDENTITY.to_owned(), both.to_owned());
+    let plan = changed.plan_class("class", true);
+    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit(_))), "{plan}");
+    changed.machines.clear();
+    assert_eq!(recorded(&changed), (json!([]), json!(null)), "both at once");
 }
 
 #[test]

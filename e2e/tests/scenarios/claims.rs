@@ -10,7 +10,8 @@ use kube::{
 use nodewright_api::Machine;
 use nodewright_e2e::{
     cloud::CreateVm,
-    harness::{Failure, TestResult, World, cluster::has_foreign_crds, ensure},
+    harness::{Failure, TestResult, World, cluster::has_foreign_crds, ensure, skip_without_plane},
+    running_set::ManagerProcess,
 };
 use serde_json::{Value, json};
 
@@ -206,6 +207,55 @@ async fn an_edited_class_leaks_no_vm() -> TestResult {
     tokio::time::sleep(QUIET).await;
     ensure(machines(&world).get_opt(&name).await?.is_some(), || "the machine is gone, and its VM is not".to_owned())?;
     set_cluster(world.namespace()).await?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_was_edited_while_no_webhook_looked_can_be_set_back() -> TestResult {
+    if skip_without_plane("class-set-back", "the API server may not reach webhooks on this machine") {
+        return Ok(());
+    }
+    let world = World::builder("set-back").with_webhooks().start().await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world.wait_for_running(1).await?;
+    let set_cluster = async |cluster: &str| {
+        let patch = json!({"providerSpec": {"cluster": cluster}});
+        world.kubectl(&format!("patch machineclass small --type=merge --patch={patch}")).await
+    };
+    let is_refused = async |cluster: &str| {
+        let refusal = set_cluster(cluster).await.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure(refusal.contains("providerSpec.cluster: Forbidden"), || format!("{cluster}: {refusal:?}"))
+    };
+    is_refused("another").await?;
+
+    let mut stopped = world.manager().await?;
+    stopped.terminate().await?;
+    for kind in ["mutating", "validating"] {
+        let name = format!("nodewright-{}", world.namespace());
+        world.kubectl(&format!("delete {kind}webhookconfiguration {name}")).await?;
+    }
+    let manager = ManagerProcess::start(world.manager_options("without-webhooks", false, &[])).await?;
+    set_cluster("another").await?;
+    // A VM that were made now could not be found once the class is set back.
+    world.scale("a", 2).await?;
+    let is_stopped = |machine: &Machine| {
+        let said = condition(machine, "ConfigurationValid");
+        said.is_some_and(|(_, reason, text)| reason == "ClassIdentityChanged" && text.contains("providerSpec.cluster"))
+    };
+    world.wait_for_machines("a birth that waits", |all| all.values().any(|machine| is_stopped(machine))).await?;
+    ensure(world.vms().await?.len() == 1, || "a VM was made that will not be found".to_owned())?;
+    drop(manager);
+
+    stopped.start_again().await?;
+    drop(stopped);
+    is_refused("a-third").await?;
+    let forget = world.kubectl("annotate machineclass small nodewright.dev/identity-").await;
+    ensure(forget.is_err(), || "the record was dropped, and with it what the class was".to_owned())?;
+    set_cluster(world.namespace()).await?;
+    world.wait_for_running(2).await?;
+    world.scale("a", 0).await?;
     world.wait_for_nothing().await?;
     world.end().await
 }

@@ -20,7 +20,7 @@ use crate::census::Census;
 use crate::configurations::{Action, Endpoint, Subject};
 use crate::review::{self, InvalidReview, Request, Response};
 use decode::decode;
-pub use identity::ClassIdentity;
+pub use identity::IdentityFields;
 use refusal::bad_request;
 use serde::de::DeserializeOwned;
 
@@ -64,7 +64,7 @@ fn is_readable(object: &str) -> bool {
 #[derive(Clone)]
 pub(crate) struct Admission {
     provider_specs: ProviderSpecCheck,
-    identity: ClassIdentity,
+    identity: IdentityFields,
     spans: Spans,
     clock: Arc<dyn Clock>,
 }
@@ -79,7 +79,7 @@ impl Admission {
     /// Asks `provider_specs` and `identity` about classes, hands the spans of admissions to `spans`, and takes their times from `clock`.
     pub(crate) fn new(
         provider_specs: ProviderSpecCheck,
-        identity: ClassIdentity,
+        identity: IdentityFields,
         spans: Spans,
         clock: Arc<dyn Clock>,
     ) -> Self {

@@ -17,7 +17,7 @@ use nodewright_runtime::trace::Spans;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 
-use crate::admission::{Admission, ClassIdentity, ProviderSpecCheck};
+use crate::admission::{Admission, IdentityFields, ProviderSpecCheck};
 use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
 use crate::certificates::keeper::{Keeper, Kept, Source};
@@ -43,7 +43,7 @@ pub struct Options {
     /// What the providers say about their classes.
     pub provider_specs: ProviderSpecCheck,
     /// By which fields of their classes the providers find VMs.
-    pub identity: ClassIdentity,
+    pub identity: IdentityFields,
     /// Where the spans of admissions go.
     pub spans: Spans,
     /// By which certificates are renewed.

@@ -114,6 +114,18 @@ fn a_class_that_could_vanish_gets_no_vm() {
 }
 
 #[test]
+fn a_class_whose_identity_was_changed_makes_no_vm() {
+    let mut unborn = scene(machine("m"));
+    unborn.world.changed_identity = Some(changed_identity());
+    assert_eq!(unborn.steps(), ["status of Machine default/m"]);
+    let condition = &status_of(&unborn.plan())["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["reason"]),
+        (&json!("ConfigurationValid"), &json!("ClassIdentityChanged"))
+    );
+}
+
+#[test]
 fn a_secret_without_user_data_makes_no_vm() {
     let mut bare = scene(machine("m"));
     bare.world.class = Ok(Class { secret: without_user_data(), ..class() });

@@ -434,6 +434,13 @@ fn a_deletion_needs_no_user_data() {
 }
 
 #[test]
+fn a_deletion_asks_the_provider_though_the_identity_of_the_class_was_changed() {
+    let mut dying = scene(dying());
+    dying.world.changed_identity = Some(changed_identity());
+    assert_eq!(dying.steps(), ["call Delete"], "a VM that it does not find is a mismatch, and not gone");
+}
+
+#[test]
 fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
     let since =
         |machine: MachineBuilder| machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));

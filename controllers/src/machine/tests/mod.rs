@@ -57,6 +57,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         class: Ok(class()),
         class_held: true,
         looks: vec![],
+        changed_identity: None,
         claim: Claim { vm, ..Claim::default() },
         node: None,
         nodes_listed: true,
@@ -176,6 +177,12 @@ fn failed(code: Code) -> Outcome {
 
 fn vm() -> Outcome {
     Outcome::Instance(Instance { provider_id: "p:///1".into(), node_name: "n".into(), ..Instance::default() })
+}
+
+/// The class finds other VMs than it has made.
+fn changed_identity() -> ClassProblem {
+    let message = "providerSpec.cluster was changed: set it back".to_owned();
+    ClassProblem { reason: "ClassIdentityChanged", message, never_used: false }
 }
 
 /// The data of a Secret that has no key `userData`.

@@ -85,6 +85,22 @@ fn a_class_is_held_only_with_all_its_secrets() {
 }
 
 #[test]
+fn a_class_that_differs_from_its_record_makes_no_vm() {
+    let seen = |record: Option<&str>| {
+        let mut class = class_of(2, &[]);
+        class.provider_spec = (&json!({"cluster": "b"})).into();
+        class.metadata.annotations =
+            record.map(|text| [("nodewright.dev/identity".to_owned(), text.to_owned())].into());
+        Cache::default().with([machine("m").build()]).with([class]).see("m").changed_identity
+    };
+    let problem = seen(Some(r#"{"providerSpec.cluster":"a"}"#)).unwrap();
+    assert!(problem.message.starts_with("providerSpec.cluster of MachineClass \"class\" was changed"), "{problem:?}");
+    for sound in [None, Some(r#"{"providerSpec.cluster":"b","provider":"simulated"}"#)] {
+        assert_eq!(seen(sound), None);
+    }
+}
+
+#[test]
 fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_got_our_finalizer() {
     let problem = |class: MachineClass| {
         let cache = Cache::default().with([machine("m").build()]).with([class]).looking(&["missing"], &[]);

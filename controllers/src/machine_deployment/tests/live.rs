@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use nodewright_api::MachineClass;
 use nodewright_runtime::{
     effect::NoEffects,
     manager::{Manager, Options},
@@ -37,8 +38,10 @@ impl Plane {
         let none = || Arc::new(NoEffects);
         manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() }, none());
         manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() }, none());
-        let check = Arc::new(|_: &nodewright_api::MachineClass| vec![]);
-        manager.add(MachineClassController { namespace: namespace(), full_schema: true.into(), check }, none());
+        let check = Arc::new(|_: &MachineClass| vec![]);
+        let identity = Arc::new(|_: &MachineClass| vec![]);
+        let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
+        manager.add(classes, none());
         manager.add(MachineClassSecretController { namespace: namespace() }, none());
         let stop = CancellationToken::new();
         let token = stop.clone();

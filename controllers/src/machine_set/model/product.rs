@@ -226,6 +226,7 @@ impl Product {
             class: Ok(class()),
             class_held: true,
             looks: vec![],
+            changed_identity: None,
             claim: machine::Claim::default(),
             node: None,
             nodes_listed: true,

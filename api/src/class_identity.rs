@@ -1,0 +1,112 @@
+//! By what the VMs of a MachineClass are found.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{MachineClass, annotations};
+
+const PROVIDER: &str = "provider";
+const PROVIDER_SPEC: &str = "providerSpec.";
+
+/// The fields of a class by which its VMs are found, as paths such as `providerSpec.cluster`, and their values.
+///
+/// What it was when the class came into use stands in the annotation [`annotations::IDENTITY`]. So a change that was made
+/// while no webhook reviewed it can be told, and set back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClassIdentity(BTreeMap<String, Value>);
+
+impl ClassIdentity {
+    /// What a class says now. `fields` are JSON paths below `providerSpec`.
+    pub fn of(class: &MachineClass, fields: &[String]) -> Self {
+        let spec = spec(class);
+        let fields = fields.iter().map(|field| format!("{PROVIDER_SPEC}{field}"));
+        let fields = fields.map(|path| (path.clone(), value(class, &spec, &path)));
+        let provider = value(class, &spec, PROVIDER);
+        // A class without a provider is taken for one of the only provider that there is.
+        let provider = Some((PROVIDER.to_owned(), provider)).filter(|(_, value)| !value.is_null());
+        Self(fields.chain(provider).collect())
+    }
+
+    /// What the class's annotation records; `None` if there is none that can be read.
+    pub fn recorded(class: &MachineClass) -> Option<Self> {
+        serde_json::from_str(class.metadata.annotations.as_ref()?.get(annotations::IDENTITY)?).ok()
+    }
+
+    /// What is to stay: what is recorded and, for what is not, what the class says now.
+    pub fn in_force(class: &MachineClass, fields: &[String]) -> Self {
+        let mut all = Self::of(class, fields);
+        all.0.extend(Self::recorded(class).unwrap_or_default().0);
+        all
+    }
+
+    /// The value of the annotation.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
+    /// The same fields with the values that they have in `class`.
+    #[must_use]
+    pub fn as_in(&self, class: &MachineClass) -> Self {
+        let spec = spec(class);
+        Self(self.0.keys().map(|path| (path.clone(), value(class, &spec, path))).collect())
+    }
+
+    /// The paths of the fields that have other values in `class`.
+    pub fn changed_in(&self, class: &MachineClass) -> Vec<&str> {
+        let there = self.as_in(class);
+        self.0.iter().filter(|(path, value)| there.0.get(*path) != Some(value)).map(|(path, _)| path.as_str()).collect()
+    }
+
+    /// Whether all of it is part of another one.
+    pub fn is_part_of(&self, other: &Self) -> bool {
+        self.0.iter().all(|(path, value)| other.0.get(path) == Some(value))
+    }
+}
+
+/// A providerSpec that cannot be read has no values.
+fn spec(class: &MachineClass) -> Value {
+    class.provider_spec.parse().unwrap_or_default()
+}
+
+fn value(class: &MachineClass, spec: &Value, path: &str) -> Value {
+    if path == PROVIDER {
+        return Some(class.provider.to_ascii_lowercase()).filter(|provider| !provider.is_empty()).into();
+    }
+    let Some(path) = path.strip_prefix(PROVIDER_SPEC) else { return Value::Null };
+    path.split('.').try_fold(spec, |value, part| value.get(part)).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn class(provider: &str, spec: &Value, record: Option<&str>) -> MachineClass {
+        let annotations = record.map(|record| json!({annotations::IDENTITY: record}));
+        let class =
+            json!({"metadata": {"name": "c", "annotations": annotations}, "provider": provider, "providerSpec": spec});
+        serde_json::from_value(class).unwrap()
+    }
+
+    #[test]
+    fn what_is_recorded_is_in_force_and_beside_it_what_the_class_says() {
+        let fields = ["cluster".to_owned(), "account.id".to_owned()];
+        let before = class("P", &json!({"cluster": "a", "account": {"id": 1}, "size": "small"}), None);
+        let identity = ClassIdentity::of(&before, &fields);
+        let text = r#"{"provider":"p","providerSpec.account.id":1,"providerSpec.cluster":"a"}"#;
+        assert_eq!((identity.to_text().as_str(), identity.changed_in(&before).len()), (text, 0));
+        let after = class("p", &json!({"cluster": "b", "account": {}}), Some(text));
+        assert_eq!(ClassIdentity::in_force(&after, &fields), identity);
+        assert_eq!(identity.changed_in(&after), ["providerSpec.account.id", "providerSpec.cluster"]);
+        let partial =
+            class("p", &json!({"cluster": "b", "account": {"id": 1}}), Some(r#"{"providerSpec.cluster":"a"}"#));
+        assert_eq!(ClassIdentity::in_force(&partial, &fields), identity);
+        let broken = class("p", &json!({"cluster": "b"}), Some("no JSON"));
+        assert_eq!(ClassIdentity::in_force(&broken, &fields), ClassIdentity::of(&broken, &fields));
+        assert!(ClassIdentity::of(&class("", &json!({}), None), &[]).is_part_of(&identity), "no provider says nothing");
+    }
+}

@@ -1,0 +1,56 @@
+//! Annotations: set and removed by JSON patches that test what was read.
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+/// Gives an annotation a value, or removes it; refused (422, to be taken as a conflict) when it no longer is what was read.
+/// Empty when it has that value.
+pub fn set(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
+    let standing = seen.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    if standing == value {
+        return Patch(vec![]);
+    }
+    let path = PointerBuf::from_tokens(["metadata", "annotations", key]);
+    let mut operations = vec![];
+    if seen.annotations.is_none() {
+        // An API server takes a field that is not there for null.
+        let map = PointerBuf::from_tokens(["metadata", "annotations"]);
+        operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
+        operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));
+    } else {
+        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: standing.into() }));
+    }
+    operations.push(match value {
+        Some(value) => PatchOperation::Add(AddOperation { path, value: value.into() }),
+        None => PatchOperation::Remove(RemoveOperation { path }),
+    });
+    Patch(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_others_stay_and_a_change_is_noticed() {
+        let table = [
+            (json!(null), Some("1"), Some(json!({"a/b": "1"}))),
+            (json!({"x": "y"}), Some("1"), Some(json!({"a/b": "1", "x": "y"}))),
+            (json!({"a/b": "0", "x": "y"}), Some("1"), Some(json!({"a/b": "1", "x": "y"}))),
+            (json!({"a/b": "0", "x": "y"}), None, Some(json!({"x": "y"}))),
+            (json!({"a/b": "1"}), Some("1"), None),
+            (json!(null), None, None),
+        ];
+        for (before, value, expected) in table {
+            let mut object = json!({"metadata": {"name": "n", "annotations": before}});
+            let seen: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+            let patch = set(&seen, "a/b", value);
+            assert_eq!(patch.0.is_empty(), expected.is_none());
+            let mut changed = json!({"metadata": {"name": "n", "annotations": {"a/b": "2"}}});
+            assert!(patch.0.is_empty() || crate::testing::json_patch(&mut changed, &patch).is_err());
+            crate::testing::json_patch(&mut object, &patch).unwrap();
+            assert_eq!(object["metadata"]["annotations"], expected.unwrap_or(before));
+        }
+    }
+}
