@@ -102,6 +102,11 @@ impl ManagerOptions {
     pub fn without_webhooks(self) -> Self {
         Self { webhooks: false, ..self }
     }
+
+    /// Whether there will be webhooks to wait for: a flag wins.
+    fn serves_webhooks(&self) -> bool {
+        self.webhooks && flag_value(&self.flags, "webhooks") != Some("false")
+    }
 }
 
 /// Why a manager could not be started or used.
@@ -219,7 +224,7 @@ impl ManagerProcess {
         let ports: [u16; 2] = free_ports()?;
         let port = flag_value(&options.flags, "port").and_then(|port| port.parse().ok()).unwrap_or(ports[0]);
         let webhook_port = options
-            .webhooks
+            .serves_webhooks()
             .then(|| flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1]));
         let arguments = command_line::manager(&options, port, webhook_port);
         let mut process = describe(program, arguments, &options);
@@ -397,6 +402,14 @@ impl ManagerProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn webhooks_that_a_flag_switches_off_are_not_waited_for() {
+        let options = ManagerOptions::new("/k", "http://c");
+        assert!(options.serves_webhooks() && options.clone().with_flags(["--webhooks=true"]).serves_webhooks());
+        assert!(!options.clone().with_flags(["--webhooks=false"]).serves_webhooks());
+        assert!(!options.with_flags(["--webhooks", "false"]).serves_webhooks());
+    }
 
     fn is_shared_by_tasks<T: Send>(_: &T) {}
 
