@@ -81,11 +81,19 @@ pub struct Failure {
     pub code: Code,
     /// What went wrong, for people.
     pub message: String,
+    /// Whether the quota of the account is exhausted, and not the capacity for a size of VMs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quota: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), quota: false }
+    }
+
+    pub(crate) fn beyond_quota(quota: u64) -> Self {
+        let message = format!("the quota of {quota} vms is exhausted");
+        Self { quota: true, ..Self::new(Code::ResourceExhausted, message) }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {

@@ -180,10 +180,7 @@ impl Cloud {
     fn admit(&self, order: &CreateVm) -> Result<(), Failure> {
         order.validate()?;
         match self.memory.quota.vms {
-            Some(quota) if self.memory.live() >= quota => {
-                let message = format!("the quota of {quota} vms is exhausted");
-                Err(Failure::new(Code::ResourceExhausted, message))
-            }
+            Some(quota) if self.memory.live() >= quota => Err(Failure::beyond_quota(quota)),
             _ => Ok(()),
         }
     }

@@ -114,6 +114,9 @@ struct Page {
 struct Failure {
     code: String,
     message: String,
+    /// Whether the account's quota is exhausted.
+    #[serde(default)]
+    quota: bool,
 }
 
 /// How many connections are kept when nothing is asked: after a burst there are as many as calls were under way.
@@ -268,10 +271,9 @@ fn lost(what: &Call<'_>, error: &(dyn std::error::Error + 'static)) -> DriverErr
 
 /// What the cloud says when it refuses, or what can be made of it.
 fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
-    let failure: Option<(Code, String)> = serde_json::from_slice::<Failure>(body)
-        .ok()
-        .and_then(|failure| Some((failure.code.parse().ok().filter(|code| *code != Code::Ok)?, failure.message)));
-    let Some((code, message)) = failure else {
+    let failure = serde_json::from_slice::<Failure>(body).ok();
+    let failure = failure.and_then(|failure| Some((failure.code.parse().ok()?, failure)));
+    let Some((code, Failure { message, quota, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
         // Some gateway in between, most likely. What it hides may have been done.
         let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
         let text = String::from_utf8_lossy(body);
@@ -279,11 +281,8 @@ fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
         let message = format!("failed to {what}: status {status} without a reason that can be understood: {excerpt:?}");
         return DriverError::new(code, message);
     };
-    let exhausted = (code == Code::ResourceExhausted).then_some(if message.contains("quota") {
-        Scope::Account
-    } else {
-        Scope::MachineType
-    });
+    let scope = if quota { Scope::Account } else { Scope::MachineType };
+    let exhausted = (code == Code::ResourceExhausted).then_some(scope);
     DriverError { exhausted, ..DriverError::new(code, message) }
 }
 

@@ -168,7 +168,10 @@ async fn a_vm_in_deletion_is_none_to_begin_with() {
 #[tokio::test]
 async fn every_kind_of_failure_has_its_code() {
     let cloud = Canned::new([
-        refusal(429, "ResourceExhausted", "the quota of 3 vms is exhausted"),
+        Answer::Json(
+            429,
+            json!({"code": "ResourceExhausted", "message": "the quota of 3 vms is exhausted", "quota": true}),
+        ),
         refusal(429, "ResourceExhausted", "no capacity"),
         refusal(400, "OK", "a lie"),
         Answer::Raw("HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 6\r\n\r\n<html>"),
