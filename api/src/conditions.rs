@@ -48,11 +48,13 @@ pub mod machine {
     pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
     /// Only there while False: the machine is to be replaced, and waits until fewer machines of its deployment are.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
+    /// Only there while True: the machine is not well, and is given up at the time that is the message.
+    pub const HEALTH_TIMEOUT: &str = "HealthTimeout";
     /// Only there while False: the Node exists, and its object cannot be read.
     pub const NODE_READABLE: &str = "NodeReadable";
 
     /// All of the above, which tells them from the conditions of the Node.
-    pub const ALL: [&str; 10] = [
+    pub const ALL: [&str; 11] = [
         INSTANCE_PROVISIONED,
         INSTANCE_INITIALIZED,
         NODE_JOINED,
@@ -62,6 +64,7 @@ pub mod machine {
         NODE_DELETED,
         CONFIGURATION_VALID,
         REMEDIATION_ALLOWED,
+        HEALTH_TIMEOUT,
         NODE_READABLE,
     ];
 }

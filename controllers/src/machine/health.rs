@@ -5,7 +5,7 @@
 //! have been away, so that no kubelet could report. A kubelet that lives does so within six minutes.
 //!
 //! # Guarantees
-//! * A Machine is Failed at the time that its status names as the time at which it is given up. That is the end of its
+//! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name. That is the end of its
 //!   health timeout; or, if that is later, six minutes after this process began to lead or contact was regained, unless its
 //!   Node was reported of since. Where that moves the time, status, event and log say so.
 //! * So all outages and changes of leaders together cost at most six minutes after the last of them. An outage is a time of
@@ -23,12 +23,18 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, MachinePhase, conditions, taints};
 use nodewright_runtime::{clip::clip_to, object::is_deleting};
 
-use super::Settings;
+use super::{
+    Settings,
+    status::{StatusDraft, own_condition},
+};
 use crate::{claim::is_disputed, node::Node};
 
 /// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
 /// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.
 const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+
+/// A time that moves by no more has not moved.
+const NO_NEWS: SignedDuration = SignedDuration::from_secs(5);
 
 /// The most bytes of what a Node says of its health: more follows it in statuses.
 const LONGEST_CAUSE: usize = 512;
@@ -104,10 +110,14 @@ pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
     waits && !is_deleting(machine) && !is_disputed(machine)
 }
 
+/// Since when a Machine is not well whose phase says so.
+pub(super) fn unwell_since(machine: &Machine) -> Option<Timestamp> {
+    Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
+}
+
 /// When the health timeout of a Machine ends that is not well; `None` when it has none.
 pub(super) fn timeout_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
-    let since = machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0;
-    timeout_from(machine, settings, since)
+    timeout_from(machine, settings, unwell_since(machine)?)
 }
 
 /// When the health timeout of a Machine ends that is not well since then.
@@ -119,26 +129,50 @@ pub(super) fn timeout_from(machine: &Machine, settings: &Settings, since: Timest
     since.checked_add(SignedDuration::try_from(limit).ok()?).ok()
 }
 
-/// When a Machine with this timeout is given up. While nothing newer is known of its Node than what was reported before
-/// `in_touch`, a kubelet that lives gets the time to report.
-pub(super) fn given_up_at(timeout: Timestamp, node: Option<&Node>, in_touch: Timestamp) -> Timestamp {
-    if node.is_some_and(|node| is_reported_since(node, in_touch)) {
-        return timeout;
+/// When a Machine is given up, and whether that is later than the end of its health timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GivenUp {
+    pub(super) at: Timestamp,
+    is_extended: bool,
+}
+
+impl GivenUp {
+    /// Of a Machine with this timeout. While nothing newer is known of its Node than what was reported before `in_touch`, a
+    /// kubelet that lives gets the time to report.
+    pub(super) fn of(timeout: Timestamp, node: Option<&Node>, in_touch: Timestamp) -> Self {
+        if node.is_some_and(|node| is_reported_since(node, in_touch)) {
+            return Self { at: timeout, is_extended: false };
+        }
+        let at = timeout.max(in_touch.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
+        Self { at, is_extended: at > timeout }
     }
-    timeout.max(in_touch.saturating_add(REPORTS_WITHIN).unwrap_or(timeout))
+
+    /// The word for it in the condition and in logs.
+    pub(super) fn reason(self) -> &'static str {
+        if self.is_extended { "ReportAwaited" } else { "Unhealthy" }
+    }
+
+    /// What people are told.
+    pub(super) fn text(self, why: &str) -> String {
+        let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
+        if self.is_extended {
+            format!("{why}; {outdated}: without a new report it is given up at {at:.0}")
+        } else {
+            format!("{why}; it is given up at {at:.0}")
+        }
+    }
+
+    /// Whether the status of a Machine names this time already. Clocks differ a little: a few seconds are no news.
+    pub(super) fn is_announced(self, machine: &Machine) -> bool {
+        let noted = own_condition(machine, conditions::machine::HEALTH_TIMEOUT);
+        let noted: Option<Timestamp> = noted.and_then(|noted| noted.message.as_deref()?.parse().ok());
+        noted.is_some_and(|noted| noted.duration_since(self.at).abs() <= NO_NEWS)
+    }
 }
 
-/// What a status says of the time at which a Machine is given up.
-pub(super) fn announcement(given_up_at: Timestamp) -> String {
-    format!("it is given up at {given_up_at:.0}")
-}
-
-/// Whether the status of a Machine announces this time already. Clocks differ a little: a few seconds are no news.
-pub(super) fn is_announced(machine: &Machine, given_up_at: Timestamp) -> bool {
-    let Some(status) = &machine.status else { return false };
-    let says = |seconds: i64| {
-        let about = given_up_at.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(given_up_at);
-        status.last_operation.description.ends_with(&announcement(about))
-    };
-    (-5..=5).any(says)
+impl StatusDraft {
+    /// Announces when the Machine is given up.
+    pub(super) fn given_up(self, given_up: GivenUp) -> Self {
+        self.condition(conditions::machine::HEALTH_TIMEOUT, true, given_up.reason(), format!("{:.0}", given_up.at))
+    }
 }

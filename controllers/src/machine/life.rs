@@ -18,7 +18,7 @@ use super::{
     World, applied, birth, budget,
     calls::{Call, Verb},
     context::{Context, event, lasting_failure},
-    health::{self, Health},
+    health::{self, GivenUp, Health, unwell_since},
     node_sync, owned,
     ownership::{self, Vm, joined_as},
     proof::{is_unborn, prove},
@@ -235,12 +235,12 @@ fn unwell(
                 await_report(plan, why, until);
                 return draft.step(machine);
             }
-            let mut text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {why}", name(machine));
-            if let Some(timeout) = health::timeout_from(machine, context.settings, at.now) {
-                text += "; ";
-                text += &health::announcement(health::given_up_at(timeout, node, at.in_touch));
-            }
+            let timeout = health::timeout_from(machine, context.settings, at.now);
+            let given_up = timeout.map(|timeout| GivenUp::of(timeout, node, at.in_touch));
+            let text = given_up.map_or(why.to_owned(), |given_up| given_up.text(why));
+            let text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {text}", name(machine));
             plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, why.to_owned()));
+            let draft = given_up.into_iter().fold(draft, StatusDraft::given_up);
             draft
                 .phase(MachinePhase::Unknown)
                 .timeout_active(true)
@@ -275,11 +275,11 @@ fn give_up_when_due(
     let draft = held_draft.clone().not_held();
     let Some(timeout) = health::timeout_at(machine, context.settings) else {
         plan.wait("Unhealthy", format!("{why}; its health timeout is switched off"));
-        return draft.step(machine);
+        return draft.without(conditions::machine::HEALTH_TIMEOUT).step(machine);
     };
-    let due = health::given_up_at(timeout, node, at.in_touch);
-    if due > at.now {
-        return announce(plan, machine, why, due, due > timeout, draft);
+    let given_up = GivenUp::of(timeout, node, at.in_touch);
+    if given_up.at > at.now {
+        return announce(plan, machine, why, given_up, draft);
     }
     if let Err(held) = budget::permit(world, context.settings, at.now) {
         plan.wait(HELD_BACK, held.message);
@@ -301,7 +301,11 @@ fn give_up_when_due(
     if !is_confirmed(plan, world, node) {
         return draft.step(machine);
     }
-    let text = format!("Machine {} health checks failing since {}. {why}", name(machine), due);
+    let text = format!(
+        "Machine {} health checks failing since {:.0}. {why}",
+        name(machine),
+        unwell_since(machine).unwrap_or(at.now)
+    );
     plan.event(event(machine, EventKind::Warning, reasons::machine::FAILED, text.clone()));
     draft
         .phase(MachinePhase::Failed)
@@ -315,26 +319,17 @@ fn announce(
     plan: &mut Plan<Call>,
     machine: &Machine,
     why: &str,
-    due: Timestamp,
-    is_extended: bool,
+    given_up: GivenUp,
     draft: StatusDraft,
 ) -> Option<Step<Call>> {
-    let announcement = health::announcement(due);
-    let (reason, text) = if is_extended {
-        let text = format!(
-            "{why}; that was reported before this manager led, or while an API server was away: without a new report {announcement}"
-        );
-        ("ReportAwaited", text)
-    } else {
-        ("Unhealthy", format!("{why}; {announcement}"))
-    };
-    plan.wait_until(due, reason, text.clone());
-    if health::is_announced(machine, due) {
+    let text = given_up.text(why);
+    plan.wait_until(given_up.at, given_up.reason(), text.clone());
+    if given_up.is_announced(machine) {
         return draft.step(machine);
     }
     plan.event(event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, text.clone()));
     let text = format!("Machine {} is unhealthy. {text}", name(machine));
-    draft.operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine)
+    draft.given_up(given_up).operation(OperationType::HealthCheck, OperationState::Processing, text, None).step(machine)
 }
 
 /// Says on a Machine that may be replaced which request keeps it from that. Every other time only: should the status be

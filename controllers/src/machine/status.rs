@@ -35,10 +35,10 @@ impl StatusDraft {
         self
     }
 
-    /// Sets whether a timeout runs.
+    /// Sets whether a timeout runs. Where none does, none is announced.
     pub(super) fn timeout_active(mut self, active: bool) -> Self {
         self.status.current_status.timeout_active = active;
-        self
+        if active { self } else { self.without(conditions::machine::HEALTH_TIMEOUT) }
     }
 
     /// Ends the preservation.

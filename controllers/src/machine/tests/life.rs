@@ -171,31 +171,43 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
 fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_again_only_when_it_moves() {
     let description = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
     let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
-    let text = description(&unwell(linked("Running")).plan());
+    let becomes = unwell(linked("Running")).plan();
+    let text = description(&becomes);
     assert!(text.ends_with("; it is given up at 2026-06-01T12:10:00Z"), "{text}");
-    let announced = |text: &str| {
-        let machine = linked("Unknown")
-            .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}))
-            .with("/status/lastOperation/description", json!(text));
-        let mut scene = unwell(machine);
-        let known = serde_json::from_value(conditions("Unknown")["status"]["conditions"].clone()).unwrap();
-        let mut machine = (*scene.world.machine).clone();
-        machine.status.as_mut().unwrap().conditions = known;
-        scene.world.machine = Arc::new(machine);
-        scene
+    // What is known of the time does not hang on that text.
+    let announced = |by: &Plan<Call>| {
+        let machine = linked("Unknown").with("/status", status_of(by));
+        unwell(machine.with("/status/lastOperation/description", json!("somebody else's")))
     };
-    let standing = announced(&text);
+    let timeout = |plan: &Plan<Call>| {
+        let status = status_of(plan);
+        let mut all = status["conditions"].as_array().unwrap().iter();
+        all.find(|condition| condition["type"] == "HealthTimeout")
+            .map(|it| (it["reason"].clone(), it["message"].clone()))
+    };
+    assert_eq!(timeout(&becomes), Some((json!("Unhealthy"), json!("2026-06-01T12:10:00Z"))));
+    let standing = announced(&becomes);
     assert_eq!(standing.steps(), Vec::<String>::new());
     assert_eq!(standing.plan().waits[0].until, Some(at("2026-06-01T12:10:00Z")));
     // An API server was away until now: what was reported proves nothing for six minutes.
-    let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&text) };
+    let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&becomes) };
     let moved = description(&outage.plan());
     assert!(moved.contains("without a new report it is given up at 2026-06-01T12:15:00Z"), "{moved}");
     assert_eq!(outage.plan().events.len(), 1);
-    let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&moved) };
+    assert_eq!(timeout(&outage.plan()), Some((json!("ReportAwaited"), json!("2026-06-01T12:15:00Z"))));
+    let outage = outage.plan();
+    let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&outage) };
     assert_eq!(again.steps(), Vec::<String>::new(), "two seconds are no news");
     // A status of machine-controller-manager's says nothing of it.
-    assert_eq!(description(&announced("other").plan()).rsplit("; ").next(), text.rsplit("; ").next());
+    let by_mcm = linked("Unknown")
+        .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}));
+    assert_eq!(description(&unwell(by_mcm).plan()).rsplit("; ").next(), text.rsplit("; ").next());
+    // Once it is over, the failure says since when, and nothing is announced any more.
+    let over = Scene { now: at("2026-06-01T12:10:00Z"), ..announced(&becomes) };
+    assert!(description(&over.plan()).contains("health checks failing since 2026-06-01T12:00:00Z"));
+    assert_eq!(timeout(&over.plan()), None);
+    let well = scene(linked("Unknown").with("/status", status_of(&becomes))).node(synced(READY));
+    assert_eq!(timeout(&well.plan()), None);
 }
 
 #[test]
