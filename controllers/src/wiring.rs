@@ -117,9 +117,11 @@ pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, Str
     if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
 }
 
-/// By which fields below `providerSpec` the driver finds the VMs of a class; none for classes of other providers.
+/// By which fields below `providerSpec` the driver finds the VMs of a class; none for classes of other providers, and for
+/// those of which it can make no VM.
 pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
-    let fields = if is_ours(driver, class) { driver.identity() } else { &[] };
+    let is_usable = is_ours(driver, class) && complaints(driver, class).is_empty();
+    let fields = if is_usable { driver.identity() } else { &[] };
     fields.iter().map(|field| (*field).to_owned()).collect()
 }
 

@@ -223,7 +223,10 @@ fn provisioned(
         draft.phase(MachinePhase::Available).operation(kind, state, operations::CREATING_ON_PROVIDER, None)
     };
     plan.then("the VM is made; its node has yet to join", draft.step(machine));
-    plan.event(event(machine, EventKind::Normal, reasons::machine::PROVISIONED, text));
+    plan.event(match proof {
+        Proof::None => event(machine, EventKind::Warning, reasons::machine::UNHEALTHY, text),
+        Proof::Instance(_) | Proof::Claim => event(machine, EventKind::Normal, reasons::machine::PROVISIONED, text),
+    });
 }
 
 /// The class, if it can be acted on; else what to do is said, and waited for.

@@ -27,17 +27,20 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
     let mut plan = Plan::idle();
     let class = world.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
+    let problems = (controller.check)(class);
+    // No VM is made of a class with which the driver cannot do anything: there is none to be found.
+    let is_usable = problems.is_empty();
     plan.stage(world.secrets.iter().filter_map(hold));
     if world.machines > 0 && world.is_used && !is_held && !class.is_deleting() {
         let mut add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         // What an earlier use has left there says nothing of this one.
-        let identity = ClassIdentity::of(class, &(controller.identity)(class));
-        add.0.extend(record(class, Some(&identity)).0);
+        let identity = is_usable.then(|| ClassIdentity::of(class, &(controller.identity)(class)));
+        add.0.extend(record(class, identity.as_ref()).0);
         plan.beside("machines name the class", Step::edit(Cluster::CONTROL, class, add));
         return plan;
     }
     let identity = ClassIdentity::in_force(class, &(controller.identity)(class));
-    if world.machines > 0 && is_held && ClassIdentity::recorded(class).as_ref() != Some(&identity) {
+    if world.machines > 0 && is_held && is_usable && ClassIdentity::recorded(class).as_ref() != Some(&identity) {
         let record = record(class, Some(&identity));
         plan.beside(
             "by what the VMs of the class are found is remembered",
@@ -66,7 +69,6 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
     }
-    let problems = (controller.check)(class);
     if !problems.is_empty() && !is_told(class, &problems) {
         let text = format!("machines of this class cannot be made: {}", problems.join("; "));
         plan.event(Event::warning(reference(class), INVALID, text));

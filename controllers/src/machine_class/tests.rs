@@ -248,6 +248,31 @@ fn while_a_class_is_held_it_records_by_what_its_vms_are_found() {
 }
 
 #[test]
+fn of_a_class_that_the_driver_cannot_use_nothing_is_recorded() {
+    let mut held = held();
+    let broken = |finalizers: Value| {
+        class("class", move |class| {
+            class["metadata"]["finalizers"] = finalizers.clone();
+            class["providerSpec"] = json!({"cluster": "a"});
+        })
+    };
+    held.classes = vec![broken(json!([]))];
+    let plan = held.plan_class("class", false);
+    let edits: Vec<_> = plan.steps().filter_map(|planned| edit_of(&planned.step)).collect();
+    let [edit] = edits.as_slice() else { panic!("{edits:?}") };
+    assert!(edit.contains(FINALIZER) && !edit.contains(IDENTITY), "{edit}");
+    held.classes = vec![broken(json!([FINALIZER]))];
+    assert!(held.plan_class("class", false).is_idle(), "it can still be corrected");
+}
+
+fn edit_of(step: &Step<Never>) -> Option<String> {
+    match step {
+        Step::Edit(edit) => serde_json::to_string(edit.patch()).ok(),
+        _ => None,
+    }
+}
+
+#[test]
 fn a_class_that_cannot_have_been_used_is_not_held() {
     let mut held = held();
     held.secrets.pop();

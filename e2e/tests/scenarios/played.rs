@@ -131,6 +131,10 @@ impl Stage {
                 let class = json!({"kind": "MachineClass", "name": class});
                 self.change(json!({"spec": {"template": {"spec": {"class": class}}}})).await
             }
+            Act::Edit(Edit::Relabel(name)) => {
+                let template = json!({"metadata": {"labels": {"relabelled": name}}});
+                self.change(json!({"spec": {"template": {"spec": {"nodeTemplate": template}}}})).await
+            }
             Act::Edit(Edit::DeleteMachine(number)) => self.delete_machine(*number).await,
             Act::Edit(Edit::DeletePool) => {
                 self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop)

@@ -438,7 +438,7 @@ impl<K: Kind> Watch<K> {
     fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {
         tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.object.namespace(),
             name = object.object.name(), why = object.why,
-            "an object cannot be decoded; what depends on it waits until it is corrected or deleted");
+            "an object cannot be decoded; what depends on it waits until it is corrected or gone");
         self.poison.add(self.store.cluster(), resource, &self.selector, object);
         let is_new = self.store.add_unreadable(object.object.clone());
         if let Some(version) = object.version {

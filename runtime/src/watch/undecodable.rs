@@ -140,9 +140,7 @@ fn event(resource: &ResourceType, object: &Undecodable) -> Event {
         uid: some(object.object.uid()),
         ..ObjectReference::default()
     };
-    let text = format!(
-        "this object cannot be read; until it is corrected or deleted, what depends on it waits: {}",
-        object.why
-    );
+    let text =
+        format!("this object cannot be read; until it is corrected or gone, what depends on it waits: {}", object.why);
     Event::warning(regarding, UNDECODABLE, text)
 }

@@ -42,6 +42,8 @@ const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 const OUT_OF_TOUCH: SignedDuration = SignedDuration::from_secs(1);
 /// How long after its start a manager waits for the Nodes' list at the end of a forced deletion.
 const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
+/// So many attempts of a forced deletion to remove the Node may fail in a row.
+const REFUSALS: u32 = 3;
 /// The reason of a stage that does not get on because requests fail.
 const REQUEST_FAILED: &str = "RequestFailed";
 /// How long a stage may last before it shows in the status.
@@ -139,11 +141,12 @@ fn node_gone(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, contex
     }
 }
 
-/// Whether a forced deletion ends although the Node stays, because the target cluster does not answer: a request has
-/// failed, and the watch of the Nodes is broken.
+/// Whether a forced deletion ends although the Node stays: the target cluster does not answer, so that a request has failed
+/// and the watch of the Nodes is broken, or it has refused several times to let the Node go.
 fn goes_without_target(at: &Moment<'_, Call>, world: &World) -> bool {
     let is_away = at.now.duration_since(at.in_touch) < OUT_OF_TOUCH;
-    world.machine.is_force_deletion() && at.attempt > 0 && is_away
+    let fails = at.failure.is_some_and(|failure| failure.step.key.cluster == Cluster::TARGET);
+    world.machine.is_force_deletion() && at.attempt > 0 && (is_away || fails && at.attempt >= REFUSALS)
 }
 
 /// A VM may have a Node of which this process's cache has not heard, because it joined in the last moment, or because the

@@ -95,6 +95,16 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
     }
 }
 
+fn refusal(at: Timestamp) -> Failure {
+    Failure {
+        at,
+        step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(Cluster::TARGET, "", "n")),
+        class: FailureClass::Invalid,
+        message: "year is out of range".into(),
+        retry_after: None,
+    }
+}
+
 #[test]
 fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     let gone =
@@ -109,6 +119,15 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     assert_eq!(away.steps(), end);
     away.world.machine = Arc::new(dying().build());
     assert_eq!(away.steps(), ["delete Node n"], "only a forced one");
+    // An API server that answers may refuse for good, as one that cannot patch the Node.
+    let refused = |times: u32, machine: MachineBuilder| {
+        let mut refused = gone(scene(machine).node(synced(READY)));
+        (refused.attempt, refused.failure) = (times, Some(refusal(refused.now)));
+        refused.steps()
+    };
+    assert_eq!(refused(2, forced()), ["delete Node n"]);
+    assert_eq!(refused(4, forced()), end);
+    assert_eq!(refused(4, dying()), ["delete Node n"], "only a forced one");
     // The Nodes have not been listed since this process began.
     let mut unlisted = gone(scene(forced()));
     unlisted.world.nodes_listed = false;
