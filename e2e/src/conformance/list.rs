@@ -64,6 +64,22 @@ pub(super) async fn selectors(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
+/// The metadata of objects alone.
+pub(super) async fn metadata(probe: &mut Probe) -> TestResult {
+    for kind in [KINDS.as_slice(), &[Kind::Secret]].concat() {
+        let all = probe.all(kind);
+        for name in ["b", "a"] {
+            probe.quietly(&Request::post(&all, &probe.object(kind, name))).await?;
+        }
+        probe.ask("a list of metadata", Request::get(&all).metadata()).await?;
+        probe.ask("a page of metadata", Request::get(&all).query("limit=1").metadata()).await?;
+        probe
+            .ask("the metadata of one", Request::get(&all).query("fieldSelector=metadata.name%3Da").metadata())
+            .await?;
+    }
+    Ok(())
+}
+
 fn encode(text: &str) -> String {
     let escaped = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' => char::from(byte).to_string(),

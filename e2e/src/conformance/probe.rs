@@ -29,6 +29,8 @@ const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// One request.
@@ -39,12 +41,13 @@ pub(super) struct Request {
     path: String,
     content: &'static str,
     body: String,
+    accept: &'static str,
 }
 
 impl Request {
     fn with(method: Method, path: impl Into<String>, content: &'static str, body: &Value) -> Self {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        Self { method, path: path.into(), content, body }
+        Self { method, path: path.into(), content, body, accept: JSON }
     }
 
     pub(super) fn get(path: impl Into<String>) -> Self {
@@ -105,12 +108,18 @@ impl Request {
         Self { content, body: body.into(), ..self }
     }
 
+    /// The same list, for objects of which the metadata alone is shown.
+    #[must_use]
+    pub(super) fn metadata(self) -> Self {
+        Self { accept: METADATA_LIST, ..self }
+    }
+
     fn to_http(&self) -> TestResult<http::Request<Body>> {
         let request = http::Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
             .header(header::CONTENT_TYPE, self.content)
-            .header(header::ACCEPT, JSON);
+            .header(header::ACCEPT, self.accept);
         Ok(request.body(Body::from(self.body.clone().into_bytes()))?)
     }
 }
@@ -251,9 +260,18 @@ impl Probe {
 
     /// Opens a watch.
     pub(super) async fn watch(&mut self, path: &str, query: &str) -> TestResult<Watch> {
-        let request = Request::get(format!("{path}?watch=true&{query}"));
-        let body = self.client.request_stream(http::Request::get(&request.path).body(vec![])?).await?;
-        Ok(Watch { lines: body.lines_boxed() })
+        self.open(&Request::get(path).query(query)).await
+    }
+
+    /// Opens a watch of metadata alone.
+    pub(super) async fn watch_metadata(&mut self, path: &str, query: &str) -> TestResult<Watch> {
+        self.open(&Request { accept: METADATA, ..Request::get(path).query(query) }).await
+    }
+
+    async fn open(&mut self, list: &Request) -> TestResult<Watch> {
+        let watch = list.clone().query("watch=true");
+        let request = http::Request::get(&watch.path).header(header::ACCEPT, watch.accept).body(vec![])?;
+        Ok(Watch { lines: self.client.request_stream(request).await?.lines_boxed() })
     }
 
     /// Keeps the next so many events of a watch, under a name each.

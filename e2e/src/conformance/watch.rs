@@ -109,6 +109,21 @@ pub(super) async fn selections(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
+/// The metadata of objects alone.
+pub(super) async fn metadata(probe: &mut Probe) -> TestResult {
+    for kind in [KINDS.as_slice(), &[Kind::Secret]].concat() {
+        let (all, path) = (probe.all(kind), probe.path(kind, "a"));
+        let first = probe.quietly(&Request::post(&all, &probe.object(kind, "a"))).await?;
+        let from = format!("resourceVersion={}", first.version());
+        let mut watch = probe.watch_metadata(&all, &from).await?;
+        probe.quietly(&Request::merge(&path, &labels(&json!({"pool": "blue"})))).await?;
+        probe.quietly(&Request::post(&all, &probe.object(kind, "b"))).await?;
+        probe.quietly(&Request::delete(&path, &json!({}))).await?;
+        probe.events("the metadata of what changes", &mut watch, 3).await?;
+    }
+    Ok(())
+}
+
 /// Where history begins, and where it has not got yet.
 pub(super) async fn edges(probe: &mut Probe) -> TestResult {
     for kind in KINDS {

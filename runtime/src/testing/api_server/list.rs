@@ -206,9 +206,10 @@ pub(super) fn list(
     }
     let mut list = answer(&store, &route.resource, &items, version);
     if request.wants_metadata() {
-        list["apiVersion"] = METADATA_VERSION.into();
-        list["kind"] = "PartialObjectMetadataList".into();
-        list["items"] = items.iter().map(|object| partial(object)).collect();
+        let items: Vec<_> = items.iter().map(|object| partial(object)).collect();
+        // No `continue`, also of custom kinds, unless there is one.
+        list = json!({"apiVersion": METADATA_VERSION, "kind": "PartialObjectMetadataList",
+            "metadata": {"resourceVersion": version.to_string()}, "items": items});
     }
     if let Some(((namespace, name), count)) = rest {
         list["metadata"]["continue"] = format!("{version}/{namespace}/{name}").into();
