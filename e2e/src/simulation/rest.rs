@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use nodewright_api::finalizers;
 use serde_json::Value;
 
 use super::{
@@ -43,6 +44,15 @@ fn vms(world: &World, counts: impl Fn(VmState) -> bool) -> Vec<String> {
 }
 
 fn unrest_of(world: &World, pool: &Value) -> Option<String> {
+    // That of a machine that was removed by force is let go after a while.
+    let is_let_go = |node: &&Arc<Value>| {
+        let held =
+            node["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == finalizers::NODE));
+        held && !node["metadata"]["deletionTimestamp"].is_null()
+    };
+    if let Some(node) = world.server().objects(NODES).iter().find(is_let_go) {
+        return Some(format!("node {} is being deleted, and has our finalizer", name(node)));
+    }
     let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
     let (status, class) = (&pool["status"], &pool["spec"]["template"]["spec"]["class"]["name"]);
     if status["observedGeneration"] != pool["metadata"]["generation"] {
