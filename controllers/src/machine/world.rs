@@ -131,12 +131,15 @@ impl World {
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, node.as_deref(), &owner);
-        let class_held = class_held(stores, &machine);
+        let found =
+            stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
+        let found = found.as_deref();
         Some(Self {
-            class: class(stores, &machine, provider),
-            class_held,
-            looks: class_looks(stores, &machine),
-            changed_identity: changed_identity(stores, &machine),
+            class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| class(stores, found, provider)),
+            class_held: found.is_some_and(|class| is_held(stores, class)),
+            looks: found.filter(|_| needs_class(&machine)).map(class_secrets::looks).unwrap_or_default(),
+            // Thousands that have their VM need not read the record.
+            changed_identity: found.filter(|_| vm_id(&machine).is_none()).and_then(changed_identity),
             claim,
             node,
             nodes_listed,
@@ -282,16 +285,12 @@ fn peers(stores: &Stores, machine: &Machine, node: Option<&Node>, owner: &Owner)
 pub(super) const CLASS_NOT_FOUND: &str = "ClassNotFound";
 
 /// Whether neither the class nor one of its Secrets can vanish while the Machine is there.
-fn class_held(stores: &Stores, machine: &Machine) -> bool {
-    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), machine.class_name());
-    let Some(class) = class.filter(|class| has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER))
-    else {
-        return false;
-    };
-    class.secret_names().all(|(namespace, name)| {
+fn is_held(stores: &Stores, class: &MachineClass) -> bool {
+    let is_secret_held = |(namespace, name): (&str, &str)| {
         let secret = class_secrets::find(stores, namespace, name);
         secret.found().is_some_and(|secret| has_finalizer(secret.as_ref(), finalizers::MACHINE_CONTROLLER))
-    })
+    };
+    has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)
 }
 
 /// Whether plans of a Machine make calls to the provider: until it runs, and once it goes.
@@ -300,23 +299,12 @@ pub(super) fn needs_class(machine: &Machine) -> bool {
     is_deleting(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
 }
 
-fn class_looks(stores: &Stores, machine: &Machine) -> Vec<Look> {
-    let find = || stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), machine.class_name());
-    let class = if needs_class(machine) { find() } else { None };
-    class.map(|class| class_secrets::looks(&class)).unwrap_or_default()
-}
-
 /// Whether VMs of the class were asked for under another identity. A VM that was made under that would not be found, and made
 /// once more; and one that is made now would not be found once the class is set back.
-fn changed_identity(stores: &Stores, machine: &Machine) -> Option<ClassProblem> {
-    // Thousands that have their VM need not read the record.
-    if vm_id(machine).is_some() {
-        return None;
-    }
-    let wanted = machine.class_name();
-    let class = stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine), wanted)?;
-    let identity = ClassIdentity::recorded(&class)?;
-    let changed = identity.changed_in(&class);
+fn changed_identity(class: &MachineClass) -> Option<ClassProblem> {
+    let wanted = name(class);
+    let identity = ClassIdentity::recorded(class)?;
+    let changed = identity.changed_in(class);
     (!changed.is_empty()).then(|| ClassProblem {
         reason: "ClassIdentityChanged",
         message: format!(
@@ -329,18 +317,25 @@ fn changed_identity(stores: &Stores, machine: &Machine) -> Option<ClassProblem> 
     })
 }
 
+/// Why there is no class to work with.
+fn missing(stores: &Stores, machine: &Machine) -> ClassProblem {
+    let (place, wanted) = (namespace(machine), machine.class_name());
+    let (reason, message) = if stores.of::<MachineClass>(Cluster::CONTROL).is_unreadable(place, wanted) {
+        (reasons::MACHINE_CLASS, Unreadable::named(place, wanted, "").describe::<MachineClass>())
+    } else {
+        let text = format!(
+            "MachineClass {wanted:?} does not exist in namespace {place:?}: create it, or change spec.class.name of the \
+             MachineDeployment"
+        );
+        (CLASS_NOT_FOUND, text)
+    };
+    ClassProblem { reason, message, never_used: false }
+}
+
 /// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
-fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, ClassProblem> {
-    let wanted = machine.class_name();
+fn class(stores: &Stores, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
+    let wanted = name(class);
     let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
-    let classes = stores.of::<MachineClass>(Cluster::CONTROL);
-    let unreadable = Unreadable::named(namespace(machine), wanted, "");
-    let class = classes.by_name(namespace(machine), wanted).ok_or_else(|| {
-        if classes.is_unreadable(namespace(machine), wanted) {
-            return problem(reasons::MACHINE_CLASS, unreadable.describe::<MachineClass>());
-        }
-        problem(CLASS_NOT_FOUND, format!("MachineClass {wanted:?} does not exist in namespace {:?}: create it, or change spec.class.name of the MachineDeployment", namespace(machine)))
-    })?;
     if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
         let text = format!(
             "MachineClass {wanted:?} is one of provider {:?}, and this manager runs {provider:?}: run the one that fits, or correct the class",
@@ -348,16 +343,16 @@ fn class(stores: &Stores, machine: &Machine, provider: &str) -> Result<Class, Cl
         );
         return Err(problem("ProviderMismatch", text));
     }
-    let is_held = has_finalizer(class.as_ref(), finalizers::MACHINE_CONTROLLER_MANAGER);
+    let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     let never_used = !is_held || class.metadata.generation == Some(1);
     let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
     let mut secrets = Vec::new();
-    let mut revision = format!("{}/{}", uid(class.as_ref()), class.metadata.generation.unwrap_or_default());
+    let mut revision = format!("{}/{}", uid(class), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
         let secret = reference.name.as_deref().unwrap_or_default();
-        let place = reference.namespace.as_deref().filter(|place| !place.is_empty()).unwrap_or(namespace(machine));
+        let place = reference.namespace.as_deref().filter(|place| !place.is_empty()).unwrap_or(namespace(class));
         let of = format!("Secret {secret:?} of MachineClass {wanted:?}");
-        if place != namespace(machine) {
+        if place != namespace(class) {
             let text = format!("{of} is in namespace {place:?}: only Secrets of the class's own namespace are read");
             return Err(unusable("SecretForbidden", text));
         }
