@@ -1,22 +1,14 @@
-//! The controllers of Nodewright: a room for each, and the providers' contract.
+//! The controllers of Nodewright: a folder for each, what they share, and the providers' contract.
 
-mod claim;
-mod class_secrets;
-pub mod deletion_order;
-pub mod drain;
 pub mod driver;
-mod failed_machines;
-mod indexes;
-pub mod ledger;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
-pub mod node;
 pub mod orphan_node;
-pub mod pacing;
-pub mod rollout;
-pub mod schema;
+pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod wiring;

@@ -14,8 +14,8 @@ use nodewright_runtime::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::class_secrets::NAMEABLE;
 use crate::driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
+use crate::shared::class_secrets::NAMEABLE;
 
 /// The moment at which tests plan, in the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
@@ -78,6 +78,25 @@ pub(crate) fn machine_set(name: &str, replicas: i32, ledger: Option<&str>) -> Ma
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = ledger.into();
     }
     serde_json::from_value(set).unwrap()
+}
+
+/// A MachineDeployment `default/pool` of so many replicas.
+pub(crate) fn machine_deployment(replicas: i32, strategy: &serde_json::Value) -> serde_json::Value {
+    json!({
+        "metadata": {"name": "pool", "namespace": "default", "uid": "uid-pool", "resourceVersion": "1", "generation": 1,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+            "annotations": {"team": "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"name": "pool"}}, "minReadySeconds": 500,
+            "strategy": strategy,
+            "template": {"metadata": {"labels": {"name": "pool"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "v1"}}}}
+    })
+}
+
+/// The strategy `RollingUpdate` with these bounds.
+pub(crate) fn rolling(surge: i32, unavailable: i32) -> serde_json::Value {
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
 }
 
 /// The class of [`machine`]s.

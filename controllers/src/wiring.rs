@@ -16,7 +16,7 @@ use crate::{
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
     orphan_node::{Asker, OrphanNodeController},
-    schema::Schemas,
+    shared::schema::Schemas,
 };
 
 /// The controllers of sets: those of machine-controller-manager's process of that name.

@@ -9,7 +9,7 @@ use nodewright_api::{
     API_VERSION,
     served::{OPENAPI_PATH, Served},
 };
-use nodewright_controllers::schema::Schemas;
+use nodewright_controllers::shared::schema::Schemas;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -12,7 +12,7 @@ use nodewright_controllers::{
         Driver,
         simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
     },
-    schema::Schemas,
+    shared::schema::Schemas,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints, identity},
 };
 use nodewright_runtime::{

@@ -17,18 +17,16 @@ use nodewright_runtime::{
     object::{Cluster, Key, annotation, controller_uid, is_deleting, name, uid},
 };
 
+use super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{
     Owner, Settings, World,
     health::{may_be_replaced, timeout_at},
     status::own_condition,
 };
-use crate::{
-    claim::{is_disputed, is_node_of, vm_id},
-    indexes::{
-        DELETING_NODES, HELD_BY_SET, MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET,
-        instance_id,
-    },
+use crate::shared::{
+    indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID, instance_id},
     node::Node,
+    ownership::{is_disputed, is_node_of, vm_id},
 };
 
 /// How long a provider may take to remove a VM, before the deletion of its Machine counts as stuck.

@@ -16,7 +16,7 @@ use nodewright_runtime::{
 
 use crate::{
     driver::{DriverError, Instance, MachineRequest},
-    ledger::{Index, Ledger},
+    shared::ledger::{Index, Ledger},
 };
 
 /// Which call.

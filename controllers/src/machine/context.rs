@@ -16,8 +16,8 @@ use super::{
     ownership::is_verified,
     trace,
 };
-use crate::claim::vm_id;
 use crate::driver::{Class, Driver, MachineRequest, SecretText};
+use crate::shared::ownership::vm_id;
 
 /// See the module.
 #[derive(Clone, Copy)]

@@ -27,7 +27,7 @@ use super::{
     Settings,
     status::{StatusDraft, own_condition},
 };
-use crate::{claim::is_disputed, node::Node};
+use crate::shared::{node::Node, ownership::is_disputed};
 
 /// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
 /// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.

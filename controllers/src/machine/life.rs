@@ -26,9 +26,9 @@ use super::{
     token, trace,
     world::{UnseenNode, node_named},
 };
-use crate::{
-    claim::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
+use crate::shared::{
     node::Node,
+    ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
 };
 
 /// How often the conditions of a Node that is still coming up are copied at most.

@@ -16,6 +16,7 @@ mod calls;
 mod context;
 mod death;
 mod health;
+mod indexes;
 mod life;
 mod node_sync;
 mod owned;
@@ -40,6 +41,7 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
+use self::indexes::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 pub use self::{
     budget::Peers,
     caller::Caller,
@@ -48,24 +50,21 @@ pub use self::{
     settings::Settings,
     world::{ClassProblem, Owner, UnseenNode, World},
 };
-pub(crate) use self::{
-    budget::{holds_place, is_held},
-    health::may_be_replaced,
-};
 use self::{
     context::Context,
     world::{is_forced, needs_class},
 };
 use crate::{
-    claim::{node_name, vm_id},
-    class_secrets,
     driver::Driver,
-    indexes::{
-        DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS,
-        NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET, instance_id, place,
+    shared::{
+        class_secrets,
+        indexes::{
+            MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
+        },
+        ledger::Ledger,
+        node::Node,
+        ownership::{node_name, vm_id},
     },
-    ledger::Ledger,
-    node::Node,
 };
 
 /// Keeps Machines.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{applied::AppliedKeys, owned::LONGEST_LABEL};
-use crate::node::Node;
+use crate::shared::node::Node;
 
 type Map = BTreeMap<String, String>;
 

@@ -11,7 +11,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::applied::AppliedKeys;
-use crate::{claim::noted_node, driver::Instance};
+use crate::{driver::Instance, shared::ownership::noted_node};
 
 /// The durable link to the VM, written right after the driver has answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]

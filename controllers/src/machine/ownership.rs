@@ -27,10 +27,12 @@ use super::{
     status::{StatusDraft, own_condition},
 };
 use crate::{
-    claim::{self, JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
     driver::{Class, DriverError, Instance},
-    indexes::{NODE_BY_INSTANCE, instance_id},
-    node::Node,
+    shared::{
+        indexes::{NODE_BY_INSTANCE, instance_id},
+        node::Node,
+        ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    },
 };
 
 /// What a Machine's object says of its VM.
@@ -108,7 +110,7 @@ pub(super) fn is_verified(machine: &Machine) -> bool {
 /// The names of the other Machines that name the same VM. Of those that are being deleted themselves none keeps a Machine
 /// from being deleted: two that wait for one another would wait for ever.
 fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
-    let mut rivals = claim::rivals(stores, machine);
+    let mut rivals = crate::shared::ownership::rivals(stores, machine);
     rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
     let mut names: Vec<_> = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
     names.sort();

@@ -19,7 +19,7 @@ use super::{
     retry,
     status::StatusDraft,
 };
-use crate::{claim::vm_id, driver::DriverError};
+use crate::{driver::DriverError, shared::ownership::vm_id};
 
 /// Pause before a provider that knows no VM is asked again: a new VM may not show at once.
 const ABSENT_AGAIN: SignedDuration = SignedDuration::from_secs(30);
@@ -124,7 +124,7 @@ fn absent(
         plan.wake_at(due);
     }
     let machine = world.machine.as_ref();
-    let lives = |node: &&crate::node::Node| health::judge(machine, node, context.settings) == Health::Healthy;
+    let lives = |node: &&crate::shared::node::Node| health::judge(machine, node, context.settings) == Health::Healthy;
     let Some(node) = world.claim.node.as_deref().filter(lives) else { return true };
     let text = format!(
         "the provider knows no VM {}, and yet node {} with its providerID is ready: check the credentials of the class",

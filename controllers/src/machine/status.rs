@@ -6,7 +6,7 @@ use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, Opera
 use nodewright_runtime::{clip::clip, object::Cluster, plan::Step};
 
 use super::{calls::Call, owned::StatusPart};
-use crate::node::Node;
+use crate::shared::node::Node;
 
 /// How many conditions of a Node are copied at most: a kubelet can write as many as it likes.
 const COPIED: usize = 64;

@@ -19,13 +19,15 @@ use super::{
     ownership::{self, Claim, Found, Vm},
 };
 use crate::{
-    claim::{node_name, vm_id},
-    class_secrets,
-    drain::PodView,
     driver::{Class, SecretData},
-    indexes::SET_BY_UID,
-    ledger::{Index, Ledger},
-    node::Node,
+    shared::{
+        class_secrets,
+        drain::PodView,
+        indexes::SET_BY_UID,
+        ledger::{Index, Ledger},
+        node::Node,
+        ownership::{node_name, vm_id},
+    },
 };
 
 /// Key of the user data in a Secret.

@@ -14,7 +14,7 @@
 //!   the driver can read its providerSpec. If it cannot, there is an event as well, and `machine_class_invalid` names it.
 //!
 //! # Guarantees
-//! * Secrets are looked at by their names while a class refers to them (`crate::class_secrets`). Of those that carry the
+//! * Secrets are looked at by their names while a class refers to them (`crate::shared::class_secrets`). Of those that carry the
 //!   finalizer the metadata is watched besides, so that none is left with it.
 //! * That a Secret does not exist is said only after the API server has said so.
 //! * A Secret of a type that is another program's gets no finalizer; it counts as not found.
@@ -23,8 +23,6 @@
 //! A reference into another namespace than the one that is watched counts as not found: secrets elsewhere are none of
 //! the controllers' business.
 
-#[cfg(test)]
-mod live;
 mod metrics;
 mod plan;
 mod secret;
@@ -47,10 +45,10 @@ use nodewright_runtime::{
 
 pub use self::metrics::InvalidClasses;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
-use crate::{
-    claim::vm_id,
+use crate::shared::{
     class_secrets,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place},
+    ownership::vm_id,
     schema::FullSchema,
 };
 

@@ -16,7 +16,7 @@ use nodewright_runtime::{
 };
 
 use super::{MachineClassController, NamedSecret, World, status};
-use crate::class_secrets;
+use crate::shared::class_secrets;
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";

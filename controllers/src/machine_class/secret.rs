@@ -15,7 +15,7 @@ use nodewright_runtime::{
 use serde::Deserialize;
 
 use super::users;
-use crate::{
+use crate::shared::{
     class_secrets::NAMEABLE,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
 };

@@ -17,7 +17,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::{NamedSecret, World};
-use crate::{class_secrets, pacing};
+use crate::shared::{class_secrets, pacing};
 
 /// All of a class's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -13,7 +13,7 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{InvalidClasses, MachineClassController, MachineClassSecretController, SecretMetadata};
-use crate::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
+use crate::shared::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
 use crate::testing::{NOW, answer, look_at_secret, machine};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";

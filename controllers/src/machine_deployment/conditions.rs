@@ -20,8 +20,9 @@ use nodewright_runtime::{
     plan::{Failure, FailureClass, Moment},
 };
 
+use super::rollout::Goal;
 use super::{status::is_complete, world::World};
-use crate::{failed_machines::FailedMachines, rollout::Goal};
+use crate::shared::failed_machines::FailedMachines;
 
 /// Reconciling: machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";

@@ -5,7 +5,7 @@
 //!   replicas and under a name that follows from what is compared, so that nobody ever makes two. A name that somebody
 //!   else holds is passed over by counting the collision in the status. Sets without an owner that the selector
 //!   matches are adopted, such as after a restore.
-//! * **Sizes.** [`crate::rollout`] decides how large the sets are; each write of a set's replicas is refused once the
+//! * **Sizes.** [`rollout`] decides how large the sets are; each write of a set's replicas is refused once the
 //!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, more
 //!   replicas go to the newest and fewer are taken from all in proportion; notes on the sets tell for which goal they
 //!   were sized, as with Kubernetes' Deployments.
@@ -21,7 +21,7 @@
 //! * **Deletion.** All sets go, then the finalizer.
 //!
 //! # Guarantees
-//! Those of [`crate::rollout`]. Nothing is created, scaled or deleted for a spec that is not valid.
+//! Those of [`rollout`]. Nothing is created, scaled or deleted for a spec that is not valid.
 //!
 //! # Assumptions
 //! The machine set controller runs in the same process, on the same stores: what it has created is seen here by the
@@ -38,6 +38,7 @@ mod patch;
 mod plan;
 mod removal;
 mod rollback;
+mod rollout;
 mod sizes;
 mod status;
 mod template;
@@ -57,10 +58,10 @@ use nodewright_runtime::{
 };
 
 pub use self::world::{SetView, World};
-use crate::{
-    claim::{noted_id, rivals},
+use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
-    machine_set::would_take,
+    membership::would_adopt,
+    ownership::{noted_id, rivals},
     schema::FullSchema,
 };
 
@@ -141,7 +142,7 @@ fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
     let sets = stores.of::<MachineSet>(Cluster::CONTROL);
     match controller_uid(machine) {
         Some(uid) => sets.by(SET_BY_UID, uid),
-        None => sets.all().into_iter().filter(|set| would_take(set, machine)).collect(),
+        None => sets.all().into_iter().filter(|set| would_adopt(set, machine)).collect(),
     }
 }
 

@@ -14,8 +14,8 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
+use super::rollout::Goal;
 use super::{template, world::SetView};
-use crate::rollout::Goal;
 
 /// Annotations of a MachineDeployment that say something of it alone, and are never copied to a set: MCM's list, and
 /// what is each set's own.

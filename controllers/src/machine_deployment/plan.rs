@@ -19,6 +19,7 @@ use nodewright_runtime::{
     trace::TraceContext,
 };
 
+use super::rollout::Goal;
 use super::{
     conditions::{IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, Story, deadline, refused_creation},
     owned::{RevisionPart, SetPart, birth, next_revision},
@@ -28,7 +29,7 @@ use super::{
     status::{is_complete, next_collision, status, tell},
     world::World,
 };
-use crate::{ledger::Ledger, machine_set::ORPHAN, rollout::Goal};
+use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
 
 /// What every decision of one plan has before it.
 struct Scene<'a> {
@@ -86,7 +87,7 @@ fn problem(deployment: &MachineDeployment) -> Option<String> {
 impl Scene<'_> {
     /// A deployment that is being deleted: all sets go, then the finalizer.
     fn end(&self, plan: &mut Plan<Never>) {
-        if has_finalizer(self.deployment, ORPHAN) {
+        if has_finalizer(self.deployment, ORPHAN_FINALIZER) {
             plan.wait(
                 "Orphaning",
                 "the garbage collector takes the deployment's name off its machine sets, which stay",

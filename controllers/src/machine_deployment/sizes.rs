@@ -3,8 +3,8 @@
 use nodewright_api::{StrategyType, annotations};
 use nodewright_runtime::object::uid;
 
+use super::rollout::{Goal, Share, Size, grow, scale_in, shrink};
 use super::world::{SetView, World};
-use crate::rollout::{Goal, Share, Size, grow, scale_in, shrink};
 
 /// How the deployment may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

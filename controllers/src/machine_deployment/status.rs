@@ -7,13 +7,14 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
 };
 
+use super::rollout::Goal;
 use super::{
     conditions::{self, Story},
     owned::StatusPart,
     template,
     world::{World, is_available, is_ready},
 };
-use crate::{failed_machines::FailedMachines, pacing, rollout::Goal};
+use crate::shared::{failed_machines::FailedMachines, pacing};
 
 /// The whole status. `story` is what the plan knows beyond the world.
 pub(super) fn status(

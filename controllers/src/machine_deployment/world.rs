@@ -8,12 +8,12 @@ use nodewright_runtime::{
     object::{Cluster, Key, annotation, is_deleting, label, name, namespace, uid},
 };
 
+use super::rollout::Size;
 use super::template;
-use crate::{
-    claim::vm_id,
+use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
-    machine_set::{is_sized, may_be_member, will_take},
-    rollout::Size,
+    membership::{is_sized, may_be_member, will_adopt},
+    ownership::vm_id,
 };
 
 /// A MachineDeployment, its sets, and whom it could adopt.
@@ -54,7 +54,7 @@ impl World {
         let unread = machines.unreadable();
         let nobodys = machines.by(ORPHAN_MACHINES, &key.namespace);
         let sets = sets.into_iter().map(|set| {
-            let orphans = nobodys.iter().filter(|machine| will_take(stores, &set, machine)).cloned().collect();
+            let orphans = nobodys.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
             let mut own = machines.owned_by(uid(set.as_ref()));
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
             let unreadable = unread.iter().filter(|machine| may_be_member(&set, machine)).count();

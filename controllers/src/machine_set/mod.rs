@@ -1,14 +1,15 @@
 //! MachineSet: exactly so many Machines from one template.
 //!
-//! * Machines are created under names from the set's ledger ([`crate::ledger`]), so that none is made twice.
+//! * Machines are created under names from the set's ledger ([`crate::shared::ledger`]), so that none is made twice.
 //! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
 //! * A Machine without an owner that the selector matches is adopted before any is created: a restored fleet is taken
 //!   over as it is.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
-//! * Fewer replicas: [`crate::deletion_order`] decides who goes.
+//! * Fewer replicas: [`deletion_order`] decides who goes.
 //! * Node template, timeouts and class kind of the template reach the Machines without a new Machine.
 //! * The finalizer keeps a set until its last Machine is gone.
 
+mod deletion_order;
 #[cfg(test)]
 mod model;
 mod owned;
@@ -28,15 +29,11 @@ use nodewright_runtime::{
 };
 
 pub use self::world::World;
-pub(crate) use self::{
-    owned::LedgerPart,
-    plan::ORPHAN,
-    world::{is_sized, may_be_member, will_take, would_take},
-};
-use crate::{
-    claim::rivals,
+use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
+    membership::selects,
+    ownership::rivals,
     schema::FullSchema,
 };
 
@@ -79,12 +76,12 @@ impl Controller for MachineSetController {
                     }
                     if controller_uid(machine.as_ref()).is_none() {
                         let all = sets.all();
-                        let takers = all.iter().filter(|set| world::selects(set, machine));
+                        let takers = all.iter().filter(|set| selects(set, machine));
                         takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
                     }
                     // What another Machine named, too, may be taken once that one is gone.
                     for rival in rivals(stores, machine).iter().filter(|it| controller_uid(it.as_ref()).is_none()) {
-                        let takers = sets.all().into_iter().filter(|set| world::selects(set, rival));
+                        let takers = sets.all().into_iter().filter(|set| selects(set, rival));
                         takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
                     }
                 }

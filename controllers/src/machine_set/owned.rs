@@ -12,35 +12,7 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-use crate::ledger::{Index, Ledger};
-
-/// The ledger, in its annotation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct LedgerPart {
-    metadata: Annotations,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Annotations {
-    annotations: BTreeMap<String, String>,
-}
-
-impl LedgerPart {
-    pub(crate) fn of(ledger: &Ledger) -> Self {
-        let annotations = BTreeMap::from([(annotations::LEDGER.to_owned(), ledger.to_string())]);
-        Self { metadata: Annotations { annotations } }
-    }
-}
-
-impl Owned for LedgerPart {
-    type Of = MachineSet;
-    const PART: Part = Part::Main;
-
-    fn seen(live: &MachineSet) -> Self {
-        let text = annotation(live, annotations::LEDGER).map(|text| (annotations::LEDGER.to_owned(), text.to_owned()));
-        Self { metadata: Annotations { annotations: text.into_iter().collect() } }
-    }
-}
+use crate::shared::ledger::Index;
 
 /// All of a MachineSet's status.
 #[derive(Clone, Debug, PartialEq, Serialize)]

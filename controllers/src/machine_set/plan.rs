@@ -19,18 +19,16 @@ use nodewright_runtime::{
 
 use super::{
     World,
-    owned::{LedgerPart, MachinePart},
-    status::{invalid_ledger_text, status, unreadable_text},
-    world::is_sized,
-};
-use crate::{
     deletion_order::{self, ByAge, marked},
-    ledger::{Index, Ledger},
+    owned::MachinePart,
+    status::{invalid_ledger_text, status, unreadable_text},
+};
+use crate::shared::{
+    ledger::{Index, Ledger, LedgerPart},
+    membership::{ORPHAN_FINALIZER, is_sized},
     pacing,
 };
 
-/// What the API server puts on an object that is deleted with `--cascade=orphan`.
-pub(crate) const ORPHAN: &str = "orphan";
 /// How many Machines one plan creates or deletes at most; then it looks again whether that is still what is wanted.
 const BATCH: usize = 100;
 
@@ -162,7 +160,7 @@ fn index(world: &World, ledger: &Ledger, machine: &Machine) -> Option<Index> {
 /// A set that is being deleted: all Machines go, then the finalizer.
 fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Ledger) {
     let set = world.set.as_ref();
-    if has_finalizer(set, ORPHAN) {
+    if has_finalizer(set, ORPHAN_FINALIZER) {
         plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
         return;
     }

@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 
 use super::{World, owned::StatusPart};
-use crate::{failed_machines::FailedMachines, ledger::Ledger};
+use crate::shared::{failed_machines::FailedMachines, ledger::Ledger};
 
 pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> StatusPart {
     let set = world.set.as_ref();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{World, plan::plan};
 use crate::{
-    ledger::Ledger,
+    shared::ledger::Ledger,
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 

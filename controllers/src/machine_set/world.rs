@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineSet, annotations, selector};
+use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{Cluster, Key, annotation, controller, controller_uid, is_deleting, name, namespace, uid},
+    object::{Cluster, Key, controller_uid, name, uid},
 };
 
-use crate::{
-    claim::is_contested,
+use crate::shared::{
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::base,
+    membership::{may_adopt, may_be_member},
+    ownership::is_contested,
 };
 
 /// A MachineSet and its Machines.
@@ -31,34 +32,6 @@ pub struct World {
     pub unreadable: Vec<Arc<Unreadable>>,
 }
 
-/// Whether a set's selector matches a Machine. An empty one matches nothing: it would take everything.
-pub(super) fn selects(set: &MachineSet, machine: &Machine) -> bool {
-    let selector = set.spec.selector.as_ref();
-    !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
-}
-
-/// Whether a set is going to take a Machine that nobody owns, once it has been given its size: one that is being deleted
-/// takes nobody, and none takes a Machine whose VM is another Machine's.
-pub(crate) fn will_take(stores: &Stores, set: &MachineSet, machine: &Machine) -> bool {
-    would_take(set, machine) && !is_contested(stores, machine)
-}
-
-/// Whether a set is going to take a Machine that nobody owns, if its VM is its own.
-pub(crate) fn would_take(set: &MachineSet, machine: &Machine) -> bool {
-    !is_deleting(set) && may_take(set, machine)
-}
-
-/// Whether a set may take a Machine that nobody owns.
-pub(super) fn may_take(set: &MachineSet, machine: &Machine) -> bool {
-    selects(set, machine) && !is_deleting(machine)
-}
-
-/// Whether the number of replicas is what somebody wants: a set is born by its deployment with none, and has to wait until
-/// it is given its size.
-pub(crate) fn is_sized(set: &MachineSet) -> bool {
-    controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
-}
-
 impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
         let set = stores.of::<MachineSet>(Cluster::CONTROL).get(key)?;
@@ -74,7 +47,7 @@ impl World {
         namesakes.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
         namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
-        orphans.retain(|machine| may_take(&set, machine));
+        orphans.retain(|machine| may_adopt(&set, machine));
         orphans.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
@@ -85,16 +58,4 @@ impl World {
     pub(super) fn unreadable_members(&self) -> impl Iterator<Item = &Unreadable> {
         self.unreadable.iter().map(AsRef::as_ref).filter(|machine| may_be_member(&self.set, machine))
     }
-}
-
-/// Whether an unreadable Machine may be one of a set's, or become one.
-pub(crate) fn may_be_member(set: &MachineSet, machine: &Unreadable) -> bool {
-    if namespace(set) != machine.namespace() {
-        return false;
-    }
-    let selector = set.spec.selector.as_ref();
-    let labels = machine.metadata().and_then(|metadata| metadata.labels.as_ref());
-    let is_orphan = machine.controller().is_none() && !machine.is_deleting();
-    let would_take = is_orphan && !selector::is_empty(selector) && selector::matches(selector, labels);
-    machine.may_be_controlled_by(uid(set)) || would_take
 }

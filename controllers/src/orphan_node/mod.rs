@@ -32,10 +32,10 @@ use nodewright_runtime::{
 };
 
 pub use self::look::{Asker, Found, Look, Round};
-use crate::{
-    claim::{node_name, vm_id},
+use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, instance_id},
     node::Node,
+    ownership::{node_name, vm_id},
 };
 
 /// How long a Node that stays keeps the finalizer after the first look has found no Machine.

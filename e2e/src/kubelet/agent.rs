@@ -7,7 +7,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use nodewright_controllers::node::Node as NodeView;
+use nodewright_controllers::shared::node::Node as NodeView;
 use serde_json::json;
 use tokio::sync::watch;
 

@@ -27,7 +27,7 @@ use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Config};
-use nodewright_controllers::node::Node as NodeView;
+use nodewright_controllers::shared::node::Node as NodeView;
 use nodewright_runtime::term::Clock;
 use parking_lot::Mutex;
 use tokio::{

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use nodewright_controllers::node::Node as NodeView;
+use nodewright_controllers::shared::node::Node as NodeView;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -24,9 +24,9 @@ use super::{
     },
     tell_stage,
 };
-use crate::claim::NODE_AWAITED;
-use crate::drain::{self, Next, PodView, Rules};
-use crate::node::Node;
+use crate::shared::drain::{self, Next, PodView, Rules};
+use crate::shared::node::Node;
+use crate::shared::ownership::NODE_AWAITED;
 
 /// No Pod that can leave is left. Each stage tells whether it is over; if not it says what it does or waits for.
 pub(super) fn drained(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World, context: Context<'_>) -> bool {

@@ -21,8 +21,8 @@ use super::{
     },
     tell_stage,
 };
-use crate::claim::vm_id;
 use crate::driver::{Class, DriverError, Instance, Mismatch};
+use crate::shared::ownership::vm_id;
 
 /// Pause before the provider is asked again whether a VM is gone.
 const POLL: SignedDuration = SignedDuration::from_secs(2);

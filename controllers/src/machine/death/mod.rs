@@ -19,7 +19,7 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
 };
 
-use crate::{claim::node_name, machine_set::LedgerPart, node::Node};
+use crate::shared::{ledger::LedgerPart, node::Node, ownership::node_name};
 
 use self::{
     claim::claimed,

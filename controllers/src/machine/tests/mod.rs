@@ -20,14 +20,12 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Verb, Vm, World, context::Context,
-    holds_place, may_be_replaced, world::UnseenNode,
+    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Verb, Vm, World,
+    budget::holds_place, context::Context, health::may_be_replaced, world::UnseenNode,
 };
 use crate::{
-    drain::PodView,
     driver::{Class, DriverError, Instance, SecretData},
-    ledger::Ledger,
-    node::Node,
+    shared::{drain::PodView, ledger::Ledger, node::Node},
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
 };
 

@@ -7,10 +7,9 @@ use nodewright_runtime::{
     object::{Key, Kind, name},
 };
 
+use super::super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{super::budget, *};
-use crate::indexes::{
-    DELETING_NODES, HELD_BY_SET, MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, PLACES_BY_SET, SET_BY_UID, WAITING_BY_SET,
-};
+use crate::shared::indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID};
 use crate::testing::{answer, look_at_secret};
 
 /// Stores with these objects of the control cluster.

@@ -19,7 +19,7 @@ use super::super::{
     world::{SetView, World, may_adopt},
 };
 use crate::{
-    machine_set::would_take,
+    shared::membership::would_adopt,
     testing::{NOW, machine},
 };
 
@@ -44,23 +44,6 @@ pub(super) struct Cluster {
     pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
     pub(super) unreadable_machines: usize,
-}
-
-pub(super) fn deployment(replicas: i32, strategy: &Value) -> Value {
-    json!({
-        "metadata": {"name": "pool", "namespace": "default", "uid": "uid-pool", "resourceVersion": "1", "generation": 1,
-            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
-            "annotations": {"team": "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}",
-                "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"name": "pool"}}, "minReadySeconds": 500,
-            "strategy": strategy,
-            "template": {"metadata": {"labels": {"name": "pool"}},
-                "spec": {"class": {"kind": "MachineClass", "name": "v1"}}}}
-    })
-}
-
-pub(super) fn rolling(surge: i32, unavailable: i32) -> Value {
-    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
 }
 
 impl Cluster {
@@ -121,7 +104,7 @@ impl Cluster {
                     .filter(|it| controller_uid(it.as_ref()) == set.metadata.uid.as_deref())
                     .cloned()
                     .collect(),
-                orphans: machines.iter().filter(|it| is_orphan(it) && would_take(set, it)).cloned().collect(),
+                orphans: machines.iter().filter(|it| is_orphan(it) && would_adopt(set, it)).cloned().collect(),
                 unreadable: self.unreadable_machines,
             })
             .collect();

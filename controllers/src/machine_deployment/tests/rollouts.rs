@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::cluster::{Cluster, deployment, kinds, rolling};
-use crate::testing::NOW;
+use super::cluster::{Cluster, kinds};
+use crate::testing::{NOW, machine_deployment, rolling};
 
 #[test]
 fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
     for (replicas, surge, unavailable) in [(3, 1, 0), (3, 0, 1), (5, 2, 1), (1, 1, 0), (4, 4, 4), (10, 3, 0)] {
-        let mut cluster = Cluster::settled(deployment(replicas, &rolling(surge, unavailable)));
+        let mut cluster = Cluster::settled(machine_deployment(replicas, &rolling(surge, unavailable)));
         cluster.change("/spec/template/spec/class/name", json!("v2"));
         let most = usize::try_from(replicas + surge).unwrap();
         let least = usize::try_from(replicas - unavailable).unwrap();
@@ -25,7 +25,7 @@ fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
 
 /// Three machines are replaced: the first new one is ready, and the old set has yet to hear that it shrinks.
 fn rolled_by_one() -> Cluster {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     while cluster.replicas() != [3, 1] {
         assert!(cluster.act());
@@ -62,7 +62,7 @@ fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
 
 #[test]
 fn a_set_that_is_rolled_away_before_it_has_its_size_takes_what_it_selects_and_is_replaced() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     // A user made the deployment anew without its machines, and rolls it at once.
     let set = cluster.sets.values_mut().next().unwrap();
     set["spec"]["replicas"] = 0.into();
@@ -80,7 +80,7 @@ fn a_set_that_is_rolled_away_before_it_has_its_size_takes_what_it_selects_and_is
 
 #[test]
 fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     let old = cluster.live().clone();
     cluster.change("/spec/replicas", json!(5));
     cluster.settle();
@@ -100,7 +100,7 @@ fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
 
 #[test]
 fn scaling_changes_the_one_active_set_and_is_no_rollout() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     for (replicas, direction) in [(50, "up"), (5, "down"), (0, "down"), (2, "up")] {
         cluster.change("/spec/replicas", json!(replicas));
         cluster.settle_checking(|cluster| {
@@ -119,7 +119,7 @@ fn scaling_changes_the_one_active_set_and_is_no_rollout() {
 
 #[test]
 fn scaling_amid_a_rollout_grows_the_new_set_and_shrinks_all() {
-    let mut cluster = Cluster::settled(deployment(10, &rolling(2, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(10, &rolling(2, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     while cluster.replicas() != [10, 2] {
         assert!(cluster.act());
@@ -143,7 +143,7 @@ fn scaling_amid_a_rollout_grows_the_new_set_and_shrinks_all() {
 
 #[test]
 fn going_back_to_a_former_template_uses_its_set_again() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.settle();
     cluster.change("/spec/template/spec/class/name", json!("v1"));
@@ -158,7 +158,7 @@ fn going_back_to_a_former_template_uses_its_set_again() {
 
 #[test]
 fn a_rollback_restores_the_template_and_clears_the_wish() {
-    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.annotate("team", "red");
     cluster.settle();
@@ -179,7 +179,7 @@ fn a_rollback_restores_the_template_and_clears_the_wish() {
 
 #[test]
 fn recreation_has_no_old_and_new_machine_at_the_same_time() {
-    let mut cluster = Cluster::settled(deployment(3, &json!({"type": "Recreate"})));
+    let mut cluster = Cluster::settled(machine_deployment(3, &json!({"type": "Recreate"})));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.settle_checking(|cluster| {
         let owners: std::collections::BTreeSet<_> = cluster
@@ -194,7 +194,7 @@ fn recreation_has_no_old_and_new_machine_at_the_same_time() {
 
 #[test]
 fn a_paused_deployment_is_scaled_and_not_rolled() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.live_mut()["spec"]["paused"] = true.into();
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.change("/spec/replicas", json!(5));
@@ -214,7 +214,7 @@ fn a_paused_deployment_is_scaled_and_not_rolled() {
 fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
     let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
         {"maxSurge": 1, "maxUnavailable": 0, "orchestrationType": "Auto"}});
-    let mut cluster = Cluster::settled(deployment(3, &strategy));
+    let mut cluster = Cluster::settled(machine_deployment(3, &strategy));
     assert_eq!(cluster.ready(), 3);
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.change("/spec/replicas", json!(4));
@@ -228,7 +228,7 @@ fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
 #[test]
 fn machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
     let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     let names: Vec<_> = cluster.machines.keys().cloned().collect();
     let time = "2026-06-01T11:00:00Z";
     cluster.annotate("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time", time);

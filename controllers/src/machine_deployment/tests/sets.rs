@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::{
     super::{template, world::may_adopt},
-    cluster::{Cluster, creation, deployment, kinds, rolling},
+    cluster::{Cluster, creation, kinds},
 };
-use crate::testing::NOW;
+use crate::testing::{NOW, machine_deployment, rolling};
 
 #[test]
 fn a_new_deployment_gets_one_set_and_comes_to_rest() {
-    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));
     let first = cluster.plan();
     let name = format!("create {}", template::set_name(&cluster.world().deployment));
     assert_eq!(kinds(&first), [name.as_str(), "apply MachineDeployment/status"]);
@@ -42,7 +42,7 @@ fn a_new_deployment_gets_one_set_and_comes_to_rest() {
 
 #[test]
 fn a_set_is_born_with_all_that_it_needs() {
-    let mut cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(2, &rolling(1, 0)));
     cluster.annotate("nodewright.dev/ledger", "not to be copied");
     cluster.annotate("node.machine.sapcloud.io/trigger-deletion-by-mcm", "");
     let plan = cluster.plan();
@@ -89,7 +89,7 @@ fn a_set_is_born_with_all_that_it_needs() {
 
 #[test]
 fn what_is_no_trace_context_goes_nowhere() {
-    let mut cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(2, &rolling(1, 0)));
     for text in ["x\n", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n"] {
         cluster.annotate("nodewright.dev/traceparent", text);
         let plan = cluster.plan();
@@ -106,7 +106,7 @@ fn what_is_no_trace_context_goes_nowhere() {
 
 #[test]
 fn nothing_is_owned_before_the_finalizer_stands() {
-    let mut raw = deployment(3, &rolling(1, 0));
+    let mut raw = machine_deployment(3, &rolling(1, 0));
     raw["metadata"].as_object_mut().unwrap().remove("finalizers");
     let mut cluster = Cluster::of(raw);
     assert_eq!(kinds(&cluster.plan()), ["edit MachineDeployment"]);
@@ -116,7 +116,7 @@ fn nothing_is_owned_before_the_finalizer_stands() {
 
 #[test]
 fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     let name = cluster.sets.keys().next().unwrap().clone();
     // MCM's hash differs from ours, and stays.
     for pointer in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
@@ -145,7 +145,7 @@ fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
 
 #[test]
 fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     for set in cluster.sets.values_mut() {
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
         set["metadata"]["labels"]["freeze"] = "True".into();
@@ -165,7 +165,7 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
 
 #[test]
 fn deletion_takes_the_sets_first() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
     let set = cluster.sets.keys().next().unwrap().clone();
     assert_eq!(kinds(&cluster.plan()), [format!("delete {set}"), "apply MachineDeployment/status".to_owned()]);
@@ -175,7 +175,7 @@ fn deletion_takes_the_sets_first() {
 
 #[test]
 fn a_deployment_whose_finalizer_is_gone_is_left_alone_once_its_sets_are() {
-    let mut raw = deployment(2, &rolling(1, 0));
+    let mut raw = machine_deployment(2, &rolling(1, 0));
     raw["metadata"]["deletionTimestamp"] = NOW.into();
     raw["metadata"]["finalizers"] = json!(["somebody/else"]);
     assert!(kinds(&Cluster::of(raw).plan()).is_empty());
@@ -183,7 +183,7 @@ fn a_deployment_whose_finalizer_is_gone_is_left_alone_once_its_sets_are() {
 
 #[test]
 fn orphans_are_adopted_before_anything_else() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     let name = cluster.sets.keys().next().unwrap().clone();
     let set = cluster.sets.get_mut(&name).unwrap();
     let metadata = set["metadata"].as_object_mut().unwrap();
@@ -202,7 +202,7 @@ fn orphans_are_adopted_before_anything_else() {
 
 #[test]
 fn a_set_that_merely_matches_is_not_adopted() {
-    let cluster = Cluster::of(deployment(2, &rolling(1, 0)));
+    let cluster = Cluster::of(machine_deployment(2, &rolling(1, 0)));
     let world = cluster.world();
     let set = |labels: Value, class: &str| -> MachineSet {
         serde_json::from_value(json!({"metadata": {"name": "x", "labels": labels},
@@ -218,7 +218,7 @@ fn a_set_that_merely_matches_is_not_adopted() {
 #[test]
 fn a_name_that_was_just_left_is_asked_for_again() {
     // Its deployment was deleted without it, and so was it without its machines: the cache may not know that it is gone.
-    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     let name = template::set_name(&cluster.world().deployment);
     cluster.sets.insert(
         name.clone(),
@@ -241,7 +241,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
 
 #[test]
 fn a_name_that_somebody_else_holds_is_passed_over() {
-    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     let taken = template::set_name(&cluster.world().deployment);
     cluster.sets.insert(
         taken.clone(),
@@ -259,7 +259,7 @@ fn a_name_that_somebody_else_holds_is_passed_over() {
 
 #[test]
 fn a_set_of_ours_that_is_being_deleted_is_waited_for() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     for set in cluster.sets.values_mut() {
         set["metadata"]["deletionTimestamp"] = NOW.into();
     }
@@ -272,7 +272,7 @@ fn a_set_of_ours_that_is_being_deleted_is_waited_for() {
 
 #[test]
 fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
-    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     cluster.live_mut()["spec"]["revisionHistoryLimit"] = 1.into();
     for class in ["v2", "v3", "v4"] {
         cluster.change("/spec/template/spec/class/name", json!(class));
@@ -289,7 +289,7 @@ fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
         _ => None,
     });
     assert_eq!(versions.collect::<Vec<_>>(), [true]);
-    let mut keeps_all = Cluster::settled(deployment(1, &rolling(1, 0)));
+    let mut keeps_all = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     keeps_all.change("/spec/template/spec/class/name", json!("v2"));
     keeps_all.settle();
     assert_eq!(keeps_all.sets.len(), 2);
@@ -305,7 +305,7 @@ fn unreadable_set() -> Arc<Unreadable> {
 /// After a restart the cache has nothing of a set that cannot be read, and there may be three machines in it.
 #[test]
 fn no_set_is_made_in_the_place_of_one_that_cannot_be_read() {
-    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));
     cluster.unreadable_sets = vec![unreadable_set()];
     let plan = cluster.plan();
     assert_eq!(kinds(&plan), ["apply MachineDeployment/status"]);
@@ -321,7 +321,7 @@ fn no_set_is_made_in_the_place_of_one_that_cannot_be_read() {
 
 #[test]
 fn a_set_that_cannot_be_read_keeps_its_deployment_from_going() {
-    let mut cluster = Cluster::of(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));
     cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
     cluster.unreadable_sets = vec![unreadable_set()];
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the finalizer stays");
@@ -331,7 +331,7 @@ fn a_set_that_cannot_be_read_keeps_its_deployment_from_going() {
 
 #[test]
 fn machines_that_cannot_be_read_count_in_a_rollout() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.unreadable_machines = 1;
     let sizes: Vec<i64> = cluster.world().sets.iter().map(|view| view.size().live).collect();
     assert_eq!(sizes, [4]);
@@ -339,7 +339,7 @@ fn machines_that_cannot_be_read_count_in_a_rollout() {
 
 #[test]
 fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
     for set in cluster.sets.values_mut() {
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = "nonsense".into();

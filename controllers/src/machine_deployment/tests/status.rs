@@ -4,12 +4,12 @@ use jiff::SignedDuration;
 use nodewright_runtime::plan::{Failure, FailureClass, Step};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, creation, deployment, kinds, rolling};
-use crate::testing::NOW;
+use super::cluster::{Cluster, creation, kinds};
+use crate::testing::{NOW, machine_deployment, rolling};
 
 #[test]
 fn a_roll_says_what_it_waits_for_and_the_autoscaler_knows_of_it_at_once() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.act();
     assert_eq!(cluster.reason("Progressing"), "NewMachineSetCreated");
@@ -27,7 +27,7 @@ fn a_roll_says_what_it_waits_for_and_the_autoscaler_knows_of_it_at_once() {
 
 #[test]
 fn of_many_failed_machines_some_are_listed_and_the_rest_is_counted() {
-    let mut cluster = Cluster::settled(deployment(70, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(70, &rolling(1, 0)));
     for machine in cluster.machines.values_mut() {
         machine["status"]["lastOperation"] =
             json!({"type": "Create", "state": "Failed", "description": "x".repeat(30_000)});
@@ -50,7 +50,7 @@ fn an_invalid_spec_is_told_and_not_acted_on() {
         ("/spec/strategy", rolling(1, 0), ""),
     ];
     for (pointer, value, place) in cases {
-        let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+        let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
         cluster.change(pointer, value);
         if place.is_empty() {
             cluster.change("/spec/strategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "many"}}));
@@ -69,7 +69,7 @@ fn an_invalid_spec_is_told_and_not_acted_on() {
 
 #[test]
 fn the_status_is_not_written_too_often_while_only_counts_move() {
-    let mut cluster = Cluster::settled(deployment(5, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(5, &rolling(1, 0)));
     cluster.change("/spec/replicas", json!(8));
     cluster.act();
     cluster.sets_act();
@@ -90,7 +90,7 @@ fn the_status_is_not_written_too_often_while_only_counts_move() {
 
 #[test]
 fn counts_are_of_machine_objects_and_failures_are_named() {
-    let mut cluster = Cluster::settled(deployment(3, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     let names: Vec<_> = cluster.machines.keys().cloned().collect();
     cluster.machines.get_mut(&names[0]).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
     let failed = cluster.machines.get_mut(&names[1]).unwrap();
@@ -118,7 +118,7 @@ fn counts_are_of_machine_objects_and_failures_are_named() {
 
 #[test]
 fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
-    let mut cluster = Cluster::settled(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     cluster.live_mut()["spec"]["progressDeadlineSeconds"] = 600.into();
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     while cluster.act() {}
@@ -140,7 +140,7 @@ fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
 
 #[test]
 fn a_refused_creation_is_told_before_it_is_tried_again() {
-    let mut cluster = Cluster::of(deployment(1, &rolling(1, 0)));
+    let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     cluster.failure = Some(Failure {
         at: cluster.now,
         step: creation("pool-x"),
@@ -162,7 +162,7 @@ fn a_refused_creation_is_told_before_it_is_tried_again() {
 
 #[test]
 fn the_times_of_a_condition_move_only_when_they_have_to() {
-    let mut cluster = Cluster::settled(deployment(2, &rolling(1, 0)));
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     let before = cluster.status()["conditions"].clone();
     cluster.now += SignedDuration::from_mins(5);
     cluster.change("/spec/replicas", json!(2));
@@ -173,7 +173,7 @@ fn the_times_of_a_condition_move_only_when_they_have_to() {
 
 #[test]
 fn what_mcm_acts_on_is_acted_on() {
-    let mut raw = deployment(1, &rolling(1, 0));
+    let mut raw = machine_deployment(1, &rolling(1, 0));
     raw["metadata"]["annotations"]["nodewright.dev/remediation-max-in-flight"] = "many".into();
     raw["spec"]["template"]["spec"]["drainTimeout"] = "-5m".into();
     assert!(kinds(&Cluster::of(raw).plan()).iter().any(|step| step.starts_with("create ")));

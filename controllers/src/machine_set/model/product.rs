@@ -25,9 +25,9 @@ use super::{
 };
 use crate::{
     driver::DriverError,
-    ledger::{Index, Ledger},
     machine::{self, Call, MachineController, Outcome, Owner, Request as CallRequest, Settings, Verb},
     machine_set::{MachineSetController, World},
+    shared::ledger::{Index, Ledger},
     testing::{NOW, Uncalled, class, machine_set},
 };
 

@@ -12,7 +12,7 @@ use nodewright_runtime::{
     object::{Cluster, name, uid},
 };
 
-use crate::{
+use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, instance_id},
     node::Node,
 };

@@ -12,13 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    super::MachineDeploymentController,
-    cluster::{deployment, rolling},
-};
 use crate::{
     machine_class::{MachineClassController, MachineClassSecretController},
+    machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
+    testing::{machine_deployment, rolling},
 };
 
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -135,7 +133,7 @@ fn seeded() -> ApiServer {
             "providerSpec": {"size": "small"}, "secretRef": {"name": "cloud", "namespace": "default"}}),
         );
     }
-    let mut pool = deployment(3, &rolling(1, 0));
+    let mut pool = machine_deployment(3, &rolling(1, 0));
     for field in ["uid", "resourceVersion", "finalizers"] {
         pool["metadata"].as_object_mut().unwrap().remove(field);
     }

@@ -6,7 +6,7 @@ use nodewright_runtime::object::{annotation, name};
 
 /// Which of two Machines that are alike in all else goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ByAge {
+pub(super) enum ByAge {
     /// The older one.
     #[default]
     Oldest,
@@ -16,7 +16,7 @@ pub enum ByAge {
 
 impl ByAge {
     /// Reads the annotation `nodewright.dev/deletion-order`; anything else than `Newest` means the default.
-    pub fn parse(text: Option<&str>) -> Self {
+    pub(super) fn parse(text: Option<&str>) -> Self {
         if text == Some(annotations::DELETION_ORDER_NEWEST) { Self::Newest } else { Self::Oldest }
     }
 }
@@ -28,7 +28,7 @@ impl ByAge {
 /// 3. those marked by the autoscaler, the older mark first;
 /// 4. the less useful phase;
 /// 5. age, then name.
-pub fn sort(machines: &mut [impl AsRef<Machine>], age: ByAge) {
+pub(super) fn sort(machines: &mut [impl AsRef<Machine>], age: ByAge) {
     machines.sort_by_cached_key(|machine| rank(machine.as_ref(), age));
 }
 
@@ -56,7 +56,7 @@ fn preservation(machine: &Machine) -> Preservation {
 }
 
 /// When the autoscaler marked a Machine for deletion.
-pub fn marked(machine: &Machine) -> Option<Timestamp> {
+pub(super) fn marked(machine: &Machine) -> Option<Timestamp> {
     annotation(machine, annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
 }
 

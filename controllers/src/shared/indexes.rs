@@ -4,14 +4,13 @@ use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::Index,
-    object::{controller_uid, is_deleting, name, namespace},
+    object::{controller_uid, name, namespace},
 };
 
-use crate::{
-    claim::{node_name, vm_id},
+use crate::shared::{
     ledger::set_of,
-    machine::{holds_place, is_held, may_be_replaced},
     node::Node,
+    ownership::{node_name, vm_id},
 };
 
 /// MachineDeployments by UID.
@@ -47,35 +46,9 @@ pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
 pub(crate) const MACHINE_BY_NODE: Index<Machine> =
     Index { name: "node", key_of: |machine| node_name(machine).map(str::to_owned) };
 
-/// Machines that hold a place of the replacement budget, by the UID of their set.
-pub(crate) const PLACES_BY_SET: Index<Machine> = Index {
-    name: "places",
-    key_of: |machine| controller_uid(machine).filter(|_| holds_place(machine)).map(str::to_owned),
-};
-
-/// Machines that were refused a place of the replacement budget and say so, by the UID of their set.
-pub(crate) const HELD_BY_SET: Index<Machine> =
-    Index { name: "held", key_of: |machine| controller_uid(machine).filter(|_| is_held(machine)).map(str::to_owned) };
-
-/// Machines that are unhealthy and not given up yet, by the UID of their set.
-pub(crate) const WAITING_BY_SET: Index<Machine> = Index {
-    name: "waiting",
-    key_of: |machine| controller_uid(machine).filter(|_| may_be_replaced(machine)).map(str::to_owned),
-};
-
-/// Machines that are being deleted, by the UID of their set.
-pub(crate) const LEAVING_BY_SET: Index<Machine> = Index {
-    name: "leaving",
-    key_of: |machine| controller_uid(machine).filter(|_| is_deleting(machine)).map(str::to_owned),
-};
-
 /// Nodes by the provider's id of their VM.
 pub(crate) const NODE_BY_INSTANCE: Index<Node> =
     Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
-
-/// Nodes that are being deleted, all under one key.
-pub(crate) const DELETING_NODES: Index<Node> =
-    Index { name: "deleting", key_of: |node| is_deleting(node).then(String::new) };
 
 /// MachineClasses by the Secret with their user data, as [`place`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =

@@ -12,7 +12,18 @@
 //! `k7f;0-41,43` or `k7f;0-41;pool-old-x7k2p`. An
 //! annotation, because restores keep annotations and machine-controller-manager's CRD prunes what it does not know.
 
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+use nodewright_api::{MachineSet, annotations};
+use nodewright_runtime::{
+    object::annotation,
+    owned::{Owned, Part},
+};
+use serde::Serialize;
 
 /// The letters of generated names in Kubernetes: no vowels, nothing that looks like something else.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -218,6 +229,34 @@ impl FromStr for Ledger {
             ledger.retired.push((first, last));
         }
         Ok(ledger.retire([]))
+    }
+}
+
+/// The ledger, in its annotation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct LedgerPart {
+    metadata: Annotations,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Annotations {
+    annotations: BTreeMap<String, String>,
+}
+
+impl LedgerPart {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let annotations = BTreeMap::from([(annotations::LEDGER.to_owned(), ledger.to_string())]);
+        Self { metadata: Annotations { annotations } }
+    }
+}
+
+impl Owned for LedgerPart {
+    type Of = MachineSet;
+    const PART: Part = Part::Main;
+
+    fn seen(live: &MachineSet) -> Self {
+        let text = annotation(live, annotations::LEDGER).map(|text| (annotations::LEDGER.to_owned(), text.to_owned()));
+        Self { metadata: Annotations { annotations: text.into_iter().collect() } }
     }
 }
 

@@ -24,58 +24,53 @@
 
 /// What a deployment wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Goal {
+pub(super) struct Goal {
     /// Machines that shall be available in the end.
-    pub desired: i64,
+    pub(super) desired: i64,
     /// Machines that may exist beyond that.
-    pub surge: i64,
+    pub(super) surge: i64,
     /// Machines that may be missing meanwhile.
-    pub unavailable: i64,
+    pub(super) unavailable: i64,
 }
 
 impl Goal {
     /// The largest number of machines that the sets may have together.
-    pub fn ceiling(self) -> i64 {
+    pub(super) fn ceiling(self) -> i64 {
         if self.desired == 0 { 0 } else { self.desired + self.surge }
     }
 
     /// The number of machines that have to stay available.
-    pub fn floor(self) -> i64 {
+    pub(super) fn floor(self) -> i64 {
         self.desired - self.unavailable
     }
 }
 
 /// What is seen of one machine set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Size {
+pub(super) struct Size {
     /// `spec.replicas`; 0 for a set that is being deleted.
-    pub replicas: i64,
+    pub(super) replicas: i64,
     /// Its machines that are not in deletion.
-    pub live: i64,
+    pub(super) live: i64,
     /// Its machines that are in deletion, and whose instances may still run.
-    pub deleting: i64,
+    pub(super) deleting: i64,
     /// Its machines that are available and not in deletion.
-    pub available: i64,
+    pub(super) available: i64,
     /// Its machines that are not in deletion and have no VM yet.
-    pub without_vm: i64,
+    pub(super) without_vm: i64,
     /// Whether the set's controller has seen the present spec. Before that it may still create machines up to
     /// a number that is not known here.
-    pub observed: bool,
+    pub(super) observed: bool,
 }
 
 impl Size {
-    /// All machines that exist.
-    pub fn existing(self) -> i64 {
-        self.live + self.deleting
-    }
-
     /// All machines that exist or may come to exist without a change of the set.
-    pub fn at_most(self) -> i64 {
+    pub(super) fn at_most(self) -> i64 {
         self.replicas.max(self.live) + self.deleting
     }
 
     /// The machines that will be available whatever the set has yet to give up.
-    pub fn surely_available(self) -> i64 {
+    pub(super) fn surely_available(self) -> i64 {
         self.replicas.min(self.available)
     }
 
@@ -90,7 +85,7 @@ impl Size {
 ///
 /// Without others it gets what is desired. Otherwise it grows into the room that the others leave below the ceiling,
 /// and keeps what it has when there is none. It never shrinks but to what is desired.
-pub fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
+pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
     if set.replicas >= goal.desired {
         return goal.desired;
     }
@@ -109,7 +104,7 @@ pub fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
 ///
 /// Those without a VM go, whatever else there is. Of the others the unavailable ones go first: taking them costs nothing.
 /// Then as many go as the available ones exceed the floor.
-pub fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
+pub(super) fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
     let mut targets: Vec<i64> = old.iter().map(|set| set.replicas - set.idle()).collect();
     let total: i64 = current.replicas + targets.iter().sum::<i64>();
     let still_missing = current.replicas - current.surely_available();
@@ -138,17 +133,17 @@ fn take(target: &mut i64, count: i64) -> i64 {
 
 /// One of several sets that are scaled in together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub(super) struct Share {
     /// Its present replicas.
-    pub replicas: i64,
+    pub(super) replicas: i64,
     /// The ceiling of the deployment when the set was last scaled, as its annotation says.
-    pub ceiling_before: Option<i64>,
+    pub(super) ceiling_before: Option<i64>,
 }
 
 /// The replicas of active sets that together exceed the ceiling, in proportion to their size.
 ///
 /// The sets are given by age, oldest first. What rounding leaves over is borne by the largest, of equals the oldest.
-pub fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
+pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     let mut targets: Vec<i64> = sets.iter().map(|set| set.replicas).collect();
     let total: i64 = targets.iter().sum();
     let excess = total - goal.ceiling();

@@ -19,11 +19,11 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{MachineClassController, MachineClassSecretController, SecretMetadata};
 use crate::{
-    class_secrets,
     driver::{DriverError, Instance},
     machine::{Call, MachineController, Outcome, Settings, Verb},
+    machine_class::{MachineClassController, MachineClassSecretController, SecretMetadata},
+    shared::class_secrets,
     testing::{NOW, Uncalled},
 };
 

@@ -1,0 +1,12 @@
+//! What two or more controllers use. A controller imports from here and never from another controller.
+
+pub(crate) mod class_secrets;
+pub mod drain;
+pub(crate) mod failed_machines;
+pub(crate) mod indexes;
+pub mod ledger;
+pub(crate) mod membership;
+pub mod node;
+pub(crate) mod ownership;
+pub(crate) mod pacing;
+pub mod schema;
