@@ -1,6 +1,5 @@
-//! The controllers of Nodewright: a folder for each, what they share, and the providers' contract.
+//! The controllers of Nodewright: a folder for each, and what they share.
 
-pub mod driver;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;

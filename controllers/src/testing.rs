@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolumeSpec, Secret};
 use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
+use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 use nodewright_runtime::{
     cache::{Store, Stores},
     look::Look,
@@ -14,7 +15,6 @@ use nodewright_runtime::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 use crate::shared::class_secrets::NAMEABLE;
 
 /// The moment at which tests plan, in the objects' clock.

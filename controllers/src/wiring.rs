@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use nodewright_api::MachineClass;
+use nodewright_driver::Driver;
 use nodewright_runtime::{
     effect::NoEffects, manager::Manager, metrics::Metrics, object::Cluster, term::Clock, trace::Spans,
 };
 
 use crate::{
-    driver::Driver,
     machine::{Caller, MachineController, Settings},
     machine_class::{
         IdentityFields, InvalidClasses, MachineClassController, MachineClassSecretController, ProviderSpecCheck,

@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, error::Error, time::Duration};
 
 use nodewright_api::{Code, RawJson};
-use nodewright_controllers::driver::{
-    Class, Driver, DriverError, MachineRequest, Mismatch, SecretData, SecretText,
-    simulated::{Options, SimulatedDriver},
-};
+use nodewright_driver::{Class, Driver, DriverError, MachineRequest, Mismatch, SecretData, SecretText};
+use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_e2e::cloud::{self, CloudClient, Effect, FaultOperation, FaultOrder, Server, Settings, VmState};
 use nodewright_runtime::leading::Leading;
 use serde_json::json;

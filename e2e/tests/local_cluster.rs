@@ -11,10 +11,8 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod},
 };
 use nodewright_api::RawJson;
-use nodewright_controllers::driver::{
-    Class, Driver, MachineRequest, SecretData, SecretText,
-    simulated::{Options, SimulatedDriver},
-};
+use nodewright_driver::{Class, Driver, MachineRequest, SecretData, SecretText};
+use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_e2e::{
     cloud::{self, KubeletOrder, LocalCloud},
     kubelet::{self, Fleet},

@@ -8,13 +8,11 @@ use nodewright_api::{
     served::Served,
 };
 use nodewright_controllers::{
-    driver::{
-        Driver,
-        simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver},
-    },
     shared::schema::Schemas,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring, complaints, identity},
 };
+use nodewright_driver::Driver;
+use nodewright_driver_simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver};
 use nodewright_runtime::{
     authorization::Authorization,
     events::EventTask,

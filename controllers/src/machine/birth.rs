@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_driver::{Class, Instance};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -20,7 +21,6 @@ use super::{
     status::StatusDraft,
     world::USER_DATA,
 };
-use crate::driver::{Class, Instance};
 
 /// Pause before a name is asked for again that the ledger said had had its life.
 const RETIRED_PAUSE: SignedDuration = SignedDuration::from_secs(30);

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::{Code, MachineSet, operations};
+use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_runtime::{
     effect::Perform,
     object::{Cluster, Key, ResourceType},
@@ -19,7 +20,6 @@ use super::{
     token,
     world::USER_DATA,
 };
-use crate::driver::{Driver, DriverError, MachineRequest, SecretText};
 
 /// Makes the calls of Machines through a driver.
 ///
@@ -231,10 +231,10 @@ impl Drop for SharedRead<'_> {
     }
 }
 
-fn instance(result: crate::driver::Result<crate::driver::Instance>) -> Outcome {
+fn instance(result: nodewright_driver::Result<nodewright_driver::Instance>) -> Outcome {
     result.map_or_else(Outcome::Failed, Outcome::Instance)
 }
 
-fn done(result: crate::driver::Result<()>) -> Outcome {
+fn done(result: nodewright_driver::Result<()>) -> Outcome {
     result.map_or_else(Outcome::Failed, |()| Outcome::Done)
 }

@@ -8,16 +8,14 @@ use std::{
 };
 
 use nodewright_api::{Code, MachineSet, annotations};
+use nodewright_driver::{DriverError, Instance, MachineRequest};
 use nodewright_runtime::{
     effect::{Effect, Lane},
     object::{annotation, is_deleting, uid},
     trace::TraceContext,
 };
 
-use crate::{
-    driver::{DriverError, Instance, MachineRequest},
-    shared::ledger::{Index, Ledger},
-};
+use crate::shared::ledger::{Index, Ledger};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

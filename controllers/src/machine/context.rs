@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::Machine;
+use nodewright_driver::{Class, Driver, MachineRequest, SecretText};
 use nodewright_runtime::{
     events::{Event, EventKind},
     object::{name, namespace, uid},
@@ -16,7 +17,6 @@ use super::{
     ownership::is_verified,
     trace,
 };
-use crate::driver::{Class, Driver, MachineRequest, SecretText};
 use crate::shared::ownership::vm_id;
 
 /// See the module.

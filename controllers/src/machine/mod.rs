@@ -34,6 +34,7 @@ mod world;
 use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
+use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
@@ -54,17 +55,14 @@ use self::{
     context::Context,
     world::{is_forced, needs_class},
 };
-use crate::{
-    driver::Driver,
-    shared::{
-        class_secrets,
-        indexes::{
-            MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
-        },
-        ledger::Ledger,
-        node::Node,
-        ownership::{node_name, vm_id},
+use crate::shared::{
+    class_secrets,
+    indexes::{
+        MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
     },
+    ledger::Ledger,
+    node::Node,
+    ownership::{node_name, vm_id},
 };
 
 /// Keeps Machines.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use nodewright_api::{Machine, MachineStatus, annotations, labels};
+use nodewright_driver::Instance;
 use nodewright_runtime::{
     object::annotation,
     owned::{Owned, Part},
@@ -11,7 +12,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::applied::AppliedKeys;
-use crate::{driver::Instance, shared::ownership::noted_node};
+use crate::shared::ownership::noted_node;
 
 /// The durable link to the VM, written right after the driver has answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use nodewright_api::{Code, Machine, conditions, reasons};
+use nodewright_driver::{Class, DriverError, Instance};
 use nodewright_runtime::{
     cache::{Store, Stores},
     events::EventKind,
@@ -26,13 +27,10 @@ use super::{
     context::{Context, event},
     status::{StatusDraft, own_condition},
 };
-use crate::{
-    driver::{Class, DriverError, Instance},
-    shared::{
-        indexes::{NODE_BY_INSTANCE, instance_id},
-        node::Node,
-        ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
-    },
+use crate::shared::{
+    indexes::{NODE_BY_INSTANCE, instance_id},
+    node::Node,
+    ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
 };
 
 /// What a Machine's object says of its VM.

@@ -4,6 +4,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_driver::DriverError;
 use nodewright_runtime::{
     object::name,
     plan::{Moment, Plan, Step},
@@ -19,7 +20,7 @@ use super::{
     retry,
     status::StatusDraft,
 };
-use crate::{driver::DriverError, shared::ownership::vm_id};
+use crate::shared::ownership::vm_id;
 
 /// Pause before a provider that knows no VM is asked again: a new VM may not show at once.
 const ABSENT_AGAIN: SignedDuration = SignedDuration::from_secs(30);

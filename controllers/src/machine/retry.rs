@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use nodewright_api::Code;
+use nodewright_driver::DriverError;
 
 use super::context::Context;
-use crate::driver::DriverError;
 
 /// The longest pause after a failure that may pass by itself.
 const PASSING: Duration = Duration::from_mins(1);

@@ -6,11 +6,11 @@ use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::operations;
+use nodewright_driver::Class;
 use nodewright_runtime::request::{Call, Connection, RequestError};
 use serde_json::json;
 
 use super::world::USER_DATA;
-use crate::driver::Class;
 
 /// The letters of tokens, as Kubernetes demands: `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";

@@ -7,6 +7,7 @@ use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
     reasons::unreadable as reasons,
 };
+use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
     look::Look,
@@ -18,16 +19,13 @@ use super::{
     health::may_be_replaced,
     ownership::{self, Claim, Found, Vm},
 };
-use crate::{
-    driver::{Class, SecretData},
-    shared::{
-        class_secrets,
-        drain::PodView,
-        indexes::SET_BY_UID,
-        ledger::{Index, Ledger},
-        node::Node,
-        ownership::{node_name, vm_id},
-    },
+use crate::shared::{
+    class_secrets,
+    drain::PodView,
+    indexes::SET_BY_UID,
+    ledger::{Index, Ledger},
+    node::Node,
+    ownership::{node_name, vm_id},
 };
 
 /// Key of the user data in a Secret.

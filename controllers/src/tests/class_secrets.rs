@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Code, MachineClass};
+use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     effect::{NoEffects, Perform},
@@ -20,7 +21,6 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    driver::{DriverError, Instance},
     machine::{Call, MachineController, Outcome, Settings, Verb},
     machine_class::{MachineClassController, MachineClassSecretController, SecretMetadata},
     shared::class_secrets,

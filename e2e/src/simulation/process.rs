@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    driver::simulated::{Options as DriverOptions, SimulatedDriver},
     machine::Settings,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
+use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
 use nodewright_runtime::{
     events::EventTask,
     lease::{Election, LeaseConfig},

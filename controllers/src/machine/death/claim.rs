@@ -1,6 +1,7 @@
 //! Before anything is torn down: is the VM that the Machine names the Machine's, and nobody else's?
 
 use nodewright_api::{OperationState, OperationType, conditions, operations, reasons};
+use nodewright_driver::DriverError;
 use nodewright_runtime::plan::{Moment, Plan};
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     drain::drain_deadline,
     instance::{Failed, try_again},
 };
-use crate::driver::DriverError;
 
 /// It is known whose VM it is, and no other Machine names it. What is another's, or not there, is not waited for: the
 /// Machine ends without it, and without a Node.

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
+use nodewright_driver::{Class, DriverError, Instance, Mismatch};
 use nodewright_runtime::{
     effect::Known,
     events::EventKind,
@@ -21,7 +22,6 @@ use super::{
     },
     tell_stage,
 };
-use crate::driver::{Class, DriverError, Instance, Mismatch};
 use crate::shared::ownership::vm_id;
 
 /// Pause before the provider is asked again whether a VM is gone.

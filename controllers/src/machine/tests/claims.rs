@@ -1,7 +1,7 @@
 //! Worlds in, plans out: a claim is no proof.
 
 use super::*;
-use crate::driver::Mismatch;
+use nodewright_driver::Mismatch;
 
 /// A Machine that names a VM, of which nothing is noted.
 fn unproven(phase: &str) -> Scene {

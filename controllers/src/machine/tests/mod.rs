@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachineSet};
+use nodewright_driver::{Class, DriverError, Instance, SecretData};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
@@ -24,7 +25,6 @@ use super::{
     budget::holds_place, context::Context, health::may_be_replaced, world::UnseenNode,
 };
 use crate::{
-    driver::{Class, DriverError, Instance, SecretData},
     shared::{drain::PodView, ledger::Ledger, node::Node},
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
 };

@@ -11,6 +11,7 @@ use std::{
 };
 
 use nodewright_api::{Code, Machine, MachineSet, annotations};
+use nodewright_driver::DriverError;
 use nodewright_runtime::{
     controller::Controller,
     effect::{Effect, Outcomes},
@@ -24,7 +25,6 @@ use super::{
     state::{INDICES, Phase, Request, Set, Slot, Table},
 };
 use crate::{
-    driver::DriverError,
     machine::{self, Call, MachineController, Outcome, Owner, Request as CallRequest, Settings, Verb},
     machine_set::{MachineSetController, World},
     shared::ledger::{Index, Ledger},

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use nodewright_api::RawJson;
-use nodewright_controllers::driver::{
-    Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText,
-    simulated::{Options, SimulatedDriver},
-};
+use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText};
+use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_runtime::term::TokioClock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};

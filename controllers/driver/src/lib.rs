@@ -10,16 +10,12 @@
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all of them, or an error; never a part.
 //! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
-//! * Its connections are those of [`Leading::connector`], where that can be chosen: what was queued when the process was
-//!   stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
+//! * Its connections are those of the runtime's `Leading::connector`, where that can be chosen: what was queued when the
+//!   process was stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
 //!
 //! # What it may rely on
 //! * Calls for one Machine never overlap.
 //! * `user_data` has its placeholders replaced.
-//!
-//! [`Leading::connector`]: nodewright_runtime::leading::Leading::connector
-
-pub mod simulated;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

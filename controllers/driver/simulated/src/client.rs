@@ -23,14 +23,12 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use nodewright_api::Code;
+use nodewright_driver::{DriverError, Result, Scope};
 use nodewright_runtime::{error::with_causes, leading::Leading};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
-use super::{
-    super::{DriverError, Result, Scope},
-    UrlError,
-};
+use super::UrlError;
 
 /// The largest answer that is read. A page of VMs has some hundred kilobytes.
 const ANSWER_LIMIT: usize = 16 << 20;
@@ -48,7 +46,7 @@ const AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (simulat
 /// A taint at registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Taint {
+pub(crate) struct Taint {
     pub key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
@@ -57,7 +55,7 @@ pub(super) struct Taint {
 
 /// How the VM's kubelet registers.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct NodeTemplate {
+pub(crate) struct NodeTemplate {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
 }
@@ -65,7 +63,7 @@ pub(super) struct NodeTemplate {
 /// The body of `POST /vms`. Not to be printed: the user data may hold a token.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CreateVm {
+pub(crate) struct CreateVm {
     pub name: String,
     pub token: String,
     pub tags: BTreeMap<String, String>,
@@ -81,7 +79,7 @@ pub(super) struct CreateVm {
 /// What a VM is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum VmState {
+pub(crate) enum VmState {
     Pending,
     Running,
     Deleting,
@@ -91,7 +89,7 @@ pub(super) enum VmState {
 /// A VM.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Vm {
+pub(crate) struct Vm {
     pub id: String,
     pub name: String,
     pub state: VmState,
@@ -127,7 +125,7 @@ type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<UnsyncBoxBod
 
 /// A client of one cloud.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     url: String,
     timeout: Duration,
     transport: Transport,
@@ -135,7 +133,7 @@ pub(super) struct Client {
 
 impl Client {
     /// A client for the cloud at this URL, whose calls may take so long each. Over TCP.
-    pub(super) fn new(url: &str, timeout: Duration, leading: &Leading) -> std::result::Result<Self, UrlError> {
+    pub(crate) fn new(url: &str, timeout: Duration, leading: &Leading) -> std::result::Result<Self, UrlError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
@@ -147,7 +145,7 @@ impl Client {
     }
 
     /// The same over another transport.
-    pub(super) fn with_service<S, B>(service: S, url: &str, timeout: Duration) -> std::result::Result<Self, UrlError>
+    pub(crate) fn with_service<S, B>(service: S, url: &str, timeout: Duration) -> std::result::Result<Self, UrlError>
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
@@ -170,23 +168,23 @@ impl Client {
     }
 
     /// Makes a VM, or finds the one that the token made.
-    pub(super) async fn create(&self, order: &CreateVm) -> Result<Vm> {
+    pub(crate) async fn create(&self, order: &CreateVm) -> Result<Vm> {
         let body = serde_json::to_vec(order).map_err(|error| DriverError::new(Code::Internal, error.to_string()))?;
         self.call(Method::POST, "/vms", body).await
     }
 
     /// A VM by its id.
-    pub(super) async fn get(&self, id: &str) -> Result<Vm> {
+    pub(crate) async fn get(&self, id: &str) -> Result<Vm> {
         self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
     /// Orders the deletion of a VM.
-    pub(super) async fn delete(&self, id: &str) -> Result<Vm> {
+    pub(crate) async fn delete(&self, id: &str) -> Result<Vm> {
         self.call(Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
     /// All VMs with these tags.
-    pub(super) async fn list(&self, tags: &[(&str, &str)]) -> Result<Vec<Vm>> {
+    pub(crate) async fn list(&self, tags: &[(&str, &str)]) -> Result<Vec<Vm>> {
         let mut path = format!("/vms?limit={PAGE}");
         for (key, value) in tags {
             path.extend(["&tag.", &escaped(key), "=", &escaped(value)]);

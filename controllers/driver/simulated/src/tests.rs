@@ -7,6 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, RawJson};
+use nodewright_driver::{Class, Driver, MachineRequest, Mismatch, Scope, SecretData, SecretText};
 use nodewright_runtime::leading::Leading;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use tokio::{
 };
 
 use super::{Options, SimulatedDriver};
-use crate::driver::{Class, Driver, MachineRequest, Mismatch, Scope, SecretData, SecretText};
 
 /// What the server does with one request.
 enum Answer {

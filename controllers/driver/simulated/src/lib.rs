@@ -28,6 +28,7 @@ use http_body_util::Full;
 use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson, finalizers};
+use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 use nodewright_runtime::leading::Leading;
 use tower::{BoxError, Service};
 
@@ -35,7 +36,6 @@ use self::{
     client::{Client, CreateVm, NodeTemplate, Vm, VmState},
     spec::ProviderSpec,
 };
-use super::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 
 /// The name of the provider in `MachineClass.provider`.
 pub const PROVIDER: &str = "simulated";
@@ -77,7 +77,7 @@ pub struct UrlError {
     pub reason: String,
 }
 
-/// The driver. See the [module](self).
+/// The driver. See the [crate](self).
 #[derive(Clone, Debug)]
 pub struct SimulatedDriver {
     client: Arc<Client>,

@@ -3,10 +3,11 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use nodewright_api::{Code, RawJson};
+use nodewright_driver::DriverError;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{super::DriverError, client::Taint};
+use super::client::Taint;
 
 /// The sizes that the cloud sells.
 const SIZES: [&str; 4] = ["small", "medium", "large", "xlarge"];
