@@ -1,4 +1,7 @@
-//! Durations as Go writes them.
+//! Durations in Go's syntax.
+//!
+//! `kube::core::Duration` does not fit. It panics on `1h-5m` and on a value that overflows, both of which a user can
+//! store; it reads `""` and `--5s`, which Go refuses; and it writes `7200s` where Go writes `2h0m0s`.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -7,35 +10,32 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A duration in Go's syntax, the wire form of `metav1.Duration`: `20m`, `1h2m3.5s`, `-300ms`.
+/// A duration on the wire, as `metav1.Duration` has it: `20m`, `1h2m3.5s`, `-300ms`.
 ///
-/// Units are `h`, `m`, `s`, `ms`, `us` (also `µs`) and `ns`; a number may have a fraction; the text may
-/// begin with a sign; `0` needs no unit. It is written as Go's `Duration.String` writes it: `2h` becomes
-/// `2h0m0s`. Equality is that of the duration, not of its text.
+/// [`FromStr`] reads what Go's `time.ParseDuration` reads. [`fmt::Display`] writes what Go's `Duration.String` writes:
+/// `2h` becomes `2h0m0s`. Values compare by their length, not by their text.
 ///
-/// The range is that of 64 bits of nanoseconds, about 292 years either way. What is longer in an object is read as the
-/// longest, because an object that cannot be decoded is one that nobody looks after; [`FromStr`] refuses it. A negative
-/// duration can be read, because MCM reads it; [`GoDuration::to_std`] takes it for zero.
+/// The range is 64 bits of nanoseconds, about 292 years either way. [`FromStr`] refuses a longer duration.
+/// [`Deserialize`] takes the longest instead, because an object that cannot be decoded is not reconciled at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
-const NANOSECOND: i64 = 1;
-const MICROSECOND: i64 = 1_000 * NANOSECOND;
+const MICROSECOND: i64 = 1_000;
 const MILLISECOND: i64 = 1_000 * MICROSECOND;
 const SECOND: i64 = 1_000 * MILLISECOND;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
-/// Why a text is no duration.
+/// Why a text is not a [`GoDuration`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseGoDurationError {
-    /// The text is empty, has no number where one is due, or holds what is neither number nor unit.
+    /// A number is missing.
     #[error("must be a duration such as \"20m\" or \"1h30m\"")]
     Syntax,
-    /// A number stands without a unit.
+    /// A number has no unit.
     #[error("must have a unit after each number, such as \"20m\"")]
     MissingUnit,
-    /// The unit is not known.
+    /// The unit is unknown.
     #[error("must use the units h, m, s, ms, us and ns, such as \"20m\"")]
     UnknownUnit,
     /// The duration is longer than 292 years.
@@ -44,42 +44,32 @@ pub enum ParseGoDurationError {
 }
 
 impl GoDuration {
-    /// No time at all.
+    /// The duration 0.
     pub const ZERO: Self = Self(0);
 
-    /// A duration of so many nanoseconds.
-    pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
-        Self(nanoseconds)
-    }
-
-    /// A duration of so many seconds; the longest possible one when they are too many.
-    pub const fn from_seconds(seconds: i64) -> Self {
-        Self(seconds.saturating_mul(SECOND))
-    }
-
-    /// The nanoseconds.
+    /// The duration in nanoseconds.
     pub const fn nanoseconds(self) -> i64 {
         self.0
     }
 
-    /// Whether the duration is the longest one, or stands for a longer one.
+    /// Whether this is the longest duration, which also stands for longer ones.
     pub const fn is_longest(self) -> bool {
         self.0 == i64::MAX || self.0 == i64::MIN
     }
 
-    /// Whether the duration is shorter than none.
+    /// Whether the duration is below 0.
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
 
-    /// The duration as the standard library has it; a negative one is zero.
+    /// Converts to the standard library's type. A negative duration becomes 0.
     pub fn to_std(self) -> Duration {
         u64::try_from(self.0).map_or(Duration::ZERO, Duration::from_nanos)
     }
 }
 
 impl From<Duration> for GoDuration {
-    /// The same duration; the longest possible one when it is too long.
+    /// Converts from the standard library's type. A duration that is too long becomes the longest.
     fn from(duration: Duration) -> Self {
         Self(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
     }
@@ -89,45 +79,30 @@ impl FromStr for GoDuration {
     type Err = ParseGoDurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (negative, mut rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
-        };
-        if rest == "0" {
+        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+        if unsigned == "0" {
             return Ok(Self::ZERO);
         }
-        if rest.is_empty() {
-            return Err(ParseGoDurationError::Syntax);
-        }
-        let mut nanoseconds: i128 = 0;
+        let (mut nanoseconds, mut rest) = parse_part(unsigned)?;
         while !rest.is_empty() {
             let (part, remaining) = parse_part(rest)?;
-            nanoseconds += part;
-            rest = remaining;
-            if nanoseconds > i128::from(i64::MAX) + 1 {
-                return Err(ParseGoDurationError::TooLong);
-            }
+            (nanoseconds, rest) = (nanoseconds.saturating_add(part), remaining);
         }
-        let signed = if negative { -nanoseconds } else { nanoseconds };
+        let signed = if text.starts_with('-') { -nanoseconds } else { nanoseconds };
         i64::try_from(signed).map(Self).map_err(|_| ParseGoDurationError::TooLong)
     }
 }
 
-/// Reads one number with its unit: its nanoseconds, and what follows.
+/// Reads a number and its unit. Returns the nanoseconds, and the text that follows.
 fn parse_part(text: &str) -> Result<(i128, &str), ParseGoDurationError> {
     let (whole, rest) = split_digits(text);
-    let (fraction, rest) = match rest.strip_prefix('.') {
-        Some(rest) => split_digits(rest),
-        None => ("", rest),
-    };
+    let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
     if whole.is_empty() && fraction.is_empty() {
         return Err(ParseGoDurationError::Syntax);
     }
-    let unit_length = rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len());
-    let (unit, rest) = rest.split_at(unit_length);
+    let (unit, rest) = rest.split_at(rest.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(rest.len()));
     let unit = match unit {
-        "ns" => NANOSECOND,
+        "ns" => 1,
         "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
         "ms" => MILLISECOND,
         "s" => SECOND,
@@ -136,77 +111,37 @@ fn parse_part(text: &str) -> Result<(i128, &str), ParseGoDurationError> {
         "" => return Err(ParseGoDurationError::MissingUnit),
         _ => return Err(ParseGoDurationError::UnknownUnit),
     };
-    let whole: u64 = match whole {
-        "" => 0,
-        digits => digits.parse().map_err(|_| ParseGoDurationError::TooLong)?,
-    };
-    Ok((i128::from(whole) * i128::from(unit) + fraction_of(fraction, unit), rest))
+    // Fifteen digits are finer than a nanosecond of an hour (3.6e12).
+    let fraction = format!("{fraction:0<15.15}");
+    let number = |digits: &str| digits.parse::<u64>().map(i128::from).map_err(|_| ParseGoDurationError::TooLong);
+    let whole = if whole.is_empty() { 0 } else { number(whole)? };
+    let unit = i128::from(unit);
+    Ok((whole * unit + number(&fraction)? * unit / 1_000_000_000_000_000, rest))
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The nanoseconds of a fraction of a unit; what is finer than a nanosecond is dropped.
-fn fraction_of(digits: &str, unit: i64) -> i128 {
-    // Fifteen digits are finer than a nanosecond of an hour (3.6e12), and cannot overflow the product.
-    let digits = &digits[..digits.len().min(15)];
-    let mut scale: i128 = 1;
-    let mut number: i128 = 0;
-    for digit in digits.bytes() {
-        number = number * 10 + i128::from(digit - b'0');
-        scale *= 10;
-    }
-    number * i128::from(unit) / scale
-}
-
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 {
+        let [hour, minute, second] = [HOUR, MINUTE, SECOND].map(i64::unsigned_abs);
+        let nanoseconds = self.0.unsigned_abs();
+        if nanoseconds == 0 {
             return f.write_str("0s");
         }
         if self.0 < 0 {
             f.write_str("-")?;
         }
-        let nanoseconds = self.0.unsigned_abs();
-        let second = SECOND.unsigned_abs();
-        if nanoseconds < second {
-            return write_below_a_second(f, nanoseconds);
+        if nanoseconds < minute {
+            return write!(f, "{:?}", Duration::from_nanos(nanoseconds));
         }
-        let (hours, minutes) = (nanoseconds / HOUR.unsigned_abs(), nanoseconds / MINUTE.unsigned_abs() % 60);
-        if hours > 0 {
-            write!(f, "{hours}h")?;
+        if nanoseconds >= hour {
+            write!(f, "{}h", nanoseconds / hour)?;
         }
-        if hours > 0 || minutes > 0 {
-            write!(f, "{minutes}m")?;
-        }
-        write_decimal(f, nanoseconds % MINUTE.unsigned_abs(), second)?;
-        f.write_str("s")
+        let seconds = format!("{}.{:09}", nanoseconds % minute / second, nanoseconds % second);
+        write!(f, "{}m{}s", nanoseconds % hour / minute, seconds.trim_end_matches('0').trim_end_matches('.'))
     }
-}
-
-fn write_below_a_second(f: &mut fmt::Formatter<'_>, nanoseconds: u64) -> fmt::Result {
-    let (unit, name) = if nanoseconds < MICROSECOND.unsigned_abs() {
-        (1, "ns")
-    } else if nanoseconds < MILLISECOND.unsigned_abs() {
-        (MICROSECOND.unsigned_abs(), "\u{b5}s")
-    } else {
-        (MILLISECOND.unsigned_abs(), "ms")
-    };
-    write_decimal(f, nanoseconds, unit)?;
-    f.write_str(name)
-}
-
-/// Writes `number / unit` without trailing zeros. The unit is a power of ten.
-fn write_decimal(f: &mut fmt::Formatter<'_>, number: u64, unit: u64) -> fmt::Result {
-    write!(f, "{}", number / unit)?;
-    let fraction = number % unit;
-    if fraction == 0 {
-        return Ok(());
-    }
-    let width = unit.ilog10() as usize;
-    let digits = format!("{fraction:0width$}");
-    write!(f, ".{}", digits.trim_end_matches('0'))
 }
 
 impl Serialize for GoDuration {
@@ -237,12 +172,12 @@ impl JsonSchema for GoDuration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // What Go cannot parse would be refused by MCM's client for the whole list of objects.
+        // MCM's client fails on the whole list of objects when Go cannot parse one duration.
         json_schema!({"type": "string", "pattern": PATTERN})
     }
 }
 
-/// Go's syntax of a duration that is not negative, as a pattern of the schema.
+/// Go's syntax of a duration that is not negative.
 const PATTERN: &str =
     r"^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$";
 
@@ -353,13 +288,13 @@ mod tests {
         assert_eq!(read("-9999999h").unwrap(), GoDuration(i64::MIN));
         assert_eq!(read("99999999999999999999999s").unwrap(), GoDuration(i64::MAX));
         assert!(read("soon").is_err());
-        assert!(read("9999999h").unwrap().is_longest() && !GoDuration::from_seconds(1).is_longest());
+        assert!(read("9999999h").unwrap().is_longest() && !GoDuration(SECOND).is_longest());
     }
 
     #[test]
     fn a_negative_duration_is_no_time() {
-        assert_eq!(GoDuration::from_seconds(-1).to_std(), Duration::ZERO);
-        assert_eq!(GoDuration::from_seconds(90).to_std(), Duration::from_secs(90));
+        assert_eq!(GoDuration(-SECOND).to_std(), Duration::ZERO);
+        assert_eq!(GoDuration(90 * SECOND).to_std(), Duration::from_secs(90));
         assert_eq!(GoDuration::from(Duration::MAX), GoDuration(i64::MAX));
     }
 }

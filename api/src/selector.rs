@@ -1,34 +1,25 @@
-//! Label selectors: what they match, and how they are written as text.
+//! Label selectors: what they match, and their text.
+//!
+//! Expressions are kube's. [`matches`] compares `matchLabels` itself, because [`Selector`] would copy the selector for
+//! each object that a set without owners is compared with.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Expression, Selector, SelectorExt};
 use std::collections::BTreeMap;
 
-/// Whether a selector matches these labels, as Kubernetes decides it: an empty selector matches
-/// everything, an absent one nothing. A requirement that is not valid matches nothing.
+/// Whether a selector matches labels, as in Kubernetes: an empty selector matches everything, an absent one nothing. An
+/// invalid expression matches nothing.
 pub fn matches(selector: Option<&LabelSelector>, labels: Option<&BTreeMap<String, String>>) -> bool {
-    let Some(selector) = selector else { return false };
-    let get = |key: &str| labels.and_then(|labels| labels.get(key));
-    let labels_match = selector.match_labels.iter().flatten().all(|(key, value)| get(key) == Some(value));
-    labels_match
-        && selector
-            .match_expressions
-            .iter()
-            .flatten()
-            .all(|requirement| requirement_matches(requirement, get(&requirement.key)))
+    let no_labels = BTreeMap::new();
+    let labels = labels.unwrap_or(&no_labels);
+    selector.is_some_and(|selector| {
+        let mut expressions = selector.match_expressions.iter().flatten().cloned().map(Expression::try_from);
+        selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
+            && expressions.all(|expression| expression.is_ok_and(|expression| expression.matches(labels)))
+    })
 }
 
-fn requirement_matches(requirement: &LabelSelectorRequirement, value: Option<&String>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => !value.is_some_and(|value| values.contains(value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        _ => false,
-    }
-}
-
-/// Whether a selector is absent or matches everything. Neither can own anything.
+/// Whether a selector is absent or matches everything.
 pub fn is_empty(selector: Option<&LabelSelector>) -> bool {
     selector.is_none_or(|selector| {
         selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
@@ -36,26 +27,11 @@ pub fn is_empty(selector: Option<&LabelSelector>) -> bool {
     })
 }
 
-/// The selector as text, as a list request takes it and the scale subresource shows it; empty for one
-/// that is absent or matches everything.
+/// The selector in the syntax of list requests, for the scale subresource. Empty for a selector that is absent, invalid,
+/// or matches everything.
 pub fn to_text(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return String::new() };
-    let labels = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
-    let expressions = selector.match_expressions.iter().flatten().map(requirement_to_text);
-    labels.chain(expressions).collect::<Vec<_>>().join(",")
-}
-
-fn requirement_to_text(requirement: &LabelSelectorRequirement) -> String {
-    let key = &requirement.key;
-    let mut values = requirement.values.clone().unwrap_or_default();
-    values.sort_unstable();
-    let values = values.join(",");
-    match requirement.operator.as_str() {
-        "In" => format!("{key} in ({values})"),
-        "NotIn" => format!("{key} notin ({values})"),
-        "DoesNotExist" => format!("!{key}"),
-        _ => key.clone(),
-    }
+    let selector = selector.cloned().and_then(|selector| Selector::try_from(selector).ok());
+    selector.unwrap_or_default().to_string()
 }
 
 #[cfg(test)]
