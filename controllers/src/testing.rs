@@ -10,8 +10,8 @@ use nodewright_runtime::{
     cache::{Store, Stores},
     look::Look,
     object::{Cluster, Key, Kind, Version},
-    testing::{ObjectBuilder, object},
 };
+use nodewright_testing::{ObjectBuilder, object};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -18,10 +18,8 @@ use nodewright_e2e::{
     kubelet::{self, Fleet},
     simulation::control_plane::{self, ControlPlane, agent_client},
 };
-use nodewright_runtime::{
-    term::{Clock, TokioClock},
-    testing::api_server::{ApiServer, Fault, Match, Pace, RequestRecord},
-};
+use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_testing::api_server::{ApiServer, Fault, Match, Pace, RequestRecord};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{
@@ -50,7 +48,8 @@ struct World {
 impl World {
     fn new(seed: u64) -> TestResult<Self> {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse()?));
-        let server = ApiServer::with_clock(Arc::clone(&clock));
+        let wall = Arc::clone(&clock);
+        let server = ApiServer::with_time(move || wall.wall());
         for name in ["default", "kube-node-lease"] {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
             server.seed("/api/v1/namespaces", namespace);

@@ -48,8 +48,8 @@ mod tests {
             let patch = set(&seen, "a/b", value);
             assert_eq!(patch.0.is_empty(), expected.is_none());
             let mut changed = json!({"metadata": {"name": "n", "annotations": {"a/b": "2"}}});
-            assert!(patch.0.is_empty() || crate::testing::json_patch(&mut changed, &patch).is_err());
-            crate::testing::json_patch(&mut object, &patch).unwrap();
+            assert!(patch.0.is_empty() || nodewright_testing::json_patch(&mut changed, &patch).is_err());
+            nodewright_testing::json_patch(&mut object, &patch).unwrap();
             assert_eq!(object["metadata"]["annotations"], expected.unwrap_or(before));
         }
     }

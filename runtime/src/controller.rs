@@ -290,7 +290,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::{queue::Verdict, testing::object};
+    use crate::queue::Verdict;
+    use nodewright_testing::object;
 
     /// What a controller adds to nothing.
     fn watches(add: impl FnOnce(&mut Watches<'_>)) -> (Sources, Arc<Queue>) {

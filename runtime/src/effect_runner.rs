@@ -144,7 +144,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::testing::HandClock;
+    use crate::hand_clock::HandClock;
 
     /// A call: its name, its lane, its provider, and how many seconds it lasts.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -49,7 +49,7 @@ mod tests {
         if !list.is_empty() {
             object["metadata"]["finalizers"] = json!(list);
         }
-        crate::testing::json_patch(&mut object, patch)?;
+        nodewright_testing::json_patch(&mut object, patch)?;
         Ok(object["metadata"]["finalizers"].clone())
     }
 

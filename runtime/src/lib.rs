@@ -36,7 +36,6 @@
 //! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
 //! | [`metrics`], [`server`], [`telemetry`], [`trace`] | seeing it |
-//! | [`testing`] | worlds in a line, plans as text, an API server in process |
 //!
 //! # Writes that are no applies
 //! What is owned entirely is applied. The rest, and why:
@@ -62,6 +61,8 @@ pub mod events;
 mod execute;
 pub mod fair;
 pub mod finalizers;
+#[cfg(test)]
+mod hand_clock;
 pub mod leading;
 pub mod lean;
 pub mod lease;
@@ -79,6 +80,5 @@ pub mod server;
 pub mod serving;
 pub mod telemetry;
 pub mod term;
-pub mod testing;
 pub mod trace;
 mod watch;

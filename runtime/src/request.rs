@@ -374,10 +374,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        term::TokioClock,
-        testing::api_server::{ApiServer, Fault, Match},
-    };
+    use crate::term::TokioClock;
+    use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

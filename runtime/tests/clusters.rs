@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use nodewright_runtime::testing::api_server::{Fault, Match};
+use nodewright_testing::api_server::{Fault, Match};
 
 use self::support::clusters::Mirrors;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use nodewright_runtime::{
     lease::{Election, LeaseConfig},
-    testing::api_server::{ApiServer, Fault, Match, RequestRecord},
+    term::Clock,
 };
+use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::json;
 use tokio::{
     runtime::{Builder, RngSeed},
@@ -33,7 +34,8 @@ fn life(seed: u64) -> Vec<(Duration, RequestRecord)> {
 }
 
 async fn live(seed: u64) -> Vec<(Duration, RequestRecord)> {
-    let server = ApiServer::with_clock(clock());
+    let time = clock();
+    let server = ApiServer::with_time(move || time.wall());
     for n in 0..20 {
         source(&server, &format!("s-{n:02}"), n % 4);
     }

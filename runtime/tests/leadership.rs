@@ -6,12 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use nodewright_runtime::{
-    manager::Ended,
-    plan::FailureClass,
-    request::Call,
-    testing::api_server::{ApiServer, Fault, Match},
-};
+use nodewright_runtime::{manager::Ended, plan::FailureClass, request::Call};
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 
 use self::support::{MAPS, Running, annotate, annotated, election, election_for, set_copies, source};

@@ -5,7 +5,8 @@
 mod support;
 
 use k8s_openapi::api::core::v1::Pod;
-use nodewright_runtime::{object::Cluster, testing::api_server::ApiServer};
+use nodewright_runtime::object::Cluster;
+use nodewright_testing::api_server::ApiServer;
 use serde_json::json;
 
 use self::support::{Running, annotate, annotated, copies::pods_of, source};

@@ -15,8 +15,8 @@ use nodewright_runtime::{
     object::{Cluster, Key, annotation, has_finalizer},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
-    testing::api_server::{ApiServer, Fault, Match, Pace},
 };
+use nodewright_testing::api_server::{ApiServer, Fault, Match, Pace};
 use serde::Serialize;
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};

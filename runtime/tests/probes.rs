@@ -8,7 +8,7 @@ mod support;
 
 use std::time::Duration;
 
-use nodewright_runtime::testing::api_server::{ApiServer, Fault, Match};
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 use tokio::time::Instant;
 

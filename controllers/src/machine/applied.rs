@@ -96,7 +96,7 @@ mod tests {
     fn after(machine: &Machine, is_in_step: bool, template: &Value) -> Machine {
         let mut live = serde_json::to_value(machine).unwrap();
         if let Some(patch) = record(machine, is_in_step) {
-            nodewright_runtime::testing::json_patch(&mut live, &patch).unwrap();
+            nodewright_testing::json_patch(&mut live, &patch).unwrap();
         }
         live["spec"]["nodeTemplate"] = template.clone();
         serde_json::from_value(live).unwrap()
@@ -146,6 +146,6 @@ mod tests {
         let machine = templated(json!({"metadata": {"labels": {"a": "1"}}})).build();
         let mut live = serde_json::to_value(&machine).unwrap();
         live["metadata"]["annotations"] = json!({keys::APPLIED_NODE_TEMPLATE: "{}"});
-        assert!(nodewright_runtime::testing::json_patch(&mut live, &record(&machine, false).unwrap()).is_err());
+        assert!(nodewright_testing::json_patch(&mut live, &record(&machine, false).unwrap()).is_err());
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     fn synced(machine: &Machine, live: Value) -> Value {
         let mut live = live;
         let patch = patch(machine, &node(live.clone()));
-        nodewright_runtime::testing::json_patch(&mut live, &patch).unwrap();
+        nodewright_testing::json_patch(&mut live, &patch).unwrap();
         assert!(super::patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
         live
     }
@@ -261,7 +261,7 @@ mod tests {
         live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
         let patch = patch(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
-        assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+        assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         let mut live = bare();
         let patch = patch(&machine("m").build(), &node(live.clone()));
         live["metadata"]["labels"] = json!({"kubelets": "1"});
-        assert!(nodewright_runtime::testing::json_patch(&mut live, &patch).is_err());
+        assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
         assert_eq!(live["metadata"]["labels"], json!({"kubelets": "1"}));
     }
 
@@ -299,7 +299,7 @@ mod tests {
             let mut live = bare();
             live["status"] = json!({"conditions": before});
             let patch = terminating(&node(live.clone()), &condition).unwrap();
-            nodewright_runtime::testing::json_patch(&mut live, &patch).unwrap();
+            nodewright_testing::json_patch(&mut live, &patch).unwrap();
             assert!(terminating(&node(live), &condition).is_none());
         }
     }

@@ -122,7 +122,7 @@ mod tests {
         assert!(relabel(&labelled("n")).is_none());
         let other = labelled("cp-1");
         let mut live = serde_json::to_value(&other).unwrap();
-        nodewright_runtime::testing::json_patch(&mut live, &relabel(&other).unwrap()).unwrap();
+        nodewright_testing::json_patch(&mut live, &relabel(&other).unwrap()).unwrap();
         assert_eq!(live["metadata"]["labels"]["node"], "n");
         let lost = machine("m").label("x", "y").with("/status/conditions", noted.clone()).build();
         assert!(relabel(&lost).is_some());

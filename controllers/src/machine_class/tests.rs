@@ -149,7 +149,7 @@ fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Edit(edit)] = steps.as_slice() else { panic!("{steps:?}") };
     let mut object = before.clone();
-    nodewright_runtime::testing::json_patch(&mut object, edit.patch()).unwrap();
+    nodewright_testing::json_patch(&mut object, edit.patch()).unwrap();
     object
 }
 

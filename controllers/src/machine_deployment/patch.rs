@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn patched(patch: &Patch, mut object: Value) -> Result<Value, json_patch::PatchError> {
-        nodewright_runtime::testing::json_patch(&mut object, patch).map(|()| object["metadata"]["annotations"].clone())
+        nodewright_testing::json_patch(&mut object, patch).map(|()| object["metadata"]["annotations"].clone())
     }
 
     #[test]

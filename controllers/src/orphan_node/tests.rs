@@ -62,7 +62,7 @@ fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
         let done = planned(&world, &outcomes, grace);
         let Some(Step::Edit(edit)) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
         let mut live = json!({"metadata": {"finalizers": ["other/one", finalizers::NODE]}});
-        nodewright_runtime::testing::json_patch(&mut live, edit.patch()).unwrap();
+        nodewright_testing::json_patch(&mut live, edit.patch()).unwrap();
         assert_eq!(live["metadata"]["finalizers"], json!(["other/one"]));
     }
 }

@@ -12,9 +12,9 @@ use nodewright_runtime::{
     effect::{NoEffects, Perform},
     manager::{Manager, Options},
     object::Cluster,
-    term::TokioClock,
-    testing::api_server::{ApiServer, Fault, RequestRecord},
+    term::{Clock, TokioClock},
 };
+use nodewright_testing::api_server::{ApiServer, Fault, RequestRecord};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -121,7 +121,8 @@ impl Plane {
 }
 
 fn server() -> ApiServer {
-    ApiServer::with_clock(Arc::new(TokioClock::starting_at(NOW.parse().unwrap())))
+    let clock = TokioClock::starting_at(NOW.parse().unwrap());
+    ApiServer::with_time(move || clock.wall())
 }
 
 fn secret(server: &ApiServer, name: &str, finalizers: &[&str]) {

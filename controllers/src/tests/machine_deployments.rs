@@ -6,8 +6,8 @@ use nodewright_api::MachineClass;
 use nodewright_runtime::{
     effect::NoEffects,
     manager::{Manager, Options},
-    testing::api_server::{ApiServer, Fault, Match, RequestRecord},
 };
+use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

@@ -7,7 +7,7 @@
 //! nobody has thought of.
 //!
 //! Cases keep to what the schemas accept: what the server in process leaves out stands in its own documentation
-//! ([`nodewright_runtime::testing::api_server`]).
+//! ([`nodewright_testing::api_server`]).
 
 #![allow(clippy::similar_names)] // a probe is sent a patch
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_runtime::testing::api_server::{ApiServer, Match, Pace};
+use nodewright_testing::api_server::{ApiServer, Match, Pace};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;

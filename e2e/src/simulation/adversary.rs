@@ -10,10 +10,8 @@ use std::{
     time::Duration,
 };
 
-use nodewright_runtime::{
-    term::Clock,
-    testing::api_server::{Fault, RequestRecord},
-};
+use nodewright_runtime::term::Clock;
+use nodewright_testing::api_server::{Fault, RequestRecord};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 

@@ -18,10 +18,8 @@ use crate::{
     kubelet::{self, Fleet},
 };
 use jiff::Timestamp;
-use nodewright_runtime::{
-    term::{Clock, TokioClock},
-    testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers},
-};
+use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -85,7 +83,8 @@ impl World {
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
         let begin: Timestamp = BEGIN.parse().unwrap_or_default();
         let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
-        let (server, trace) = (ApiServer::with_clock(time.clone()), Trace::new(design.detail));
+        let (wall, trace) = (time.clone(), Trace::new(design.detail));
+        let server = ApiServer::with_time(move || wall.wall());
         seed(&server, design);
         server.keep_no_requests();
         server.send_bookmarks(match design.bookmarks {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_runtime::{term::Clock, testing::api_server::Bookmarks};
+use nodewright_runtime::term::Clock;
+use nodewright_testing::api_server::Bookmarks;
 use tokio::{
     runtime::Builder,
     time::{Instant, sleep},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use nodewright_runtime::testing::api_server::{ChangeRecord, RequestRecord};
+use nodewright_testing::api_server::{ChangeRecord, RequestRecord};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -16,9 +16,9 @@ use nodewright_runtime::{
     metrics::Metrics,
     object::Cluster,
     term::Clock,
-    testing::api_server::ApiServer,
     trace::Spans,
 };
+use nodewright_testing::api_server::ApiServer;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::annotations;
-use nodewright_runtime::testing::api_server::{ApiServer, RequestRecord};
+use nodewright_testing::api_server::{ApiServer, RequestRecord};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -8,10 +8,8 @@ use nodewright_e2e::{
     harness::{Cluster, Failure, TestResult, cluster::crds, skip_without_plane},
     plane::{USER_AGENT, parse_manifest},
 };
-use nodewright_runtime::{
-    term::TokioClock,
-    testing::api_server::{ApiServer, Controllers},
-};
+use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_testing::api_server::{ApiServer, Controllers};
 use serde_json::Value;
 
 /// When the server in process begins.
@@ -136,7 +134,8 @@ impl Servers {
     fn in_process(&self, work: &Work, namespace: &str) -> TestResult<Transcript> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(async {
-            let server = ApiServer::with_clock(Arc::new(TokioClock::starting_at(START.parse()?)));
+            let clock = TokioClock::starting_at(START.parse()?);
+            let server = ApiServer::with_time(move || clock.wall());
             server.enforce_namespaces();
             self.definitions.iter().for_each(|definition| server.declare(definition));
             if self.controllers {

@@ -16,8 +16,8 @@ use nodewright_runtime::{
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
     term::Term,
-    testing::api_server::ApiServer,
 };
+use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 
 const APPLY: &str = "application/apply-patch+yaml";

@@ -8,7 +8,7 @@ use http::Request;
 use kube::{Api, Client, api::PostParams};
 use nodewright_api::API_VERSION;
 use nodewright_e2e::harness::{Cluster, TestResult, ensure};
-use nodewright_runtime::testing::api_server::ApiServer;
+use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

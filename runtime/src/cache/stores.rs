@@ -60,6 +60,15 @@ impl Stores {
         Self { contacts, ..Self::default() }
     }
 
+    /// The same stores with an object in one of them, without a watch: what a controller sees in a test.
+    #[must_use]
+    pub fn with<K: Kind>(self, cluster: Cluster, object: K) -> Self {
+        let store = self.of::<K>(cluster);
+        store.apply(object);
+        self.add(store);
+        self
+    }
+
     /// The store of a kind. One that nobody watches is empty, and stays so.
     pub fn of<K: Kind>(&self, cluster: Cluster) -> Arc<Store<K>> {
         let Some(store) = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None)) else {
@@ -187,7 +196,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::{object::Version, testing::object};
+    use crate::object::Version;
+    use nodewright_testing::object;
 
     /// Whoever begins to look is not woken by what came before, also not by what came while its plan was made.
     #[test]

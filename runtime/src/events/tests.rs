@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::term::TokioClock;
-use crate::testing::api_server::{ApiServer, Fault, Match};
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const EVENTS: &str = "/api/v1/namespaces/shoot/events";
 

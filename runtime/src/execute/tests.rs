@@ -7,14 +7,8 @@ use kube::core::Status;
 use serde::Serialize;
 
 use super::*;
-use crate::{
-    fair::Gate,
-    metrics::Metrics,
-    owned::Owned,
-    plan::Plan,
-    term::Term,
-    testing::api_server::{ApiServer, Fault, Match, RequestRecord},
-};
+use crate::{fair::Gate, metrics::Metrics, owned::Owned, plan::Plan, term::Term};
+use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::term::TokioClock;
-use crate::testing::api_server::{ApiServer, Fault, Match};
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shoot/leases";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/shoot/leases/machine-controller";

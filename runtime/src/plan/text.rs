@@ -103,7 +103,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::{effect::Never, testing::object};
+    use crate::effect::Never;
+    use nodewright_testing::object;
 
     #[test]
     fn a_plan_reads_as_what_will_be_done_and_why() {

@@ -11,13 +11,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::{
-    contact::Contact,
-    fair::Gate,
-    object::Cluster,
-    term::Term,
-    testing::api_server::{ApiServer, Bookmarks, Fault, Match},
-};
+use crate::{contact::Contact, fair::Gate, object::Cluster, term::Term};
+use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

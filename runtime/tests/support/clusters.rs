@@ -13,8 +13,8 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
     readiness::Readiness,
     term::TokioClock,
-    testing::api_server::ApiServer,
 };
+use nodewright_testing::api_server::ApiServer;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

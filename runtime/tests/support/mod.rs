@@ -22,8 +22,8 @@ use nodewright_runtime::{
     object::Cluster,
     request::Connection,
     term::TokioClock,
-    testing::api_server::{ApiServer, RequestRecord},
 };
+use nodewright_testing::api_server::{ApiServer, RequestRecord};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

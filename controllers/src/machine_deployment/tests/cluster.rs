@@ -186,7 +186,7 @@ impl Cluster {
                 let is_machine = &*edit.at().resource().kind == "Machine";
                 let object =
                     if is_machine { self.machines.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
-                nodewright_runtime::testing::json_patch(object, edit.patch()).unwrap();
+                nodewright_testing::json_patch(object, edit.patch()).unwrap();
                 object["metadata"]["resourceVersion"] = version.to_string().into();
                 let gone = object["metadata"]["deletionTimestamp"].is_string()
                     && object["metadata"]["finalizers"] == json!([]);

@@ -6,7 +6,7 @@ use nodewright_runtime::fair::Gate;
 use nodewright_runtime::metrics::Metrics;
 use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::Term;
-use nodewright_runtime::testing::api_server::{ApiServer, Fault, Match};
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -53,7 +53,7 @@ pub(super) async fn run(server: Weak<Shared>, controllers: Controllers) {
 
 /// Does what is to be done; whether something is to be looked at again by itself.
 fn act(shared: &Arc<Shared>, controllers: Controllers) -> bool {
-    let writer = Writer::direct(MANAGER, shared.clock.wall());
+    let writer = Writer::direct(MANAGER, (shared.time)());
     let mut store = shared.store.lock();
     let before = store.version();
     if controllers.namespaces {

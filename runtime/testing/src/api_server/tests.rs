@@ -5,7 +5,6 @@ use http::Method;
 use serde_json::json;
 
 use super::*;
-use crate::term::TokioClock;
 
 const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
 
@@ -365,7 +364,8 @@ async fn a_held_watch_falls_behind_and_catches_up() {
 
 #[tokio::test(start_paused = true)]
 async fn faults_come_by_command_and_requests_are_kept() {
-    let server = ApiServer::with_clock(Arc::new(TokioClock::starting_at("2026-11-20T10:00:00Z".parse().unwrap())));
+    let (start, since) = ("2026-11-20T10:00:00Z".parse::<Timestamp>().unwrap(), tokio::time::Instant::now());
+    let server = ApiServer::with_time(move || start + since.elapsed());
     let raw = |body: &Value| {
         let request = Request::post(MACHINES).header("traceparent", "00-1-2-01").header(header::USER_AGENT, "n/1 (x)");
         request.body(body.to_string().into_bytes()).unwrap()

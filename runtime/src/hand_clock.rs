@@ -9,14 +9,14 @@ use crate::term::Clock;
 
 /// A clock that only a test moves: as if the process slept through the rest. The time of day is the computer's.
 #[derive(Debug, Default)]
-pub struct HandClock(AtomicU64);
+pub(crate) struct HandClock(AtomicU64);
 
 impl HandClock {
     /// So many seconds have gone by since the beginning.
     ///
     /// # Panics
     /// When it would go back: no [`Clock`] does.
-    pub fn set(&self, seconds: u64) {
+    pub(crate) fn set(&self, seconds: u64) {
         let before = self.0.swap(seconds, SeqCst);
         assert!(before <= seconds, "from {before} s back to {seconds} s");
     }

@@ -132,7 +132,7 @@ type Write = fn(&mut Store, &Incoming, &Route, &Writer<'_>) -> Result<(u16, Valu
 fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) -> Result<Response<AnswerBody>, Refused> {
     limits::check_body(&request.body)?;
     let manager = request.manager(route);
-    let (now, dry_run, large) = (shared.clock.wall(), route.has("dryRun"), request.body.len() > limits::SMALL);
+    let (now, dry_run, large) = ((shared.time)(), route.has("dryRun"), request.body.len() > limits::SMALL);
     let writer = Writer { manager, now, dry_run, large };
     let mut store = shared.store.lock();
     let result = act(&mut store, request, route, &writer);
@@ -203,7 +203,7 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
             let patch = json_patch_of(&request.body)?;
             Box::new(move |live| {
                 let mut object = live.clone();
-                let patched = crate::testing::json_patch(&mut object, &patch).is_ok() && is_object_like(&object);
+                let patched = crate::json_patch(&mut object, &patch).is_ok() && is_object_like(&object);
                 if patched { Ok(object) } else { Err(refusal::patch_failed()) }
             })
         }

@@ -13,7 +13,8 @@
 //! # Guarantees
 //!
 //! - The same requests in the same order get the same answers, names and UIDs included.
-//! - Under `tokio::time::pause` and a [`crate::term::TokioClock`] it knows no other time.
+//! - It waits with tokio's timers and reads the time of day only as [`ApiServer::with_time`] says: with both simulated,
+//!   it knows no other time.
 
 mod answer;
 mod budgets;
@@ -51,6 +52,7 @@ use futures::FutureExt;
 use futures::future::{self, BoxFuture};
 use http::{Request, Response, header};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -66,7 +68,6 @@ pub use self::pace::{Bookmarks, OpenWatch, Pace};
 use self::route::{Id, Resource, Route};
 use self::selector::Selector;
 use self::store::{Change, Store, Writer};
-use crate::term::{BootClock, Clock};
 
 /// One request that was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +115,7 @@ struct Shared {
     store: Mutex<Store>,
     watches: Watches,
     observer: Mutex<Observer>,
-    clock: Arc<dyn Clock>,
+    time: Box<dyn Fn() -> Timestamp + Send + Sync>,
     faults: fault::Faults,
     requests: Mutex<Log>,
     unserved: Mutex<BTreeSet<(String, String)>>,
@@ -150,16 +151,16 @@ impl Default for ApiServer {
 impl ApiServer {
     /// An empty server that tells the time of day.
     pub fn new() -> Self {
-        Self::with_clock(Arc::new(BootClock))
+        Self::with_time(Timestamp::now)
     }
 
-    /// An empty server on another clock.
-    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+    /// An empty server that reads the time of day here.
+    pub fn with_time(time: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let shared = Shared {
             store: Mutex::default(),
             watches: Watches::default(),
             observer: Mutex::default(),
-            clock,
+            time: Box::new(time),
             faults: fault::Faults::default(),
             requests: Mutex::default(),
             unserved: Mutex::default(),
@@ -180,7 +181,7 @@ impl ApiServer {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
         let mut store = self.shared.store.lock();
-        let writer = Writer::direct("seed", self.shared.clock.wall());
+        let writer = Writer::direct("seed", (self.shared.time)());
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -193,7 +194,7 @@ impl ApiServer {
         let mut store = self.shared.store.lock();
         let mut object = (*store.get(&id).ok()?).clone();
         edit(&mut object);
-        let writer = Writer::direct("somebody", self.shared.clock.wall());
+        let writer = Writer::direct("somebody", (self.shared.time)());
         let stored = store.seed(&id, object, &writer);
         drop(store);
         self.shared.announce();
@@ -203,7 +204,7 @@ impl ApiServer {
     /// Deletes an object by its path, as kubectl does. Returns whether it was there.
     pub fn delete(&self, path: &str) -> bool {
         let Some(id) = parse_id(path) else { return false };
-        let writer = Writer::direct("somebody", self.shared.clock.wall());
+        let writer = Writer::direct("somebody", (self.shared.time)());
         let deleted = self.shared.store.lock().delete(&id, &DeleteOptions::default(), &writer).is_ok();
         self.shared.announce();
         deleted

@@ -1,13 +1,10 @@
-//! Worlds in a line: `object("a").owned_by(&set).label("x", "y").build()`, and `Worlds::new().with(map).stores()`.
+//! Objects in a line: `object("a").owned_by(&set).label("x", "y").build()`.
 
 use std::marker::PhantomData;
 
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::{
-    cache::Stores,
-    object::{Cluster, Kind, ResourceType, name, uid},
-};
 
 /// An object to be. What is not said is as in an object that an API server gave out an hour before noon on 2026-06-01.
 #[derive(Clone, Debug)]
@@ -17,20 +14,20 @@ pub struct ObjectBuilder<K> {
 }
 
 /// An object in namespace `default`, with a UID made of its name, at version 10.
-pub fn object<K: Kind>(name: &str) -> ObjectBuilder<K> {
+pub fn object<K>(name: &str) -> ObjectBuilder<K> {
     let body = json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"),
         "resourceVersion": "10", "generation": 1, "creationTimestamp": "2026-06-01T11:00:00Z", "labels": {},
         "annotations": {}}});
     ObjectBuilder { body, kind: PhantomData }
 }
 
-impl<K: Kind> ObjectBuilder<K> {
+impl<K: Resource<DynamicType = ()> + DeserializeOwned> ObjectBuilder<K> {
     /// Controlled by this one.
     #[must_use]
-    pub fn owned_by<O: Kind>(mut self, owner: &O) -> Self {
-        let resource = ResourceType::of::<O>();
-        self.body["metadata"]["ownerReferences"] = json!([{"apiVersion": resource.api_version(),
-            "kind": resource.kind, "name": name(owner), "uid": uid(owner), "controller": true,
+    pub fn owned_by<O: Resource<DynamicType = ()>>(mut self, owner: &O) -> Self {
+        let meta = owner.meta();
+        self.body["metadata"]["ownerReferences"] = json!([{"apiVersion": O::api_version(&()), "kind": O::kind(&()),
+            "name": meta.name.as_deref().unwrap_or(""), "uid": meta.uid.as_deref().unwrap_or(""), "controller": true,
             "blockOwnerDeletion": true}]);
         self
     }
@@ -87,61 +84,21 @@ impl<K: Kind> ObjectBuilder<K> {
     }
 }
 
-/// What a controller may look at, without an API server.
-#[derive(Debug, Default)]
-pub struct Worlds {
-    stores: Stores,
-}
-
-impl Worlds {
-    /// With nothing in them.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// With an object in the control cluster.
-    #[must_use]
-    pub fn with<K: Kind>(self, object: K) -> Self {
-        self.with_in(Cluster::CONTROL, object)
-    }
-
-    /// With an object in some cluster.
-    #[must_use]
-    pub fn with_in<K: Kind>(self, cluster: Cluster, object: K) -> Self {
-        // Either the store that is there, or a new one that nobody else has yet.
-        let store = self.stores.of::<K>(cluster);
-        store.apply(object);
-        self.stores.add(store);
-        self
-    }
-
-    /// The stores, for [`crate::controller::Controller::observe`].
-    pub fn stores(self) -> Stores {
-        self.stores
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::object::{controller_uid, has_finalizer, is_deleting};
 
     #[test]
-    fn worlds_are_made_in_a_line() {
-        let owner: ConfigMap = object("owner").build();
-        let stores = Worlds::new()
-            .with(object::<ConfigMap>("a").owned_by(&owner).finalizer("x").deleting().build())
-            .with_in(Cluster::TARGET, object::<ConfigMap>("b").with("/data/key~1of", "value").build())
-            .with(owner)
-            .stores();
-        let mine = stores.of::<ConfigMap>(Cluster::CONTROL).owned_by("uid-owner");
-        let [a] = &mine[..] else { panic!("{mine:?}") };
-        assert!(is_deleting(a.as_ref()) && has_finalizer(a.as_ref(), "x"));
-        assert_eq!(controller_uid(a.as_ref()), Some("uid-owner"));
-        let there = stores.of::<ConfigMap>(Cluster::TARGET).by_name("default", "b").unwrap();
-        assert_eq!(there.data.as_ref().unwrap()["key/of"], "value");
-        assert_eq!(stores.of::<ConfigMap>(Cluster::CONTROL).len(), 2);
+    fn objects_are_made_in_a_line() {
+        let owner = object::<ConfigMap>("owner").build();
+        let map = object::<ConfigMap>("a").owned_by(&owner).finalizer("x").deleting().with("/data/key~1of", "value");
+        let map = map.build();
+        let owners = map.metadata.owner_references.as_ref().unwrap();
+        assert_eq!((owners[0].uid.as_str(), owners[0].controller), ("uid-owner", Some(true)));
+        assert!(map.metadata.deletion_timestamp.is_some());
+        assert_eq!(map.metadata.finalizers.as_deref(), Some(&["x".to_owned()][..]));
+        assert_eq!(map.data.unwrap()["key/of"], "value");
     }
 }
