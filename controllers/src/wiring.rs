@@ -4,9 +4,8 @@ use std::{fmt, sync::Arc};
 
 use nodewright_api::MachineClass;
 use nodewright_driver::Driver;
-use nodewright_runtime::{
-    effect::NoEffects, manager::Manager, metrics::Metrics, object::Cluster, term::Clock, trace::Spans,
-};
+use nodewright_observability::{metrics::Metrics, trace::Spans};
+use nodewright_runtime::{effect::NoEffects, manager::Manager, object::Cluster, term::Clock};
 
 use crate::{
     machine::{Caller, MachineController, Settings},

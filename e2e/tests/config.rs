@@ -21,12 +21,11 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use nodewright_e2e::plane::{Plane, PlaneOptions, binaries, client};
+use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     fair::Gate,
-    metrics::Metrics,
     request::Connection,
     term::{BootClock, Term},
-    trace::Spans,
 };
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
 

@@ -17,12 +17,11 @@ use nodewright_api::{
     field::{FieldError, FieldPath},
 };
 use nodewright_e2e::plane::{Plane, PlaneOptions, client, machine_controller_manager_crds};
+use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     fair::Gate,
-    metrics::Metrics,
     request::Connection,
     term::{BootClock, Term},
-    trace::Spans,
 };
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
 use serde_json::{Value, json};

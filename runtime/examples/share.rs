@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use nodewright_observability::telemetry::{Telemetry, TelemetryConfig};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
@@ -11,7 +12,6 @@ use nodewright_runtime::{
     object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
-    telemetry::{Telemetry, TelemetryConfig},
 };
 
 const SOURCE: (&str, &str) = ("default", "shared");

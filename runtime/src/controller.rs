@@ -13,13 +13,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     cache::{AnyStore, Change, Index, Share, Store, Stores, Unreadable},
     effect::Effect,
-    metrics::Metrics,
     object::{Cluster, Key, Kind, ResourceType},
     plan::{Moment, Plan},
     queue::{Class, Queue},
     request::Connection,
     watch::{Poison, Projection, Watch},
 };
+use nodewright_observability::metrics::Metrics;
 
 /// A pure function from what was observed to a plan. The runtime observes and acts.
 ///

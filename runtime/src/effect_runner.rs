@@ -9,9 +9,9 @@ use tracing::{Instrument, Span};
 
 use crate::{
     effect::{Effect, Lane, Perform},
-    metrics::Metrics,
     term::Term,
 };
+use nodewright_observability::metrics::Metrics;
 
 type LaneLock = Arc<tokio::sync::Mutex<()>>;
 

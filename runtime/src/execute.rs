@@ -20,8 +20,8 @@ use crate::{
     owned::{Applied, Part, apply_body, correction},
     plan::{Apply, Confirm, Create, Edit, Expected, FailedStep, FailureClass, Planned, Step, StepVerb},
     request::{Answer, Call, Connection, RequestError},
-    trace::TraceContext,
 };
+use nodewright_observability::trace::TraceContext;
 
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";

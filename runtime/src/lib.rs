@@ -35,7 +35,6 @@
 //! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
 //! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
-//! | [`metrics`], [`server`], [`telemetry`], [`trace`] | seeing it |
 //!
 //! # Writes that are no applies
 //! What is owned entirely is applied. The rest, and why:
@@ -48,7 +47,6 @@
 //! * events: a POST, and a patch of the count ([`events`]).
 
 pub mod annotations;
-pub mod authorization;
 pub mod cache;
 pub mod clip;
 pub mod conditions;
@@ -68,7 +66,6 @@ pub mod lean;
 pub mod lease;
 pub mod look;
 pub mod manager;
-pub mod metrics;
 pub mod object;
 pub mod owned;
 pub mod plan;
@@ -76,9 +73,5 @@ pub mod queue;
 pub mod readiness;
 mod reconcile;
 pub mod request;
-pub mod server;
-pub mod serving;
-pub mod telemetry;
 pub mod term;
-pub mod trace;
 mod watch;

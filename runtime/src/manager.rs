@@ -17,16 +17,15 @@ use crate::{
     leading::Leading,
     lease::Election,
     look::Looks,
-    metrics::Metrics,
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
     reconcile::{Reconciler, Shared},
     request::Connection,
     term::{BootClock, Clock, Term},
-    trace::Spans,
     watch::Poison,
 };
+use nodewright_observability::{metrics::Metrics, trace::Spans};
 
 /// How long the end may take before what is still under way is dropped.
 const STOP_WITHIN: Duration = Duration::from_secs(2);

@@ -13,10 +13,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{
-    metrics::{Metrics, Unfinished},
-    object::Key,
-};
+use crate::object::Key;
+use nodewright_observability::metrics::{Metrics, Unfinished};
 
 /// How urgent a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,11 +24,10 @@ use crate::{
     contact::Contact,
     fair::{Flow, Gate},
     leading::Leading,
-    metrics::Metrics,
     plan::FailureClass,
     term::Term,
-    trace::TraceContext,
 };
+use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;

@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::Arc;
 
-use nodewright_runtime::telemetry::{LogFormat, Telemetry, TelemetryConfig};
+use nodewright_observability::telemetry::{LogFormat, Telemetry, TelemetryConfig};
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::Request;
 use http_body_util::Full;
-use nodewright_runtime::serving::raise_open_files;
+use nodewright_serving::raise_open_files;
 use nodewright_webhooks::Limits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -5,10 +5,8 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
-use nodewright_runtime::{
-    fair::Rate,
-    telemetry::{self, TelemetryConfig},
-};
+use nodewright_observability::telemetry::{self, TelemetryConfig};
+use nodewright_runtime::fair::Rate;
 
 /// Keeps a fleet of Kubernetes worker machines as declared.
 ///

@@ -13,21 +13,18 @@ use nodewright_controllers::{
 };
 use nodewright_driver::Driver;
 use nodewright_driver_simulated::{Options as SimulatedOptions, PROVIDER, SimulatedDriver};
+use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
-    authorization::Authorization,
     events::EventTask,
     fair::Gate,
     leading::Leading,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
-    metrics::Metrics,
     object::Cluster,
     request::Connection,
-    server::{Checks, Endpoints, ListenError, Server},
-    serving::raise_open_files,
-    telemetry::Telemetry,
     term::{BootClock, Clock, Term},
 };
+use nodewright_serving::{Authorization, Checks, Endpoints, ListenError, Server, raise_open_files};
 use nodewright_webhooks::{
     CertificateSource, Installation, Limits, Options as WebhookOptions, Registration, WebhookServer,
 };

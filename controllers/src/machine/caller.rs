@@ -5,12 +5,12 @@ use std::{collections::HashMap, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
+use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
     effect::Perform,
     object::{Cluster, Key, ResourceType},
     request::{Call as ApiCall, Connection},
     term::Clock,
-    trace::{SpanRecord, Spans},
 };
 use parking_lot::Mutex;
 use tokio::sync::broadcast;

@@ -9,10 +9,10 @@ use std::{
 
 use nodewright_api::{Code, MachineSet, annotations};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     effect::{Effect, Lane},
     object::{annotation, is_deleting, uid},
-    trace::TraceContext,
 };
 
 use crate::shared::ledger::{Index, Ledger};

@@ -4,10 +4,8 @@
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, annotations};
-use nodewright_runtime::{
-    object::{name, namespace, uid},
-    trace::{SpanRecord, TraceContext, span_id},
-};
+use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
+use nodewright_runtime::object::{name, namespace, uid};
 
 /// The trace that the Machine's birth belongs to: of whoever asked for it, or else its own.
 pub(super) fn birth(machine: &Machine) -> TraceContext {

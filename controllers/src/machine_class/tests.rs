@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass};
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
-    metrics::Metrics,
     object::{Cluster, Key, name},
     plan::{Moment, Plan, Step},
 };

@@ -7,10 +7,10 @@ use kube::Resource;
 use nodewright_api::{
     MachineDeployment, MachineDeploymentStatus, MachineSet, MachineSetSpec, annotations, finalizers, labels,
 };
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     object::{annotation, uid},
     owned::{Owned, Part},
-    trace::TraceContext,
 };
 use serde::Serialize;
 

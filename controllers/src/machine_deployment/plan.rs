@@ -9,6 +9,7 @@ use nodewright_api::{
     selector,
     validation::Validate,
 };
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     effect::Never,
     events::Event,
@@ -16,7 +17,6 @@ use nodewright_runtime::{
     object::{Cluster, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
     owned::Owned,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
-    trace::TraceContext,
 };
 
 use super::rollout::Goal;

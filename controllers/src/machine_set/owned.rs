@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use nodewright_api::{ClassRef, Machine, MachineSet, MachineSetStatus, MachineSpec, annotations, finalizers};
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     object::annotation,
     owned::{Owned, Part},
-    trace::TraceContext,
 };
 use serde::Serialize;
 

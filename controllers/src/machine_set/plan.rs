@@ -8,13 +8,13 @@ use nodewright_api::{
     reasons::{self, unreadable},
     selector,
 };
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
     finalizers as finalizer,
     object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
     plan::{FailureClass, Moment, Plan, Planned, Step, reference},
-    trace::TraceContext,
 };
 
 use super::{

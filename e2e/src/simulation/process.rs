@@ -9,14 +9,13 @@ use nodewright_controllers::{
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
+use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     events::EventTask,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
-    metrics::Metrics,
     object::Cluster,
     term::Clock,
-    trace::Spans,
 };
 use nodewright_testing::api_server::ApiServer;
 use tokio::time::sleep;

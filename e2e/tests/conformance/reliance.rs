@@ -10,9 +10,9 @@ use http::{HeaderValue, Method, StatusCode};
 use kube::{Api, Client, api::PostParams};
 use nodewright_api::API_VERSION;
 use nodewright_e2e::harness::{Cluster, Failure, TestResult, ensure};
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     fair::Gate,
-    metrics::Metrics,
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
     term::Term,

@@ -29,8 +29,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::send::Sender;
 use crate::clip::clip;
-use crate::metrics::Metrics;
 use crate::term::{Clock, Term};
+use nodewright_observability::metrics::Metrics;
 
 /// How many events may wait to be sent.
 const QUEUE_LENGTH: usize = 1_000;

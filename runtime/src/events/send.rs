@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::Queued;
 use super::correlate::{Action, Correlator, Same, wire_type};
-use crate::metrics::Metrics;
 use crate::term::Clock;
+use nodewright_observability::metrics::Metrics;
 
 /// The longest that one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

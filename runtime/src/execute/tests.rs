@@ -7,7 +7,8 @@ use kube::core::Status;
 use serde::Serialize;
 
 use super::*;
-use crate::{fair::Gate, metrics::Metrics, owned::Owned, plan::Plan, term::Term};
+use crate::{fair::Gate, owned::Owned, plan::Plan, term::Term};
+use nodewright_observability::metrics::Metrics;
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -36,8 +36,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::error::LeaseConfigError;
 use self::error::{ClaimError, Report};
 use self::protocol::{Claim, Protocol};
-use crate::metrics::Metrics;
 use crate::term::{BootClock, Clock, Term};
+use nodewright_observability::metrics::Metrics;
 
 /// How long [`Election::release`] tries to give the lease back. The process is about to end, and others take the
 /// lease over by themselves once it has expired.

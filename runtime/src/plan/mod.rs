@@ -16,8 +16,8 @@ use crate::{
     look::Look,
     object::{Cluster, Key, Kind, ResourceType, Target},
     owned::{Owned, Part, ReadBack, read_back},
-    trace::{SpanRecord, TraceContext},
 };
+use nodewright_observability::trace::{SpanRecord, TraceContext};
 
 pub use self::failure::{FailedStep, Failure, FailureClass, Refusal, StepVerb};
 

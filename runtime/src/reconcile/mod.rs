@@ -28,11 +28,13 @@ use crate::{
     execute::{Executor, Sending},
     fair::{Flow, Gate, Pass},
     look::Looks,
-    metrics::{Metrics, ReconcileResult},
     object::{Cluster, Key, controller, uid},
     plan::{Failure, FailureClass, Moment, Plan, Wait, reference},
     queue::{Class, Queue, Sleeper, Verdict},
     term::Clock,
+};
+use nodewright_observability::{
+    metrics::{Metrics, ReconcileResult},
     trace::{self, Spans, TraceContext},
 };
 

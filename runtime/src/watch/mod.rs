@@ -41,11 +41,11 @@ use self::{
 use crate::{
     cache::{Change, Store, Unreadable},
     contact::ANSWER_WITHIN,
-    metrics::Metrics,
     object::{Kind, ResourceType, Version, name, namespace},
     queue::Class,
     request::{Call, Connection, RequestError},
 };
+use nodewright_observability::metrics::Metrics;
 
 /// How many objects a page of a list has.
 const PAGE: u32 = 500;

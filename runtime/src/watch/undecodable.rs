@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use crate::{
     cache::Unreadable,
     events::{Event, Recorder},
-    metrics::Metrics,
     object::{Cluster, ResourceType},
 };
+use nodewright_observability::metrics::Metrics;
 
 /// Reason of the event of an object that cannot be decoded.
 const UNDECODABLE: &str = "Undecodable";

@@ -12,6 +12,7 @@ use std::{
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Resource;
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
@@ -20,7 +21,6 @@ use nodewright_runtime::{
     object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
-    trace::TraceContext,
 };
 use serde::Serialize;
 use serde_json::json;

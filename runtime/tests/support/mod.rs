@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
     events::EventTask,
     lease::{Election, LeaseConfig},
     manager::{Ended, Manager, Options},
-    metrics::Metrics,
     object::Cluster,
     request::Connection,
     term::TokioClock,

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use nodewright_api::field::FieldError;
 use nodewright_api::{GROUP, Machine, MachineClass, MachineSet};
+use nodewright_observability::trace::{SpanRecord, Spans, TraceContext};
 use nodewright_runtime::term::Clock;
-use nodewright_runtime::trace::{SpanRecord, Spans, TraceContext};
 
 use crate::census::Census;
 use crate::configurations::{Action, Endpoint, Subject};
@@ -201,7 +201,7 @@ struct Begun {
 impl Begun {
     /// The place of the admission's span, which is written into the object.
     fn place(&self) -> TraceContext {
-        self.parent.map_or(self.own, |parent| parent.at(nodewright_runtime::trace::span_id(&self.seed)))
+        self.parent.map_or(self.own, |parent| parent.at(nodewright_observability::trace::span_id(&self.seed)))
     }
 
     fn into_record(self, request: &Request<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {

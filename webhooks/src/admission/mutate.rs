@@ -2,7 +2,7 @@
 
 use json_patch::Patch;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
-use nodewright_runtime::trace::TraceContext;
+use nodewright_observability::trace::TraceContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use nodewright_api::field::FieldError;
 use nodewright_api::validation::Validate;
 use nodewright_api::{MachineDeployment, annotations};
-use nodewright_runtime::trace::{SpanRecord, TraceContext};
+use nodewright_observability::trace::{SpanRecord, TraceContext};
 use serde::de::DeserializeOwned;
 
 use super::{attributes, old_object, refusal, refused};

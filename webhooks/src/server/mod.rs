@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
+use nodewright_observability::trace::Spans;
 use nodewright_runtime::request::Connection;
-use nodewright_runtime::serving;
 use nodewright_runtime::term::{Clock, Term};
-use nodewright_runtime::trace::Spans;
+use nodewright_serving as serving;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 

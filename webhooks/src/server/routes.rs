@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
-use nodewright_runtime::trace::TraceContext;
+use nodewright_observability::trace::TraceContext;
 
 use super::Limits;
 use super::body::{BodyError, Reader};

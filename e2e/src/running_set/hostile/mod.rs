@@ -13,7 +13,7 @@ mod target;
 
 use std::time::Instant;
 
-use nodewright_runtime::serving::raise_open_files;
+use nodewright_serving::raise_open_files;
 
 use self::target::Target;
 use super::{SetError, interruptions::Ends, measure::print, set::SetOptions};

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 
 use super::*;
-use crate::{metrics::Metrics, queue::Queue};
+use crate::queue::Queue;
+use nodewright_observability::metrics::Metrics;
 
 /// One that waits, and whether it has been woken since this was asked the last time.
 struct Asleep(Arc<Queue>, Sleeper);

@@ -2,8 +2,8 @@
 
 use http::HeaderValue;
 use jiff::SignedDuration;
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::fair::Gate;
-use nodewright_runtime::metrics::Metrics;
 use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::Term;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::task::{AbortHandle, Id};
 use tokio::time::Instant;
 
-use super::progress::Progress;
+use crate::progress::Progress;
 
 /// The open connections of a port, by their tasks.
 #[derive(Default)]

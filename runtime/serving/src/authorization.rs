@@ -8,9 +8,9 @@
 //!
 //! - Without a token of a user with the right nothing is answered but 401 or 403; while the API server cannot be asked,
 //!   503.
-//! - A decision about a user counts for [`LIFETIME`]: so long a right that was taken away may still be used. Tokens that
+//! - A decision about a user counts for 10 seconds: so long a right that was taken away may still be used. Tokens that
 //!   nobody has are not remembered.
-//! - At most [`DECISIONS`] decisions are remembered.
+//! - At most 256 decisions are remembered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -25,12 +25,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::request::{Call, Connection, RequestError};
+use nodewright_runtime::request::{Call, Connection, RequestError};
 
 /// How long a decision counts.
-pub const LIFETIME: Duration = Duration::from_secs(10);
+const LIFETIME: Duration = Duration::from_secs(10);
 /// How many decisions are remembered.
-pub const DECISIONS: usize = 256;
+const DECISIONS: usize = 256;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -194,9 +194,8 @@ mod tests {
     use tower::{ServiceExt, service_fn};
 
     use super::*;
-    use crate::fair::Gate;
-    use crate::metrics::Metrics;
-    use crate::term::Term;
+    use nodewright_observability::metrics::Metrics;
+    use nodewright_runtime::{fair::Gate, term::Term};
 
     /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
     struct Server {

@@ -14,103 +14,27 @@
 //!
 //! - Handlers bound the time in which they read a body and answer.
 
-mod connection;
-mod files;
-mod places;
-mod progress;
-
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-pub use self::files::raise_open_files;
-use self::places::Places;
-use self::progress::Progress;
+use crate::connection;
+use crate::handshake::{Handshake, Peer};
+use crate::limits::Limits;
+use crate::places::Places;
+use crate::progress::Progress;
 
 /// The pause after a failed accept, which is most likely a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A flood of connections is logged once in this time.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Limits for clients.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// How many connections are open at once.
-    pub connections: usize,
-    /// How long the handshake and the head of the first request may take together.
-    pub first_request: Duration,
-    /// How long a connection may stay open without a further request.
-    pub idle: Duration,
-    /// How long the head of a further request may take, from its first byte.
-    pub head: Duration,
-    /// The most bytes of a head.
-    pub head_size: usize,
-    /// How long a client may take to read an answer.
-    pub answer: Duration,
-    /// How long a connection may last, if that is bounded. A client that goes on opens another.
-    pub lifetime: Option<Duration>,
-    /// How long requests under way may take when the server stops, or when a connection has reached its lifetime.
-    pub end: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 128,
-            first_request: Duration::from_secs(10),
-            idle: Duration::from_secs(90),
-            head: Duration::from_secs(5),
-            head_size: 16 << 10,
-            answer: Duration::from_secs(30),
-            lifetime: None,
-            end: Duration::from_secs(1),
-        }
-    }
-}
-
-/// What is said on a connection before HTTP.
-pub trait Handshake: Clone + Send + Sync + 'static {
-    /// What HTTP is spoken on.
-    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
-
-    /// Makes one of what was accepted.
-    fn shake(&self, stream: TcpStream) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-}
-
-/// Nothing: HTTP without TLS.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain;
-
-impl Handshake for Plain {
-    type Stream = TcpStream;
-
-    async fn shake(&self, stream: TcpStream) -> io::Result<TcpStream> {
-        Ok(stream)
-    }
-}
-
-impl Handshake for TlsAcceptor {
-    type Stream = TlsStream<TcpStream>;
-
-    async fn shake(&self, stream: TcpStream) -> io::Result<Self::Stream> {
-        self.accept(stream).await
-    }
-}
-
-/// The address of a client: an extension of each request.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub SocketAddr);
 
 /// Serves until `stop` resolves, then answers what is under way. No connection outlives this future.
 pub async fn serve<H: Handshake>(

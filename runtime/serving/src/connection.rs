@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::progress::Progress;
-use super::{Handshake, Limits, Peer};
+use crate::handshake::{Handshake, Peer};
+use crate::limits::Limits;
+use crate::progress::Progress;
 
 /// Serves one connection until its client ends it, a deadline passes, or the server stops.
 pub(super) async fn run<H: Handshake>(

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Limits;
+use crate::limits::Limits;
 
 /// Shared by a connection and the port that it belongs to.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Names and labels are those of controller-runtime and client-go wherever they have one, so that existing
 //! dashboards and alerts go on working. There is no global registry: a [`Metrics`] is made by the process, handed
-//! around by `Arc` and served by [`crate::server`]. A program adds families of its own by [`Metrics::register`].
+//! around by `Arc` and served at `/metrics`. A program adds families of its own by [`Metrics::register`].
 //!
 //! # Guarantees
 //!

@@ -1,0 +1,111 @@
+//! The endpoints for metrics, health, readiness and log levels.
+//!
+//! `/healthz` says whether the process should be restarted. What depends on others (the API server, a collector)
+//! must not count for it: a restart would not help. `/readyz` says whether the process does its work.
+//!
+//! # Guarantees
+//!
+//! - Connections, headers, bodies, and the time of a request and of a connection are bounded: no client can hold
+//!   memory or a connection for ever (see [`crate::serve`]).
+//! - Probes are answered however many other clients there are: an idle connection makes room for a new one, and
+//!   requests for anything else may take only a part of the connections.
+//! - On stop, requests under way are answered, for at most a second.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use nodewright_observability::metrics::{CONTENT_TYPE, Metrics};
+use nodewright_observability::telemetry::Levels;
+use tokio::sync::Semaphore;
+
+use crate::authorization::Authorization;
+use crate::checks::{Checks, check_routes};
+use crate::handshake::Peer;
+use crate::text::plain;
+
+/// How many requests other than those of probes are answered at once. That is fewer than there are connections, so one
+/// is always left for a probe.
+pub(crate) const OTHERS: usize = 32;
+
+/// What the server answers.
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    /// Behind `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// Behind `/healthz` and `/livez`: nothing that depends on others.
+    pub health: Checks,
+    /// Behind `/readyz`.
+    pub ready: Checks,
+    /// Behind `/debug/log-level`, if given: read by GET and set by PUT. Without [`Self::authorization`] from this host
+    /// only: by those who may forward a port of the pod.
+    pub levels: Option<Levels>,
+    /// Who may ask for metrics and log levels; everybody if none is given. Probes are always answered.
+    pub authorization: Option<Authorization>,
+}
+
+impl Endpoints {
+    /// The routes, to be served alone or merged with others.
+    pub fn router(self) -> Router {
+        let probes = self.probes();
+        let metrics = self.metrics;
+        let metrics = get(move || async move { serve_metrics(&metrics) });
+        let levels = self.levels.map(level_routes).unwrap_or_default();
+        let metrics = Router::new().route("/metrics", metrics);
+        let others = match self.authorization {
+            Some(authorization) => authorization.protect(metrics.merge(levels)),
+            None => metrics.merge(levels.layer(middleware::from_fn(from_this_host))),
+        };
+        leave_room(others).merge(probes)
+    }
+
+    /// The routes of health and readiness alone.
+    pub fn probes(&self) -> Router {
+        Router::new()
+            .merge(check_routes("healthz", self.health.clone()))
+            .merge(check_routes("livez", self.health.clone()))
+            .merge(check_routes("readyz", self.ready.clone()))
+    }
+}
+
+/// Leaves connections for probes: answers no more than [`OTHERS`] requests at once.
+pub(crate) fn leave_room(others: Router) -> Router {
+    others.layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(OTHERS)), answer_if_few))
+}
+
+async fn answer_if_few(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(_place) = places.try_acquire() else {
+        let response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again\n".to_owned());
+        return ([(header::RETRY_AFTER, "1")], response).into_response();
+    };
+    next.run(request).await
+}
+
+fn serve_metrics(metrics: &Metrics) -> Response {
+    match metrics.encode() {
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode metrics: {error}")),
+    }
+}
+
+fn level_routes(levels: Levels) -> Router {
+    let read = |State(levels): State<Levels>| async move { plain(StatusCode::OK, format!("{}\n", levels.current())) };
+    let set = |State(levels): State<Levels>, wanted: String| async move {
+        match levels.set(wanted.trim()) {
+            Ok(()) => plain(StatusCode::OK, format!("{}\n", levels.current())),
+            Err(error) => plain(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        }
+    };
+    Router::new().route("/debug/log-level", get(read).put(set)).with_state(levels)
+}
+
+async fn from_this_host(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Peer>() {
+        Some(Peer(address)) if address.ip().to_canonical().is_loopback() => next.run(request).await,
+        _ => plain(StatusCode::FORBIDDEN, "only from this host: use kubectl port-forward\n".to_owned()),
+    }
+}

@@ -1,0 +1,39 @@
+//! What a client may take of a port.
+
+use std::time::Duration;
+
+/// Limits for clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many connections are open at once.
+    pub connections: usize,
+    /// How long the handshake and the head of the first request may take together.
+    pub first_request: Duration,
+    /// How long a connection may stay open without a further request.
+    pub idle: Duration,
+    /// How long the head of a further request may take, from its first byte.
+    pub head: Duration,
+    /// The most bytes of a head.
+    pub head_size: usize,
+    /// How long a client may take to read an answer.
+    pub answer: Duration,
+    /// How long a connection may last, if that is bounded. A client that goes on opens another.
+    pub lifetime: Option<Duration>,
+    /// How long requests under way may take when the server stops, or when a connection has reached its lifetime.
+    pub end: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 128,
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_secs(90),
+            head: Duration::from_secs(5),
+            head_size: 16 << 10,
+            answer: Duration::from_secs(30),
+            lifetime: None,
+            end: Duration::from_secs(1),
+        }
+    }
+}
