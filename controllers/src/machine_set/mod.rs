@@ -10,8 +10,6 @@
 //! * The finalizer keeps a set until its last Machine is gone.
 
 mod deletion_order;
-#[cfg(test)]
-mod model;
 mod owned;
 mod plan;
 mod status;

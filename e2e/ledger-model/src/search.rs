@@ -1,4 +1,4 @@
-//! Goes through all states that can be reached, the nearest first.
+//! Breadth-first search of all reachable states.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,18 +9,18 @@ use std::{
 use super::{
     server::{BAD_END, Broken, NO_END, WAITS},
     state::{Key, State},
-    steps::{Action, Next, Rules, Told},
+    steps::{Action, Described, Next, Rules},
 };
 
-/// What a search has gone through without finding anything.
+/// What a search without a violation has covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) states: usize,
-    /// Ways from one state to another.
-    pub(super) ways: usize,
-    /// Ways that lead beyond the bounds.
+    /// Transitions from one state to another.
+    pub(super) transitions: usize,
+    /// Transitions that lead beyond the bounds.
     pub(super) beyond: usize,
-    /// The length of the longest of the shortest ways to a state.
+    /// The longest of the shortest paths to a state.
     pub(super) depth: usize,
     /// States in which nothing more happens by itself.
     pub(super) ends: usize,
@@ -30,12 +30,12 @@ pub(super) struct Tally {
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) broken: Broken,
-    /// The shortest way there, in words.
-    pub(super) story: String,
+    /// The shortest path to it, in words.
+    pub(super) trace: String,
 }
 
-/// A number for each state, in the order of their discovery. A state is known by 128 bits that are mixed from it: of ten
-/// million states two that differ are taken for the same with a chance of 1 to 10²⁴.
+/// A number for each state, in the order of discovery. A state is known by a hash of 128 bits: that two of ten million
+/// states collide has a probability of 10⁻²⁴.
 type Numbers = HashMap<u128, u32, BuildHasherDefault<Mixed>>;
 
 fn fingerprint(key: Key) -> u128 {
@@ -48,7 +48,7 @@ fn fingerprint(key: Key) -> u128 {
     mixed
 }
 
-/// What is mixed already is a good hash of itself.
+/// A fingerprint is a good hash of itself.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -68,15 +68,16 @@ struct Search<'a> {
     rules: &'a Rules,
     start: State,
     numbers: Numbers,
-    /// For each state, the one that it was first reached from, and how.
+    /// For each state, the one from which it was first reached, and how.
     origins: Vec<(u32, Action)>,
-    /// For each state, where it leads when nothing disturbs it: a range of `undisturbed`.
+    /// For each state, the end of its range of `undisturbed`.
     ends_at: Vec<u32>,
+    /// For each state, the states to which it leads when nothing disturbs it.
     undisturbed: Vec<u32>,
     tally: Tally,
 }
 
-/// Looks at every state that can be reached from `start`.
+/// Checks every state that can be reached from `start`.
 pub(super) fn explore(rules: &Rules, start: State) -> Result<Tally, Box<Violation>> {
     let mut search = Search {
         rules,
@@ -115,7 +116,7 @@ impl Search<'_> {
                 Next::State(next, _) => {
                     is_end &= !action.is_due();
                     is_waiting &= !action.is_due() || matches!(action, Action::End(..));
-                    self.tally.ways += 1;
+                    self.tally.transitions += 1;
                     let new = u32::try_from(self.origins.len()).unwrap();
                     let known = *self.numbers.entry(fingerprint(next.key())).or_insert(new);
                     if known == new {
@@ -138,8 +139,8 @@ impl Search<'_> {
         Err(self.violation(broken, number, &[]).into())
     }
 
-    /// Undisturbed, every state ends: there is no way round in a circle. States to which none leads but from states that
-    /// end are taken away, again and again; what is left lies on a circle, or behind one.
+    /// Undisturbed, every path ends: there is no circle. States without a predecessor are removed again and again
+    /// (Kahn's algorithm); what is left lies on a circle, or behind one.
     fn all_ends(&self) -> Result<(), Box<Violation>> {
         let mut incoming = vec![0_u32; self.origins.len()];
         for next in &self.undisturbed {
@@ -167,9 +168,9 @@ impl Search<'_> {
         &self.undisturbed[begin as usize..self.ends_at[number] as usize]
     }
 
-    /// A way round among the states that are left, which may begin with a way to it.
+    /// A circle among the states that are left, with the path to it.
     fn circle(&self, first: usize, left: &[u32]) -> Violation {
-        // Each of these has one before it; going back from any of them leads into a circle.
+        // Each of these has a predecessor among them; going back from any of them leads into a circle.
         let mut before: HashMap<u32, u32> = HashMap::new();
         for number in (0..left.len()).filter(|number| left[*number] > 0) {
             for next in self.undisturbed_from(number).iter().filter(|next| left[**next as usize] > 0) {
@@ -189,7 +190,7 @@ impl Search<'_> {
         let mut actions = vec![];
         let mut state = state;
         for next in round {
-            let (action, after) = self.way(&state, next);
+            let (action, after) = self.transition(&state, next);
             actions.push(action);
             state = after;
         }
@@ -197,17 +198,17 @@ impl Search<'_> {
     }
 
     /// The undisturbed action that leads from one state to that of a number.
-    fn way(&self, state: &State, number: u32) -> (Action, State) {
+    fn transition(&self, state: &State, number: u32) -> (Action, State) {
         let undisturbed = self.rules.actions(state).into_iter().filter(|action| action.is_undisturbed());
-        let mut ways = undisturbed.filter_map(|action| match self.rules.take(state, action) {
+        let mut found = undisturbed.filter_map(|action| match self.rules.take(state, action) {
             Next::State(next, _) => Some((action, *next)),
             _ => None,
         });
-        ways.find(|(_, next)| self.numbers.get(&fingerprint(next.key())) == Some(&number)).unwrap()
+        found.find(|(_, next)| self.numbers.get(&fingerprint(next.key())) == Some(&number)).unwrap()
     }
 
-    /// Goes the shortest way to a state, and tells each action and the state in which it happens.
-    fn replay(&self, number: u32, tell: &mut dyn FnMut(&State, Action, [char; 2])) -> (State, [char; 2]) {
+    /// Goes the shortest path to a state, and shows each action and the state in which it happens.
+    fn replay(&self, number: u32, show: &mut dyn FnMut(&State, Action, [char; 2])) -> (State, [char; 2]) {
         let mut actions = vec![];
         let mut here = number;
         while here != 0 {
@@ -217,7 +218,7 @@ impl Search<'_> {
         }
         let (mut state, mut names) = (self.start.clone(), ['A', 'B']);
         for action in actions.into_iter().rev() {
-            tell(&state, action, names);
+            show(&state, action, names);
             self.go(&mut state, action, &mut names);
         }
         (state, names)
@@ -233,16 +234,16 @@ impl Search<'_> {
     }
 
     fn violation(&self, broken: Broken, number: u32, last: &[Action]) -> Violation {
-        let mut story = format!("  {}", self.start);
-        let mut tell = |state: &State, action: Action, names: [char; 2]| {
-            write!(story, "\n      ({state})\n  {}", Told(self.rules, state, action, names)).unwrap();
+        let mut trace = format!("  {}", self.start);
+        let mut show = |state: &State, action: Action, names: [char; 2]| {
+            write!(trace, "\n      ({state})\n  {}", Described(self.rules, state, action, names)).unwrap();
         };
-        let (mut state, mut names) = self.replay(number, &mut tell);
+        let (mut state, mut names) = self.replay(number, &mut show);
         for action in last {
-            tell(&state, *action, names);
+            show(&state, *action, names);
             self.go(&mut state, *action, &mut names);
         }
-        writeln!(story, "\n  so {broken}").unwrap();
-        Violation { broken, story }
+        writeln!(trace, "\n  so {broken}").unwrap();
+        Violation { broken, trace }
     }
 }

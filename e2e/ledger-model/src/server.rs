@@ -1,4 +1,4 @@
-//! What the API server does with a request, and what must never come of it.
+//! What the API server does with a request, and which results violate a property.
 
 use super::{
     mutants::Mutant,
@@ -8,15 +8,15 @@ use super::{
 /// What a planner learns of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It was done, or had been done before.
+    /// It is done, now or before.
     Done,
-    /// The object is not what it was, or not there.
+    /// The object has changed, or is gone.
     Conflict,
     /// The name is taken.
     Taken,
 }
 
-/// A property that does not hold.
+/// A property that is violated, in words.
 pub(super) type Broken = &'static str;
 
 pub(super) const TOO_MANY: Broken = "there are more machines than were ever wanted since all was at rest";
@@ -29,11 +29,11 @@ pub(super) const STRANGER: Broken = "a machine of somebody else was touched";
 pub(super) const BAD_END: Broken = "nothing more happens, and there are not so many machines as wanted, or others";
 pub(super) const WAITS: Broken = "machines that are being deleted keep others from being made, or from being deleted";
 pub(super) const NO_END: Broken = "it can go on for ever although nothing disturbs it";
-/// Not a property: the state is beyond the bounds, and not looked at.
+/// Not a property: the state is beyond the bounds, and is not searched.
 pub(super) const BEYOND: Broken = "beyond the bounds";
 
 impl State {
-    /// Does what a request asks for.
+    /// Executes a request.
     pub(super) fn serve(&mut self, message: Message, mutant: Option<Mutant>) -> Result<Answer, Broken> {
         match message.request {
             Request::Create { index } => self.create(usize::from(index), mutant),
@@ -69,7 +69,7 @@ impl State {
         if self.staying() > self.peak { Err(TOO_MANY) } else { Ok(Answer::Done) }
     }
 
-    /// Only the object that was seen.
+    /// Deletes only the object that was seen.
     fn delete(&mut self, index: usize, life: u8, mutant: Option<Mutant>) -> Result<Answer, Broken> {
         let slot = self.machines[index];
         let is_it = slot.life() == life || mutant == Some(Mutant::DeleteByName);
@@ -95,13 +95,13 @@ impl State {
         self.not_too_few(before)
     }
 
-    /// Whoever gives up a sound Machine must leave as many as are wanted, but for those that users have taken.
+    /// When a sound Machine is given up, as many as are wanted must stay, less those that users have deleted.
     fn not_too_few(&self, before: u8) -> Result<(), Broken> {
         let after = self.sound();
         if after < before && after + self.harmed < self.set.wanted() { Err(TOO_FEW) } else { Ok(()) }
     }
 
-    /// Writes the set: whoever saw it before has not seen this.
+    /// Writes the set: what planners have seen of it is out of date.
     pub(super) fn write_set(&mut self, set: Set, mutant: Option<Mutant>) {
         let same_ledger = set.retired == self.set.retired;
         self.set = set;
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// Lets go of late requests that cannot do anything any more.
+    /// Drops late requests that cannot have an effect any more.
     pub(super) fn forget_void(&mut self, mutant: Option<Mutant>) {
         let Self { set, machines, late, .. } = self;
         late.retain(|message| match message.request {

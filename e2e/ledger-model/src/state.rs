@@ -1,4 +1,5 @@
-//! One moment of the model: what the API server holds, what two planners have seen of it, and what is on its way.
+//! One state of the model: what the API server holds, what two planners have seen of it, and which requests are on their
+//! way.
 
 use std::fmt;
 
@@ -7,11 +8,11 @@ pub(super) const INDICES: usize = 4;
 
 /// What stands under the name of an index.
 ///
-/// A name goes through these in their order, and never back: so what was seen of it is up to date if it is still the same.
+/// A name goes through these in their order, and never back: a view of it that equals the truth is up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Slot {
-    /// Nothing, and there never was.
+    /// Nothing, and there never was anything.
     #[default]
     Free,
     /// A Machine without a VM.
@@ -30,7 +31,7 @@ pub(super) enum Slot {
     LeavingAgain,
     /// Nothing any more, for the second time. A third Machine is beyond the bounds.
     GoneAgain,
-    /// A Machine of somebody else.
+    /// A Machine of another owner.
     Stranger,
 }
 
@@ -50,12 +51,12 @@ impl Slot {
         matches!(self, Self::Leaving | Self::LeavingAgain)
     }
 
-    /// Whether it is a Machine that nothing is wrong with.
+    /// Whether it is a Machine without a fault.
     pub(super) fn is_sound(self) -> bool {
         matches!(self, Self::New | Self::Ready)
     }
 
-    /// Which object it is, of those that had the name one after the other.
+    /// Which of the successive objects with the name it is.
     pub(super) fn life(self) -> u8 {
         match self {
             Self::Free => 0,
@@ -65,12 +66,12 @@ impl Slot {
         }
     }
 
-    /// What becomes of it once it is deleted.
+    /// The state after its deletion.
     pub(super) fn deleted(self) -> Self {
         if self == Self::Again { Self::LeavingAgain } else { Self::Leaving }
     }
 
-    /// What becomes of it once its finalizer is dropped.
+    /// The state after its finalizer is dropped.
     pub(super) fn gone(self) -> Self {
         if self == Self::LeavingAgain { Self::GoneAgain } else { Self::Gone }
     }
@@ -148,7 +149,7 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
     pub(super) request: Request,
-    /// Whether the object has changed since it was seen: what is pinned to a version will be refused.
+    /// Whether the object has changed since it was seen: a request under a version will be refused.
     pub(super) stale: bool,
 }
 
@@ -167,7 +168,7 @@ impl Message {
     }
 }
 
-/// What one planner has seen, does and does not know.
+/// What one planner has seen, and what it is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Planner {
     /// Its cache of the set, as of some moment.
@@ -185,7 +186,7 @@ pub(super) struct Planner {
     pub(super) failed: bool,
     /// The first of the steps that failed, and whether that was because the name is taken.
     pub(super) refused: Option<(u8, bool)>,
-    /// The Machines that it has yet to read because it does not know what became of a request: to make them, to delete them.
+    /// The Machines that it has yet to read, because it does not know what became of its creations and its deletions.
     pub(super) unsure: [u8; 2],
     /// The same for the set.
     pub(super) unsure_of_set: bool,
@@ -216,12 +217,12 @@ fn table_bits(table: Table) -> u64 {
     table.iter().fold(0, |bits, slot| bits << 4 | *slot as u64)
 }
 
-/// How much may yet happen that nobody has planned.
+/// How many disturbances may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budget {
     /// Changes of the replicas.
     pub(super) rescales: u8,
-    /// Machines deleted, failing or made by others; the set deleted.
+    /// Machines deleted, failing or created by others; the set deleted.
     pub(super) harms: u8,
     /// Lost answers, repeated requests, restarts.
     pub(super) faults: u8,
@@ -233,12 +234,12 @@ pub(super) struct State {
     pub(super) set: Set,
     pub(super) machines: Table,
     pub(super) planners: [Planner; 2],
-    /// Requests that nobody waits for any more, and that may yet arrive; sorted.
+    /// Requests whose planner does not wait any more, and that may still arrive; sorted.
     pub(super) late: Vec<Message>,
     pub(super) budget: Budget,
     /// The largest number of Machines wanted since the last moment of rest.
     pub(super) peak: u8,
-    /// How many Machines users have deleted, or have failed, since the last moment of rest.
+    /// How many Machines were deleted by users, or failed, since the last moment of rest.
     pub(super) harmed: u8,
 }
 
@@ -267,7 +268,7 @@ impl State {
         self.count(Slot::is_live)
     }
 
-    /// How many of these nothing is wrong with.
+    /// How many of these are sound.
     pub(super) fn sound(&self) -> u8 {
         self.count(Slot::is_sound)
     }
@@ -285,7 +286,8 @@ impl State {
         self.late.iter_mut().chain(self.planners.iter_mut().flat_map(|planner| planner.steps.iter_mut()))
     }
 
-    /// Planners are alike: of two states that differ in which is which, only one is looked at. Tells whether they changed places.
+    /// Planners are interchangeable: of two states that differ in their order only one is searched. Returns whether they
+    /// were swapped.
     pub(super) fn order(&mut self) -> bool {
         let swapped = self.planners[1].bits() < self.planners[0].bits();
         if swapped {
@@ -294,7 +296,7 @@ impl State {
         swapped
     }
 
-    /// Nothing is under way, and everything has been seen: what was is over.
+    /// Resets the history where no request is on its way and both planners have seen everything.
     pub(super) fn rest(&mut self) {
         let knows_all =
             |planner: &Planner| planner.is_free() && planner.is_current && planner.machines == self.machines;
@@ -304,7 +306,7 @@ impl State {
         }
     }
 
-    /// Whether there is what the set wants, and besides only what is being deleted.
+    /// Whether the Machines that stay are those that the set wants.
     pub(super) fn is_served(&self) -> bool {
         let is_well = |(index, slot): (usize, &Slot)| match slot {
             Slot::Ready => self.set.phase == Phase::Stays && !self.set.has_retired(index),

@@ -1,7 +1,7 @@
-//! The decisions, as the product makes them: the plans of a MachineSet and of its Machines, and the last look before a VM.
+//! The product's decisions: the plans of a MachineSet and of its Machines, and the check before a VM is created.
 //!
-//! Each is asked with objects that are built from what a planner has seen, and remembered: there are few views, and very
-//! many states.
+//! Each decision is asked for with stores that hold what a planner has seen. Answers are cached: there are few views, and
+//! very many states.
 
 use std::{
     cell::RefCell,
@@ -10,27 +10,38 @@ use std::{
     sync::Arc,
 };
 
-use nodewright_api::{Code, Machine, MachineSet, annotations};
-use nodewright_driver::DriverError;
-use nodewright_runtime::{
-    controller::Controller,
-    effect::{Effect, Outcomes},
-    object::{self, Cluster, name},
-    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},
+use futures::future::BoxFuture;
+use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
+use nodewright_controllers::{
+    machine::{Call, MachineController, Outcome, Request as CallRequest, Settings, Verb},
+    machine_set::MachineSetController,
+    shared::ledger::{Index, Ledger},
 };
+use nodewright_driver::DriverError;
+use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedDriver};
+use nodewright_runtime::{
+    cache::Stores,
+    controller::Controller,
+    effect::{Effect, Never, NoEffects, Outcomes, Perform},
+    leading::Leading,
+    manager::{Manager, Options},
+    object::{Cluster, Key, Kind, Version},
+    plan::{Apply, FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},
+};
+use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     mutants::Mutant,
     state::{INDICES, Phase, Request, Set, Slot, Table},
 };
-use crate::{
-    machine::{self, Call, MachineController, Outcome, Owner, Request as CallRequest, Settings, Verb},
-    machine_set::{MachineSetController, World},
-    shared::ledger::{Index, Ledger},
-    testing::{NOW, Uncalled, class, machine_set},
-};
 
+/// The time of all plans.
+const NOW: &str = "2026-06-01T12:00:00Z";
+const NAMESPACE: &str = "default";
+const SET: &str = "set";
+const CLASS: &str = "class";
 const EMPTY: &str = "k7f;";
 
 /// What a MachineSet decides.
@@ -42,53 +53,99 @@ pub(super) struct Decision {
     pub(super) is_beyond: bool,
 }
 
-/// What the end of a Machine that is being deleted, and has no VM any more, depends on.
+/// How a Machine goes on that is being deleted and has no VM any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It has to wait until its name is retired.
+    /// It waits until its name is retired.
     Waits,
     /// It retires the name itself.
     Retires(Request),
-    /// The finalizer is dropped.
+    /// It drops the finalizer.
     Drops,
 }
 
-/// A store of answers.
-type Known<T> = RefCell<HashMap<u64, T>>;
+type Answers<T> = RefCell<HashMap<u64, T>>;
 
 pub(super) struct Product {
     mutant: Option<Mutant>,
+    sets: MachineSetController,
+    machines: MachineController,
+    stores: Stores,
     indices: Vec<Index>,
-    /// The Machine of each index, as the set's own plan makes it.
-    born: Vec<Value>,
-    plans: Known<Rc<Decision>>,
-    births: Known<Option<Arc<CallRequest>>>,
-    ends: Known<End>,
-    futures: Known<bool>,
+    /// The Machine of each index, as the set's own plan creates it.
+    created: Vec<Value>,
+    decisions: Answers<Rc<Decision>>,
+    create_calls: Answers<Option<Arc<CallRequest>>>,
+    ends: Answers<End>,
+    last_checks: Answers<bool>,
+}
+
+/// Plans only name calls: none is made.
+struct NoCalls;
+
+impl Perform<Call> for NoCalls {
+    fn perform(&self, call: Call) -> BoxFuture<'static, Outcome> {
+        unreachable!("the model makes no call: {call:?}")
+    }
+}
+
+/// Stores with the indexes of both controllers.
+fn stores(sets: &MachineSetController, machines: &MachineController) -> Stores {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let mut manager = Manager::new(Options::new("nodewright", "test", ApiServer::new().client()));
+    manager.add(sets.clone(), Arc::new(NoEffects));
+    manager.add(machines.clone(), Arc::new(NoCalls));
+    manager.stores()
 }
 
 impl Product {
     pub(super) fn new(mutant: Option<Mutant>) -> Self {
         let empty: Ledger = EMPTY.parse().unwrap();
         let indices = empty.lowest_free(&BTreeSet::new(), INDICES);
-        let (plans, births, ends, futures) = Default::default();
-        let mut product = Self { mutant, indices, born: vec![], plans, births, ends, futures };
+        let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leading::default()).unwrap();
+        let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
+        let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
+        let sets = MachineSetController { namespace: NAMESPACE.into(), full_schema: true.into() };
+        let stores = stores(&sets, &machines);
+        let (decisions, create_calls, ends, last_checks) = Default::default();
+        let mut product = Self {
+            mutant,
+            sets,
+            machines,
+            stores,
+            indices,
+            created: vec![],
+            decisions,
+            create_calls,
+            ends,
+            last_checks,
+        };
+        product.show([class()]);
         let all = Set { replicas: u8::try_from(INDICES).unwrap(), ..Set::default() };
-        let body = |step: &Step<_>| match step {
+        let plan = product.plan(all, Table::default(), None);
+        let bodies = plan.steps().filter_map(|planned| match &planned.step {
             Step::Create(create) => Some(create.body().clone()),
             _ => None,
-        };
-        product.born =
-            product.plan(all, Table::default(), None).steps().filter_map(|planned| body(&planned.step)).collect();
-        assert_eq!(product.born.len(), INDICES);
+        });
+        product.created = bodies.collect();
+        assert_eq!(product.created.len(), INDICES);
         product
+    }
+
+    /// Lets the cache of a kind show these objects and no others.
+    fn show<K: Kind>(&self, objects: impl IntoIterator<Item = K>) {
+        let store = self.stores.of::<K>(Cluster::CONTROL);
+        store.begin_list();
+        store.end_list(Version::default(), Instant::now());
+        objects.into_iter().for_each(|object| drop(store.apply(object)));
     }
 
     /// What the set decides when it sees this, after the name of an index was found to be taken.
     pub(super) fn decide(&self, set: Set, machines: Table, taken: Option<u8>) -> Rc<Decision> {
         let question = machines.iter().fold(set.bits(), |bits, slot| bits << 4 | *slot as u64);
         let question = question << 3 | taken.map_or(7, u64::from);
-        if let Some(known) = self.plans.borrow().get(&question) {
+        if let Some(known) = self.decisions.borrow().get(&question) {
             return known.clone();
         }
         let mut decision = self.read(&self.plan(set, machines, taken));
@@ -96,40 +153,26 @@ impl Product {
             mutant.change(&mut decision, set, machines);
         }
         let decision = Rc::new(decision);
-        self.plans.borrow_mut().insert(question, decision.clone());
+        self.decisions.borrow_mut().insert(question, decision.clone());
         decision
     }
 
-    fn plan(&self, set: Set, machines: Table, taken: Option<u8>) -> Plan<nodewright_runtime::effect::Never> {
-        let objects = |is_wanted: fn(Slot) -> bool| {
-            let present = machines.iter().enumerate().filter(move |(_, slot)| !slot.is_empty() && is_wanted(**slot));
-            let mut objects: Vec<_> = present.map(|(index, slot)| Arc::new(self.machine(index, *slot, NOW))).collect();
-            objects.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-            objects
-        };
-        let world = World {
-            set: Arc::new(self.set(set)),
-            machines: objects(|slot| slot != Slot::Stranger),
-            orphans: vec![],
-            contested: vec![],
-            namesakes: objects(|slot| slot == Slot::Stranger),
-            unreadable: vec![],
-        };
+    fn plan(&self, set: Set, machines: Table, taken: Option<u8>) -> Plan<Never> {
+        let present = machines.iter().enumerate().filter(|(_, slot)| !slot.is_empty());
+        self.show(present.map(|(index, slot)| self.machine(index, *slot, NOW)));
+        self.show([self.set(set)]);
         let failure = taken.map(|index| Failure {
             at: NOW.parse().unwrap(),
-            step: FailedStep::of::<Machine>(
-                StepVerb::Create,
-                object::Key::new(Cluster::CONTROL, "default", self.name(usize::from(index))),
-            ),
+            step: FailedStep::of::<Machine>(StepVerb::Create, key(self.name(usize::from(index)))),
             class: FailureClass::Taken,
             message: "already exists".into(),
             retry_after: None,
         });
-        let controller = MachineSetController { namespace: "default".into(), full_schema: true.into() };
-        controller.plan(&moment(failure.as_ref(), &Outcomes::default()), &world)
+        let world = self.sets.observe(&self.stores, &key(SET.into())).unwrap();
+        self.sets.plan(&moment(failure.as_ref(), &Outcomes::default()), &world)
     }
 
-    /// The requests of a plan. Writes of the status are left out: see the module's caveats.
+    /// The requests of a plan. Writes of the status are left out: see the caveats of the crate.
     fn read<E: std::fmt::Debug>(&self, plan: &Plan<E>) -> Decision {
         let mut decision = Decision::default();
         for stage in &plan.stages {
@@ -157,7 +200,7 @@ impl Product {
         decision
     }
 
-    fn retirement(&self, apply: &nodewright_runtime::plan::Apply) -> Request {
+    fn retirement(&self, apply: &Apply) -> Request {
         let key = annotations::LEDGER.replace('/', "~1");
         let text = apply.fragment().pointer(&format!("/metadata/annotations/{key}")).and_then(Value::as_str);
         let ledger: Ledger = text.unwrap_or_else(|| panic!("no ledger: {apply:?}")).parse().unwrap();
@@ -167,40 +210,41 @@ impl Product {
         Request::Retire { retired, pinned: apply.at().version().is_some() }
     }
 
-    /// Whether a Machine without a VM asks for one when it sees its set like this, and what is looked up before.
-    fn birth(&self, set: Set, index: usize, slot: Slot) -> Option<Arc<CallRequest>> {
+    /// The create call of a Machine without a VM that sees its set like this, if it makes one.
+    fn create_call(&self, set: Set, index: usize, slot: Slot) -> Option<Arc<CallRequest>> {
         let question = set.bits() << 8 | (index as u64) << 4 | slot as u64;
-        let known = self.births.borrow().get(&question).cloned();
+        let known = self.create_calls.borrow().get(&question).cloned();
         known.unwrap_or_else(|| {
-            let (asked, _) = self.live(set, index, slot, NOW);
-            let create = asked.into_iter().find(|call| call.verb == Verb::Create).map(|call| call.request);
-            self.births.borrow_mut().insert(question, create.clone());
+            let (calls, _) = self.run_machine(set, index, slot, NOW);
+            let create = calls.into_iter().find(|call| call.verb == Verb::Create).map(|call| call.request);
+            self.create_calls.borrow_mut().insert(question, create.clone());
             create
         })
     }
 
-    /// Whether a Machine that is seen like this gets a VM: when it asks for one, and what its set is then lets it.
+    /// Whether a Machine that sees its set as `seen` gets a VM: it calls for one, and the set as it is (`truth`) still has
+    /// a place for it.
     pub(super) fn gets_vm(&self, seen: Set, index: usize, slot: Slot, truth: Set) -> bool {
-        let Some(request) = self.birth(seen, index, slot) else { return false };
+        let Some(request) = self.create_call(seen, index, slot) else { return false };
         let Some(origin) = request.origin.as_ref().filter(|_| self.mutant != Some(Mutant::NoLastLook)) else {
             return true;
         };
         let question = truth.bits() << 8 | index as u64;
-        let known = self.futures.borrow().get(&question).copied();
+        let known = self.last_checks.borrow().get(&question).copied();
         known.unwrap_or_else(|| {
             let has_future = truth.phase != Phase::Gone && origin.has_future(&self.set(truth));
-            self.futures.borrow_mut().insert(question, has_future);
+            self.last_checks.borrow_mut().insert(question, has_future);
             has_future
         })
     }
 
-    /// How a Machine ends that is being deleted since a moment or for long.
+    /// How a Machine ends whose deletion began seconds, or (`for_long`) minutes ago.
     pub(super) fn end(&self, seen: Set, index: usize, slot: Slot, for_long: bool) -> End {
         let question = seen.bits() << 16 | (index as u64) << 8 | (slot as u64) << 4 | u64::from(for_long);
         let known = self.ends.borrow().get(&question).copied();
         known.unwrap_or_else(|| {
             let since = if for_long { "2026-06-01T11:50:00Z" } else { "2026-06-01T11:59:50Z" };
-            let (_, last) = self.live(seen, index, slot, since);
+            let (_, last) = self.run_machine(seen, index, slot, since);
             let mut end = End::Waits;
             for planned in last.steps() {
                 match &planned.step {
@@ -217,46 +261,29 @@ impl Product {
         })
     }
 
-    /// Plans for a Machine until it makes no more calls, with a provider that has no VM of it; up to the call that
-    /// makes one. Returns the calls and the last plan.
-    fn live(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, Plan<Call>) {
-        let owner = if set.phase == Phase::Gone { Owner::Gone } else { Owner::Set(Arc::new(self.set(set))) };
-        let world = machine::World {
-            machine: Arc::new(self.machine(index, slot, since)),
-            class: Ok(class()),
-            class_held: true,
-            looks: vec![],
-            changed_identity: None,
-            claim: machine::Claim::default(),
-            node: None,
-            nodes_listed: true,
-            unseen_node: machine::UnseenNode::None,
-            stranger: None,
-            unreadable_node: None,
-            unreadable_pod: None,
-            owner,
-            peers: machine::Peers::default(),
-            pods: None,
-        };
-        let (namespace, settings) = ("default".into(), Settings::default());
-        let controller = MachineController { namespace, settings, driver: Arc::new(Uncalled) };
-        let (mut outcomes, mut asked) = (Outcomes::default(), vec![]);
+    /// Plans for a Machine until it makes no more calls, with a provider that has no VM of it; or until it calls for one.
+    /// Returns the calls and the last plan.
+    fn run_machine(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, Plan<Call>) {
+        self.show((set.phase != Phase::Gone).then(|| self.set(set)));
+        self.show([self.machine(index, slot, since)]);
+        let world = self.machines.observe(&self.stores, &key(self.name(index))).unwrap();
+        let (mut outcomes, mut calls) = (Outcomes::default(), vec![]);
         loop {
             let moment = moment(None, &outcomes);
-            let (plan, now) = (controller.plan(&moment, &world), moment.now);
+            let (plan, now) = (self.machines.plan(&moment, &world), moment.now);
             let call = plan.steps().find_map(|planned| match &planned.step {
                 Step::Call(call) => Some(call.clone()),
                 _ => None,
             });
-            let Some(call) = call else { return (asked, plan) };
+            let Some(call) = call else { return (calls, plan) };
             outcomes.begin(&call, now);
             let none = Outcome::Failed(DriverError::new(Code::NotFound, "there is no VM"));
             outcomes.finish(&call, now, if call.verb == Verb::Delete { Outcome::Done } else { none });
             let is_creation = call.verb == Verb::Create;
-            asked.push(call);
-            assert!(asked.len() < 9, "it asks for ever: {asked:?}");
+            calls.push(call);
+            assert!(calls.len() < 9, "it makes calls for ever: {calls:?}");
             if is_creation {
-                return (asked, Plan::idle());
+                return (calls, Plan::idle());
             }
         }
     }
@@ -265,16 +292,23 @@ impl Product {
         let empty: Ledger = EMPTY.parse().unwrap();
         let retired = self.indices.iter().enumerate().filter(|(place, _)| set.has_retired(*place));
         let ledger = empty.retire(retired.map(|(_, index)| *index)).to_string();
-        let mut object = machine_set("set", i32::from(set.replicas), Some(&ledger));
-        if set.phase == Phase::Leaves {
-            object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-06-01T11:00:00Z")).unwrap();
-        }
-        object
+        let deleted = (set.phase == Phase::Leaves).then_some("2026-06-01T11:00:00Z");
+        let labels = json!({"name": SET});
+        let object = json!({
+            "metadata": {"name": SET, "namespace": NAMESPACE, "uid": "uid-set", "resourceVersion": "20",
+                "generation": 1, "creationTimestamp": "2026-06-01T10:00:00Z", "deletionTimestamp": deleted,
+                "annotations": {annotations::LEDGER: ledger},
+                "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
+            "spec": {"replicas": set.replicas, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels},
+                    "spec": {"class": {"kind": "MachineClass", "name": CLASS}}}}
+        });
+        serde_json::from_value(object).unwrap()
     }
 
-    /// What stands under the name of an index, in deletion `since` this moment where it is.
+    /// What stands under the name of an index; where it is being deleted, `since` this time.
     fn machine(&self, index: usize, slot: Slot, since: &str) -> Machine {
-        let mut body = self.born[index].clone();
+        let mut body = self.created[index].clone();
         let name = self.name(index);
         let uid = if slot.life() == 2 { second_uid(&name) } else { format!("uid-{name}") };
         let meta = json!({"uid": uid, "resourceVersion": "10", "creationTimestamp": "2026-06-01T11:00:00Z"});
@@ -297,13 +331,27 @@ impl Product {
     }
 
     fn name(&self, index: usize) -> String {
-        EMPTY.parse::<Ledger>().unwrap().name("set", self.indices[index])
+        EMPTY.parse::<Ledger>().unwrap().name(SET, self.indices[index])
     }
 
     /// The index that has a name; `None` when it is beyond the bounds.
     fn index(&self, name: &str) -> Option<u8> {
         (0..INDICES).find(|index| self.name(*index) == name).and_then(|index| u8::try_from(index).ok())
     }
+}
+
+fn key(name: String) -> Key {
+    Key::new(Cluster::CONTROL, NAMESPACE, name)
+}
+
+/// A class that can be used: without Secrets, and with its finalizer.
+fn class() -> MachineClass {
+    let object = json!({
+        "metadata": {"name": CLASS, "namespace": NAMESPACE, "uid": "uid-class", "resourceVersion": "5", "generation": 1,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
+        "provider": PROVIDER, "providerSpec": {"cluster": "c"},
+    });
+    serde_json::from_value(object).unwrap()
 }
 
 fn second_uid(name: &str) -> String {

@@ -33,13 +33,13 @@ pub(super) enum Action {
     End(u8, u8),
     /// The garbage collector deletes a Machine whose set is gone.
     Collect(u8),
-    /// A process retires the name of a Machine that is being deleted for long.
+    /// A process retires the name of a Machine whose deletion began long ago.
     RetireAlone(u8, u8),
-    /// A request gets no answer, and may arrive later.
+    /// A request has no answer, and may arrive later.
     Lose(u8, u8),
     /// A request arrives, and so does its answer, and later it may arrive once more.
     Repeat(u8, u8),
-    /// A process dies, and another one takes over what it did. Its requests may arrive later.
+    /// A process dies, and another one takes over. The requests of the first may arrive later.
     Restart(u8),
     /// A user changes the replicas.
     Rescale(u8),
@@ -47,14 +47,14 @@ pub(super) enum Action {
     Delete(u8),
     /// A Machine fails.
     Fail(u8),
-    /// Somebody makes a Machine of their own under a name.
+    /// Another client creates a Machine of its own under a name.
     Intrude(u8),
     /// A user deletes the set.
     DeleteSet,
 }
 
 impl Action {
-    /// Whether it happens without anybody disturbing anything.
+    /// Whether it happens without a disturbance.
     pub(super) fn is_undisturbed(self) -> bool {
         self.is_due() || matches!(self, Self::RetireAlone(..))
     }
@@ -76,15 +76,15 @@ impl Action {
     }
 }
 
-/// What comes of an action.
+/// The result of an action.
 pub(super) enum Next {
     /// Nothing: it cannot happen, or it changes nothing.
     Nothing,
     /// Another state, and whether the planners have changed places in it.
     State(Box<State>, bool),
-    /// It breaks a property.
+    /// It violates a property.
     Broken(Broken),
-    /// What is not looked at.
+    /// It leads beyond the bounds.
     Beyond,
 }
 
@@ -92,12 +92,12 @@ pub(super) enum Next {
 pub(super) struct Rules {
     pub(super) product: Product,
     pub(super) mutant: Option<Mutant>,
-    /// The most replicas that are wished for.
+    /// The most replicas that users ask for.
     pub(super) most: u8,
 }
 
 impl Rules {
-    /// What could happen, whether or not it would change anything.
+    /// All actions that are possible, also those that change nothing.
     pub(super) fn actions(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::with_capacity(48);
         let numbers = |count: usize| (0..count).filter_map(|number| u8::try_from(number).ok());
@@ -121,7 +121,7 @@ impl Rules {
             actions.extend(state.indices(Slot::is_live).map(Action::Collect));
         }
         if state.budget.rescales > 0 && state.set.phase == Phase::Stays {
-            actions.extend((0..=self.most).filter(|wish| *wish != state.set.replicas).map(Action::Rescale));
+            actions.extend((0..=self.most).filter(|replicas| *replicas != state.set.replicas).map(Action::Rescale));
         }
         if state.budget.harms > 0 {
             actions.extend(state.indices(Slot::is_live).map(Action::Delete));
@@ -132,7 +132,7 @@ impl Rules {
         actions
     }
 
-    /// What comes of an action.
+    /// The result of an action.
     pub(super) fn take(&self, state: &State, action: Action) -> Next {
         if !state.may(action) {
             return Next::Nothing;
@@ -182,7 +182,7 @@ impl Rules {
         Ok(())
     }
 
-    /// What costs something of the budget.
+    /// Actions that use up the budget.
     fn disturb(&self, state: &mut State, action: Action) -> Result<(), Broken> {
         match action {
             Action::Lose(..) | Action::Repeat(..) | Action::Restart(_) => state.budget.faults -= 1,
@@ -249,7 +249,7 @@ impl Rules {
         Ok(())
     }
 
-    /// A planner learns what became of a request: nothing is known of one without an answer.
+    /// A planner learns what became of a request; without an answer it learns nothing.
     fn answered(&self, state: &mut State, planner: usize, step: usize, answer: Option<Answer>) {
         let known = &mut state.planners[planner];
         let request = known.steps.remove(step).request;
@@ -302,7 +302,7 @@ impl Rules {
 }
 
 impl State {
-    /// A quick look, before a state is copied, whether an action could change anything.
+    /// Whether an action could change anything: a quick check before the state is copied.
     fn may(&self, action: Action) -> bool {
         let of = |planner: u8| &self.planners[usize::from(planner)];
         let seen = |planner: u8, index: u8| of(planner).machines[usize::from(index)];
@@ -335,21 +335,21 @@ impl State {
         self.planners[planner].machines = self.machines;
     }
 
-    /// The cache shows the last change of a Machine. If it does, no later view is asked for; and if it does not, an
-    /// earlier view that would do is that of a planner that has looked at the right moment before.
+    /// The cache shows the last change of a Machine. If it does already, no later view is needed; if it does not, an
+    /// earlier sufficient view is that of a planner that has read at the right moment before.
     fn catch_up(&mut self, planner: usize, index: usize) {
         if self.planners[planner].machines[index] != self.machines[index] {
             self.sync_machines(planner);
         }
     }
 
-    /// Reads what became of a request, the first of those for which that is to be learnt.
+    /// Reads what became of the first request whose fate is unknown.
     fn find_out(&mut self, planner: usize) {
         let known = &self.planners[planner];
         let first = |bits: u8| (0..INDICES).find(|index| bits >> index & 1 == 1);
         for of in [0, 1] {
             if let Some(index) = first(known.unsure[of]) {
-                // A creation that has left nothing is nothing to wait for.
+                // After a creation that left no object there is nothing to wait for.
                 if of == 1 || !self.machines[index].is_empty() {
                     self.catch_up(planner, index);
                 }
@@ -361,7 +361,7 @@ impl State {
         self.planners[planner].unsure_of_set = false;
     }
 
-    /// The cache shows what was written: the planner does not go on before.
+    /// The cache shows what was written: the planner waits for that.
     fn show(&mut self, planner: usize, request: Request) {
         match request.index() {
             Some(index) => self.catch_up(planner, usize::from(index)),
@@ -369,7 +369,7 @@ impl State {
         }
     }
 
-    /// Something happens to a Machine that the set has not decided.
+    /// A change of a Machine that the set has not decided.
     fn harm(&mut self, index: usize, slot: Slot) {
         let before = self.sound();
         self.write_machine(index, slot);
@@ -410,10 +410,10 @@ impl super::state::Planner {
     }
 }
 
-/// What happened, in words: with the names of the planners, and the state in which it did.
-pub(super) struct Told<'a>(pub(super) &'a Rules, pub(super) &'a State, pub(super) Action, pub(super) [char; 2]);
+/// An action in words, with the state in which it happens and the names of the planners.
+pub(super) struct Described<'a>(pub(super) &'a Rules, pub(super) &'a State, pub(super) Action, pub(super) [char; 2]);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(rules, state, action, names) = self;
         let who = |planner: u8| names[usize::from(planner)];

@@ -3,52 +3,53 @@
 //!
 //! # What is modelled
 //! * The API server ([`server`]): the set with its replicas, its ledger and its version; Machines under the names of four
-//!   indices; creations that are refused where the name is taken, writes of the ledger that are pinned to a version,
-//!   deletions of one UID, finalizers, the garbage collector.
-//! * Two planners, neither of which knows that the other one leads as well. Each has a cache of the set and one of the
-//!   Machines. A cache shows one moment of the past and only goes forward, each for itself: so any two of these four views
-//!   may contradict each other. The runtime's rules are kept: stages in order, batches of 1, 2, 4; a failure ends the plan;
-//!   before the next plan what became of a request without an answer, or of a refused one, is read, and the caches show
-//!   what was written.
-//! * The Machine controllers of both processes: a VM is made after a last look at the set (on what the cache shows, and
-//!   then on what is there), a finalizer is dropped, a name is retired alone after a minute.
-//! * What nobody has planned ([`steps::Action`]), each bounded by a budget: a user changes the replicas; a Machine is
-//!   deleted, or fails; somebody makes a Machine under a name of the set; the set is deleted; an answer is lost, and the
+//!   indices; creations that are refused where the name is taken, writes of the ledger under a version, deletions of one
+//!   UID, finalizers, the garbage collector.
+//! * Two planners. Neither knows that the other one leads as well. Each has a cache of the set and one of the Machines. A
+//!   cache shows one moment of the past and only goes forward, each for itself, so any two of these four views may contradict
+//!   each other. The runtime's rules are kept: stages in order; batches of 1, 2, 4; a failure ends the plan; before the next
+//!   plan the planner reads what became of a request that failed or had no answer, and its caches show what it wrote.
+//! * The Machine controllers of both processes: they create a VM after a last read of the set (decided on what the cache
+//!   shows, and then on what is there), drop a finalizer, and retire a name alone after a minute.
+//! * What no plan contains ([`steps::Action`]), each bounded by a budget: a user changes the replicas; a Machine is deleted,
+//!   or fails; another client creates a Machine under a name of the set; the set is deleted; an answer is lost, and the
 //!   request arrives late or never; a request arrives twice; a process dies and its requests arrive later.
 //!
-//! All that the set, the Machine and the last look decide is asked of the product ([`product`]), with objects that are
-//! built from the views. Nothing of the scheme is written down a second time.
+//! The product makes all decisions of the set, the Machine and the last read ([`product`]), on objects that are built from
+//! the views. The model repeats nothing of the scheme.
 //!
 //! A planner plans whenever it can: any earlier plan whose requests are late is among these. A cache goes forward by
-//! leaps: a view in between is that of a planner which has looked in between.
+//! leaps: a view in between is that of a planner which has read in between.
 //!
 //! # What is checked
 //! * Never too many: of the Machines that are neither retired nor being deleted there are not more than were wanted at
 //!   any time since everything was at rest.
-//! * Never too few by us: when a sound Machine is retired or deleted, as many as the set wants at that moment stay, but
-//!   for those that users have deleted or that have failed meanwhile.
-//! * No second life: no VM for a Machine that is gone, nor for a second Machine under a name; what is retired stays so.
-//! * Nothing of somebody else is touched.
-//! * Nobody waits: where nothing more happens but that Machines which are being deleted end, there are already as many
+//! * Never too few by the controllers' own doing: when a sound Machine is retired or deleted, as many as the set wants at
+//!   that moment stay, less those that users have deleted or that have failed meanwhile.
+//! * No second life: no VM for a Machine that is gone, nor for a second Machine under a name; what is retired stays retired.
+//! * No object of another owner is changed.
+//! * No needless wait: where nothing more happens but the end of Machines that are being deleted, there are already as many
 //!   others with VMs as are wanted.
-//! * It ends: undisturbed, however the rest is ordered, there is no way round in a circle, and every way ends with as many
-//!   Machines with VMs as are wanted, nothing else, and nothing planned.
+//! * It ends: undisturbed, in whatever order, there is no circle of states, and every path ends with as many Machines with
+//!   VMs as are wanted, nothing else, and nothing planned.
 //!
-//! # What is not
+//! # Caveats
 //! Writes of the status change the set's version and nothing else: they make a write of the ledger fail that may fail
 //! here as well. Adoption, the autoscaler's marks, preserved Machines and what reaches living Machines have tests of their
-//! own. That a VM which was asked for appears before its Machine is gone is taken for granted: the death of a Machine waits
-//! for as long as its provider may take (`machine::death`). A third Machine under one name, a fifth index, and more than
-//! four late requests at once are beyond the bounds; how often the search has met these it says.
+//! own. The model assumes that a VM appears before its Machine is gone: the deletion of a Machine waits for as long as its
+//! provider may take. A third Machine under one name, a fifth index, and more than four late requests at once are beyond
+//! the bounds; the search counts how often it has met these.
 //!
 //! # Bounds
-//! `cargo test` goes through the [`USUAL`] bounds: 3 million states in some 40 seconds of one processor, unoptimised.
-//! The [`LARGER`] ones are for a change of the scheme; with `LEDGER_MODEL` as start, most, rescales, harms, faults, others:
+//! `cargo test -p nodewright-ledger-model` goes through the [`USUAL`] bounds: 3 million states in some 25 seconds of one
+//! processor. The [`LARGER`] ones are for a change of the scheme; `LEDGER_MODEL` holds start, most, rescales, harms, faults:
 //!
 //! ```console
-//! cargo test -p nodewright-controllers larger_bounds -- --ignored --nocapture
-//! LEDGER_MODEL=2,2,1,1,1 cargo test -p nodewright-controllers larger_bounds -- --ignored --nocapture
+//! cargo test -p nodewright-ledger-model larger_bounds -- --ignored --nocapture
+//! LEDGER_MODEL=2,2,1,1,1 cargo test -p nodewright-ledger-model larger_bounds -- --ignored --nocapture
 //! ```
+
+#![cfg(test)]
 
 mod mutants;
 mod product;
@@ -71,7 +72,7 @@ use self::{
 struct Bounds {
     /// The replicas at first; there are no Machines yet.
     start: u8,
-    /// The most replicas that users wish for.
+    /// The most replicas that users ask for.
     most: u8,
     budget: Budget,
 }
@@ -104,7 +105,7 @@ fn search(bounds: Bounds, mutant: Option<Mutant>) -> Result<Tally, Box<Violation
     explore(&rules, State::start(bounds.start, bounds.budget))
 }
 
-/// The product keeps its word within these bounds.
+/// No property is violated within these bounds.
 #[track_caller]
 fn holds(bounds: Bounds) {
     match search(bounds, None) {
@@ -112,7 +113,7 @@ fn holds(bounds: Bounds) {
             println!("{bounds:?}: {tally:?}");
             assert!(tally.states > 1_000 && tally.ends > 1, "nothing happens: {tally:?}");
         }
-        Err(violation) => panic!("{bounds:?}: {}\n{}", violation.broken, violation.story),
+        Err(violation) => panic!("{bounds:?}: {}\n{}", violation.broken, violation.trace),
     }
 }
 
@@ -175,8 +176,8 @@ fn the_search_finds_what_each_rule_is_for() {
     ];
     for (mutant, within, broken) in cases {
         let violation = search(bounds(within), Some(mutant)).expect_err(&format!("{mutant:?} is not caught"));
-        assert_eq!(violation.broken, broken, "{mutant:?}:\n{}", violation.story);
-        println!("{mutant:?}:\n{}", violation.story);
+        assert_eq!(violation.broken, broken, "{mutant:?}:\n{}", violation.trace);
+        println!("{mutant:?}:\n{}", violation.trace);
     }
     for within in [rescaled, harmed, both] {
         holds(bounds(within));

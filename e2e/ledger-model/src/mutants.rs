@@ -1,4 +1,4 @@
-//! The scheme with one rule broken: to show that the search would find it.
+//! The scheme with one rule broken, to show that the search finds it.
 
 use super::{
     product::Decision,
@@ -8,11 +8,11 @@ use super::{
 /// Which rule is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
-    /// Machines are deleted first, and their names retired then.
+    /// Machines are deleted first, and their names are retired then.
     DeleteBeforeRetire,
-    /// The ledger is written whatever has become of the set.
+    /// The ledger is written without a version.
     UnpinnedLedger,
-    /// The ledger is written only if nobody else has written it, whatever has become of the replicas.
+    /// The ledger is written under a version of the ledger alone, whatever the replicas are now.
     PinnedToLedgerAlone,
     /// New names are those after the last one that was seen.
     NextName,
@@ -22,20 +22,20 @@ pub(super) enum Mutant {
     LeavingCounted,
     /// The finalizer is dropped although the name is not retired.
     FinalizerDropped,
-    /// A VM is made without a last look at the set.
+    /// A VM is created without a last read of the set.
     NoLastLook,
     /// Deletions name no UID.
     DeleteByName,
-    /// Machines are made by a plain apply.
+    /// Machines are created by a plain apply.
     PlainApply,
     /// What became of a request is not read.
     NothingFoundOut,
-    /// A planner goes on before its caches show what it has written.
+    /// A planner plans before its caches show what it has written.
     OwnWritesUnseen,
 }
 
 impl Mutant {
-    /// The plan that the mutant makes of the product's.
+    /// Changes a decision of the product into that of the mutant.
     pub(super) fn change(self, decision: &mut Decision, set: Set, machines: Table) {
         let steps = &mut decision.steps;
         match self {
