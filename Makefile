@@ -9,7 +9,8 @@ SHELL := bash
 
 # Where cargo puts what it builds.
 target := $(or $(CARGO_TARGET_DIR),target)/debug
-e2e := $(target)/nodewright-e2e
+devcluster := $(target)/nodewright-devcluster
+bench := $(target)/nodewright-bench
 release := $(or $(CARGO_TARGET_DIR),target)/release
 
 # The end-to-end tests wait more than they compute: more of them at once than there are cores.
@@ -40,31 +41,31 @@ help: ## Print this help
 
 .PHONY: run
 run: build control-plane ## Start control plane, cloud and manager, and show three machines come up; Ctrl-C ends it (10 s)
-	@$(e2e) run -- $(MANAGER_FLAGS)
+	@$(devcluster) run -- $(MANAGER_FLAGS)
 
 .PHONY: up
 up: build control-plane ## The same in the background; `. .run/env` gives you kubectl and all else (10 s)
-	@$(e2e) up -- $(MANAGER_FLAGS)
+	@$(devcluster) up -- $(MANAGER_FLAGS)
 
 .PHONY: down
 down: ## End what run or up has started (1 s)
-	@[ -x $(e2e) ] || cargo build --locked --quiet --package nodewright-e2e
-	@$(e2e) down
+	@[ -x $(devcluster) ] || cargo build --locked --quiet --package nodewright-e2e-devcluster
+	@$(devcluster) down
 
 .PHONY: manager
 manager: build ## Start the manager of a running set again, after it was killed (2 s)
 #  kill -9 $(cat .run/pids/manager); make manager MANAGER_FLAGS=--machine-health-timeout=30s
-	@$(e2e) manager -- $(MANAGER_FLAGS)
+	@$(devcluster) manager -- $(MANAGER_FLAGS)
 
 ##@ Measure it
 
 .PHONY: writes
-writes: build control-plane ## Count the API requests that a machine costs, with MACHINES=20 (30 s)
-	@$(e2e) writes --machines=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
+writes: build-bench control-plane ## Count the API requests that a machine costs, with MACHINES=20 (30 s)
+	@$(bench) writes --machines=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
 
 .PHONY: steady
-steady: build control-plane ## Watch that a fleet at rest causes no write, with MACHINES=10 for MINUTES=11 (12 minutes)
-	@$(e2e) steady --machines=$(or $(MACHINES),10) --minutes=$(MINUTES) -- $(MANAGER_FLAGS)
+steady: build-bench control-plane ## Watch that a fleet at rest causes no write, with MACHINES=10 for MINUTES=11 (12 minutes)
+	@$(bench) steady --machines=$(or $(MACHINES),10) --minutes=$(MINUTES) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-runtime
 bench-runtime: ## The runtime beside kube-runtime: memory, owner look-ups, reconciles per second, latency (3 minutes)
@@ -74,8 +75,8 @@ bench-runtime: ## The runtime beside kube-runtime: memory, owner look-ups, recon
 .PHONY: bench-fleet
 bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails if a goal is missed. The release build takes 6 minutes more at first; N=10000 takes 13 minutes.
-	@cargo build --locked --release --package nodewright --package nodewright-e2e
-	@$(release)/nodewright-e2e fleet --machines=$(N) -- $(MANAGER_FLAGS)
+	@cargo build --locked --release --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
+	@$(release)/nodewright-bench fleet --machines=$(N) -- $(MANAGER_FLAGS)
 
 ##@ Break it
 
@@ -91,30 +92,34 @@ SIMULATED = $(if $(REPLAY),--replay="$(REPLAY)") $(if $(SEED),--seed=$(SEED)) \
 simulate: ## Managers in 5,000 simulated clusters in which everything goes wrong; SEED=7 shows one run (5 minutes)
 #  Fails when an invariant breaks, and prints a run that breaks it: put into a file, REPLAY=FILE shows it again. MINUTES=60
 #  goes on for so long. At first compiles for 5 minutes more.
-	@cargo build --locked --quiet --profile simulate --package nodewright-e2e
-	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-e2e simulate $(SIMULATED)
+	@cargo build --locked --quiet --profile simulate --package nodewright-e2e-simulation
+	@$(or $(CARGO_TARGET_DIR),target)/simulate/nodewright-simulation $(SIMULATED)
 
 .PHONY: mutants
 mutants: ## Change the product in some places for the worse, and see that the simulation notices (1 to 2 minutes for each)
 	@hack/mutants
 
 .PHONY: soak
-soak: build control-plane ## Default flags, long rests: deadlines kept, counts exact, no write at rest; MINUTES=40 (40 minutes)
+soak: build-bench control-plane ## Default flags, long rests: deadlines kept, counts exact, no write at rest; MINUTES=40 (40 minutes)
 #  VMs die, kubelets are silent, the API server restarts and is away, the leader is killed. Fails when a promise is broken,
 #  and says which; logs and the audit log stay in .run/soak.
-	@$(e2e) soak --directory=.run/soak $(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES)) \
+	@$(bench) soak --directory=.run/soak $(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES)) \
 		-- $(MANAGER_FLAGS)
 
 .PHONY: hostile
-hostile: build control-plane ## Attack a running set through its ports, its objects and its cloud; ONLY=reviews for one attack (3 minutes)
+hostile: build-bench control-plane ## Attack a running set through its ports, its objects and its cloud; ONLY=reviews for one attack (3 minutes)
 #  Prints one line for each attack with what was measured, and fails if one does harm.
-	@$(e2e) hostile $(if $(ONLY),--only=$(ONLY)) -- $(MANAGER_FLAGS)
+	@$(bench) hostile $(if $(ONLY),--only=$(ONLY)) -- $(MANAGER_FLAGS)
 
 ##@ Change it
 
 .PHONY: build
-build: ## Compile the executables (4 minutes at first, then seconds)
-	@cargo build --locked --package nodewright --package nodewright-e2e
+build: ## Compile the manager, the fake cloud and the devcluster (4 minutes at first, then seconds)
+	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-devcluster
+
+.PHONY: build-bench
+build-bench:
+	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
 
 .PHONY: test
 test: ## Everything: format, lints, unit and end-to-end tests (17 minutes at first, then 6)
@@ -128,7 +133,7 @@ unit-test: control-plane ## All tests but the end-to-end scenarios with machine-
 .PHONY: scenario-test
 scenario-test: control-plane ## The end-to-end scenarios once more, with machine-controller-manager's CRDs (2 minutes)
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --package nodewright-e2e --test scenarios
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --package nodewright-e2e-scenarios --test scenarios
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (none may warn), dependencies and advisories (2 minutes at first, then seconds)
@@ -164,7 +169,7 @@ e2e: control-plane ## The end-to-end scenarios on the cluster of KUBECONFIG, whi
 #  Those that need more than an API server, such as its restart, are left out and say so.
 	@[ -n "$${KUBECONFIG:-}" ] || { echo "make e2e needs KUBECONFIG; the scenarios on a local control plane are part of make test"; exit 1; }
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E=external cargo test --locked --package nodewright-e2e --test scenarios
+	NODEWRIGHT_E2E=external cargo test --locked --package nodewright-e2e-scenarios --test scenarios
 
 .PHONY: e2e-kind
 e2e-kind: ## The same on a kind cluster, made for it and deleted again; needs docker and kind (10 minutes)

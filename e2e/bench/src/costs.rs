@@ -1,0 +1,150 @@
+//! The requests that machines cost, by what they are for.
+
+use std::{collections::BTreeMap, fmt};
+
+use nodewright_e2e_control_plane::audit::Entry;
+use nodewright_e2e_devcluster::table::Table;
+
+use crate::measure::is_ours;
+
+/// What is counted for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Apart {
+    /// A write that counts.
+    Write,
+    /// The bootstrap token of a machine.
+    Token,
+    /// An event.
+    Event,
+    /// The eviction of a pod.
+    Eviction,
+    /// The renewal of a Lease.
+    Lease,
+    /// A read.
+    Read,
+}
+
+impl Apart {
+    fn of(entry: &Entry) -> Self {
+        match (entry.resource.as_str(), entry.subresource.as_str()) {
+            _ if !entry.is_write() => Self::Read,
+            ("leases", _) => Self::Lease,
+            ("events", _) => Self::Event,
+            ("secrets", _) => Self::Token,
+            ("pods", "eviction") => Self::Eviction,
+            _ => Self::Write,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "",
+            Self::Token => "token",
+            Self::Event => "event",
+            Self::Eviction => "pod",
+            Self::Lease => "lease",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// The requests of Nodewright for some machines. Its `Display` is a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    machines: u32,
+    counts: BTreeMap<(Apart, String, String), u32>,
+}
+
+impl Costs {
+    pub(crate) fn of(machines: u32) -> Self {
+        Self { machines, counts: BTreeMap::new() }
+    }
+
+    /// By how many machines they are shared.
+    pub(crate) fn machines(&self) -> u32 {
+        self.machines
+    }
+
+    /// Counts a request, if it is Nodewright's.
+    pub(crate) fn add(&mut self, entry: &Entry) {
+        if !is_ours(entry) {
+            return;
+        }
+        let resource = match entry.subresource.as_str() {
+            "" => entry.resource.clone(),
+            subresource => format!("{}/{subresource}", entry.resource),
+        };
+        *self.counts.entry((Apart::of(entry), resource, entry.verb.clone())).or_default() += 1;
+    }
+
+    fn per_machine(&self, count: u32) -> f64 {
+        f64::from(count) / f64::from(self.machines)
+    }
+
+    /// How many there were of one sort, for each machine.
+    pub(crate) fn each(&self, apart: Apart) -> f64 {
+        let counts = self.counts.iter().filter(|((of, ..), _)| *of == apart);
+        self.per_machine(counts.map(|(_, count)| count).sum())
+    }
+
+    /// The writes that count, for each machine.
+    pub(crate) fn writes(&self) -> f64 {
+        self.each(Apart::Write)
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(["RESOURCE", "VERB", "REQUESTS", "PER MACHINE", "APART"]);
+        for ((apart, resource, verb), count) in &self.counts {
+            let per_machine = format!("{:.2}", self.per_machine(*count));
+            table.add([resource, verb, &count.to_string(), &per_machine, apart.name()]);
+        }
+        write!(formatter, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(agent: &str, verb: &str, resource: &str, subresource: &str) -> Entry {
+        Entry {
+            user_agent: agent.to_owned(),
+            user: String::new(),
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            code: 200,
+            uri: String::new(),
+            received: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn only_writes_of_nodewright_count() {
+        let ours = "nodewright/0.1.0 (machine)";
+        let entries = [
+            entry(ours, "patch", "machines", ""),
+            entry(ours, "patch", "machines", ""),
+            entry(ours, "patch", "machines", "status"),
+            entry(ours, "get", "machinesets", ""),
+            entry(ours, "create", "secrets", ""),
+            entry(ours, "create", "events", ""),
+            entry(ours, "create", "pods", "eviction"),
+            entry(ours, "update", "leases", ""),
+            entry("kubectl/1", "patch", "machines", ""),
+        ];
+        let mut costs = Costs::of(2);
+        for entry in &entries {
+            costs.add(entry);
+        }
+        assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
+        assert!((costs.each(Apart::Token) - 0.5).abs() < f64::EPSILON);
+        let table = costs.to_string();
+        assert!(table.contains("machines         patch          2         1.00"), "{table}");
+        assert!(table.contains("pods/eviction    create         1         0.50  pod"), "{table}");
+    }
+}

@@ -1,0 +1,29 @@
+//! Why a measurement or an attack failed.
+
+use nodewright_e2e_cloud::ClientError;
+use nodewright_e2e_control_plane::ControlPlaneError;
+use nodewright_e2e_devcluster::{DevclusterError, ManagerError};
+use nodewright_e2e_process::ProcessError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// The devcluster.
+    #[error(transparent)]
+    Devcluster(#[from] DevclusterError),
+    /// The control plane, or a request to it.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
+    /// The manager.
+    #[error(transparent)]
+    Manager(#[from] ManagerError),
+    /// A request to the cloud.
+    #[error(transparent)]
+    Cloud(#[from] ClientError),
+    /// A process or a file.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A goal was missed, or the measurement is not possible.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,221 @@
+//! One way, up or down: what it cost.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use kube::Api;
+use nodewright_api::MachineDeployment;
+
+use nodewright_e2e_control_plane::{ControlPlaneError, audit::Entry};
+use nodewright_e2e_devcluster::{DevclusterError, NAMESPACE};
+use nodewright_e2e_process::ProcessError;
+
+use super::inventory::unfinished;
+use crate::{
+    costs::{Apart, Costs},
+    error::BenchError,
+    measure::Measured,
+    usage::{forget_peak, peak_memory, processor_time},
+};
+
+/// Between two looks at the MachineDeployment.
+const LOOK: Duration = Duration::from_millis(250);
+/// Between two lines that say how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// The Machines that were created, by the audit log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Created {
+    /// How many requests created one.
+    pub(crate) requests: u64,
+    /// Their names.
+    pub(crate) names: BTreeSet<String>,
+}
+
+impl Created {
+    fn add(&mut self, entry: &Entry) {
+        // Server-side apply creates as well, so the verb does not matter.
+        if entry.resource == "machines" && entry.subresource.is_empty() && entry.code == 201 {
+            self.requests += 1;
+            self.names.insert(entry.name.clone());
+        }
+    }
+}
+
+/// What it cost to scale. Its `Display` is for people.
+#[derive(Clone, Debug)]
+pub(crate) struct ScaleRun {
+    /// Until the last machine runs, or the last VM is gone.
+    pub(crate) wall: Duration,
+    /// Processor time of the manager, until it was quiet again.
+    pub(crate) processor: Duration,
+    /// The most memory of the manager, in bytes.
+    pub(crate) peak_memory: u64,
+    pub(crate) costs: Costs,
+    pub(crate) created: Created,
+    pub(crate) vms_created: u64,
+    pub(crate) most_vms: u64,
+}
+
+impl ScaleRun {
+    /// Scales to `target`, and waits until it is there and all is quiet. Costs are shared by `machines`.
+    pub(crate) async fn go(
+        measured: &mut Measured,
+        target: u32,
+        machines: u32,
+        timeout: Duration,
+    ) -> Result<Self, BenchError> {
+        let pid = pid(measured)?;
+        let before = measured.cloud().reset_stats().await?;
+        let read = |action| ProcessError::file(action, format!("/proc/{pid}"));
+        forget_peak(pid).map_err(read("forget the peak memory in"))?;
+        let (started, used) = (Instant::now(), processor_time(pid).map_err(read("read"))?);
+        measured.order(target as usize).await?;
+        if let Err(error) = arrive(measured, u64::from(target), timeout).await {
+            return Err(measured.explain(error));
+        }
+        let wall = started.elapsed();
+        eprintln!("{:>5.0} s: done; waiting until all is quiet", wall.as_secs_f64());
+        let (mut costs, mut created) = (Costs::of(machines), Created::default());
+        let count = |entry: Entry| {
+            costs.add(&entry);
+            created.add(&entry);
+        };
+        measured.settle(count).await?;
+        let processor = processor_time(pid).map_err(read("read"))?.saturating_sub(used);
+        let peak_memory = peak_memory(pid).map_err(read("read"))?;
+        let stats = measured.cloud().stats().await?;
+        let vms_created = stats.created - before.created;
+        Ok(Self { wall, processor, peak_memory, costs, created, vms_created, most_vms: stats.most_live_at_once })
+    }
+}
+
+fn pid(measured: &mut Measured) -> Result<u32, BenchError> {
+    measured.manager().check()?;
+    measured.manager().pid().ok_or_else(|| BenchError::Failed("the manager does not run".to_owned()))
+}
+
+/// Waits until the MachineDeployment says that it has so many machines, all Running, and the cloud has so many VMs.
+async fn arrive(measured: &mut Measured, target: u64, timeout: Duration) -> Result<(), BenchError> {
+    let deployments: Api<MachineDeployment> = Api::namespaced(measured.client(), NAMESPACE);
+    let (cloud, since, mut told) = (measured.cloud(), Instant::now(), Instant::now());
+    loop {
+        measured.manager().check()?;
+        let deployment = deployments.get(measured.deployment()).await;
+        let deployment = deployment.map_err(ControlPlaneError::request("read the machine deployment"))?;
+        let (machines, running) = counts(&deployment);
+        let vms = cloud.stats().await?.live;
+        if is_seen(&deployment) && [machines, running, vms] == [target; 3] {
+            return Ok(());
+        }
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            let seconds = since.elapsed().as_secs();
+            eprintln!("{seconds:>5} s: {machines} machines, {running} Running, {vms} VMs; wanted: {target}");
+        }
+        if since.elapsed() > timeout {
+            let what = format!("{machines} machines, {running} Running, {vms} VMs instead of {target}");
+            let seen = unfinished(&measured.client()).await?;
+            return Err(DevclusterError::Machines { what, waited: timeout, seen }.into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Does the status tell of what was ordered last?
+fn is_seen(deployment: &MachineDeployment) -> bool {
+    let observed = deployment.status.as_ref().map(|status| status.observed_generation);
+    observed == deployment.metadata.generation
+}
+
+/// How many machines there are, those in deletion included, and how many run.
+fn counts(deployment: &MachineDeployment) -> (u64, u64) {
+    let status = deployment.status.as_ref();
+    let [machines, running] = [status.map(|status| status.replicas), status.map(|status| status.ready_replicas)]
+        .map(|count| u64::try_from(count.unwrap_or(0)).unwrap_or(0));
+    (machines, running)
+}
+
+/// Memory in the unit in which the goals are.
+#[allow(clippy::cast_precision_loss, reason = "no process has 2^52 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+impl fmt::Display for ScaleRun {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wall, processor, peak_memory, costs, created, vms_created, most_vms } = self;
+        writeln!(formatter, "{costs}")?;
+        let [writes, tokens, events, reads] =
+            [Apart::Write, Apart::Token, Apart::Event, Apart::Read].map(|apart| costs.each(apart));
+        writeln!(
+            formatter,
+            "per machine: {writes:.2} writes, {tokens:.2} for bootstrap tokens, {events:.2} events, {reads:.2} reads"
+        )?;
+        writeln!(formatter, "wall time: {:.1} s", wall.as_secs_f64())?;
+        let each = processor.as_secs_f64() * 1_000.0 / f64::from(costs.machines());
+        writeln!(formatter, "manager: {:.2} CPU s, {each:.2} ms per machine", processor.as_secs_f64())?;
+        writeln!(formatter, "manager: {:.1} MiB of memory at the peak", mebibytes(*peak_memory))?;
+        writeln!(formatter, "Machines created: {}, with {} names", created.requests, created.names.len())?;
+        writeln!(formatter, "VMs created: {vms_created}; at most {most_vms} at once")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(resource: &str, subresource: &str, name: &str, code: u16) -> Entry {
+        Entry {
+            user_agent: "nodewright/1".to_owned(),
+            user: String::new(),
+            verb: "patch".to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+            code,
+            uri: String::new(),
+            received: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn only_what_made_a_machine_counts_as_created() {
+        let mut created = Created::default();
+        for entry in [
+            entry("machines", "", "a", 201),
+            entry("machines", "", "a", 200),
+            entry("machines", "", "b", 409),
+            entry("machines", "status", "b", 201),
+            entry("machinesets", "", "c", 201),
+            entry("machines", "", "a", 201),
+        ] {
+            created.add(&entry);
+        }
+        assert_eq!((created.requests, created.names.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_order_says_nothing() {
+        let deployment = |generation: i64, status: serde_json::Value| -> MachineDeployment {
+            serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+                "metadata": {"name": "a", "generation": generation},
+                "spec": {"replicas": 3, "template": {"spec": {"class": {"kind": "MachineClass", "name": "c"}}}},
+                "status": status,
+            }))
+            .unwrap()
+        };
+        let before = deployment(2, json!({"observedGeneration": 1}));
+        assert!(!is_seen(&before));
+        assert_eq!(counts(&before), (0, 0));
+        let after = deployment(2, json!({"observedGeneration": 2, "replicas": 3, "readyReplicas": 1}));
+        assert!(is_seen(&after));
+        assert_eq!(counts(&after), (3, 1));
+    }
+}

@@ -1,0 +1,133 @@
+//! `nodewright-bench hostile`: what clients, users and clouds may do to a running set, one attack after the other.
+//!
+//! Each attack works on the same set: real control plane, real manager with its webhooks, three machines that run. It
+//! prints one line with what was measured. After each the manager must be the process that it was, answer `/healthz`,
+//! and have all its machines running.
+
+mod connections;
+mod input;
+mod objects;
+mod reviews;
+mod statuses;
+mod target;
+
+use std::time::Instant;
+
+use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_process::command::Shutdown;
+use nodewright_serving::raise_open_files;
+
+use self::target::Target;
+use crate::{error::BenchError, measure::print};
+
+/// What an attack comes to: what was measured, in both cases.
+type Measured = Result<String, String>;
+
+/// Attacks a set of its own, and fails if one attack does harm.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HostileArguments {
+    /// Only the attacks with one of these texts in their names
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// More flags for the manager
+    #[arg(last = true)]
+    manager_flags: Vec<String>,
+}
+
+/// An attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attack {
+    IdleConnections,
+    BadInput,
+    LargeReviews,
+    TraceContext,
+    Secrets,
+    Percentages,
+    MadeUpOwners,
+    LargeStatuses,
+}
+
+impl Attack {
+    const ALL: [Self; 8] = [
+        Self::IdleConnections,
+        Self::BadInput,
+        Self::LargeReviews,
+        Self::TraceContext,
+        Self::Secrets,
+        Self::Percentages,
+        Self::MadeUpOwners,
+        Self::LargeStatuses,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::IdleConnections => "idle-connections",
+            Self::BadInput => "bad-input",
+            Self::LargeReviews => "large-reviews",
+            Self::TraceContext => "trace-context",
+            Self::Secrets => "secrets",
+            Self::Percentages => "percentages",
+            Self::MadeUpOwners => "made-up-owners",
+            Self::LargeStatuses => "large-statuses",
+        }
+    }
+
+    async fn run(self, target: &mut Target) -> Measured {
+        match self {
+            Self::IdleConnections => connections::idle(target).await,
+            Self::BadInput => input::bad(target).await,
+            Self::LargeReviews => reviews::large(target).await,
+            Self::TraceContext => objects::trace_context(target).await,
+            Self::Secrets => objects::secrets(target).await,
+            Self::Percentages => objects::percentages(target).await,
+            Self::MadeUpOwners => objects::made_up_owners(target).await,
+            Self::LargeStatuses => statuses::large(target).await,
+        }
+    }
+}
+
+/// Runs the command. An error if an attack did harm.
+pub(crate) async fn run(arguments: HostileArguments) -> Result<(), BenchError> {
+    let stop = Shutdown::listen()?.graceful;
+    stop.run_until_cancelled(Box::pin(attack(arguments))).await.unwrap_or(Ok(()))
+}
+
+async fn attack(arguments: HostileArguments) -> Result<(), BenchError> {
+    raise_open_files()
+        .map_err(|error| BenchError::Failed(format!("failed to raise the limit of open files: {error}")))?;
+    let is_chosen = |attack: &Attack| {
+        arguments.only.is_empty() || arguments.only.iter().any(|part| attack.name().contains(part.as_str()))
+    };
+    let chosen: Vec<_> = Attack::ALL.into_iter().filter(is_chosen).collect();
+    // A failed creation is tried again soon, so that one attack does not wait for the end of another.
+    let flags = ["--provider-short-retry=1s", "--provider-medium-retry=5s"].map(str::to_owned);
+    let options = DevclusterOptions {
+        manager_flags: [&flags, &arguments.manager_flags[..]].concat(),
+        ..DevclusterOptions::default()
+    };
+    let mut target = Target::start(&options).await?;
+    let mut harmed = Vec::new();
+    for attack in &chosen {
+        let begun = Instant::now();
+        let measured = attack.run(&mut target).await;
+        // Harm that lasts is the harm of this attack.
+        let after = target.is_well().await;
+        let seconds = begun.elapsed().as_secs();
+        let (verdict, text) = match (measured, after) {
+            (Ok(text), Ok(())) => ("ok", text),
+            (Err(text), Ok(())) => ("HARM", text),
+            (Ok(text) | Err(text), Err(lasting)) => ("HARM", format!("{text}; afterwards {lasting}")),
+        };
+        print(&format!("{verdict:<5}{:<18}{seconds:>4} s  {text}", attack.name()))?;
+        if verdict != "ok" {
+            harmed.push(attack.name());
+        }
+    }
+    let tail = target.log_tail();
+    target.stop().await?;
+    if harmed.is_empty() {
+        return print(&format!("{} attacks, no harm", chosen.len()));
+    }
+    eprintln!("the last lines of the manager's log:\n{tail}");
+    Err(BenchError::Failed(format!("{} of {} attacks did harm: {}", harmed.len(), chosen.len(), harmed.join(", "))))
+}

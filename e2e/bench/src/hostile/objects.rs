@@ -1,0 +1,118 @@
+//! Objects that users write.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Measured,
+    target::{DEPLOYMENT, MACHINES, Target},
+};
+
+/// The annotation that names the trace of an object.
+const TRACEPARENT: &str = "nodewright.dev/traceparent";
+/// What must be in no message.
+const SECRET: &str = "hunter2";
+
+/// A trace context with a line break, which no header may hold: the deployment and its sets must go on.
+pub(crate) async fn trace_context(target: &mut Target) -> Measured {
+    let broken = |value: Value| json!({"metadata": {"annotations": {TRACEPARENT: value}}});
+    let sets = target.ask(Method::GET, "machinesets", None).await?;
+    let sets = sets["items"].as_array().into_iter().flatten().filter_map(|set| set["metadata"]["name"].as_str());
+    let paths: Vec<_> =
+        sets.map(|name| format!("machinesets/{name}")).chain([format!("machinedeployments/{DEPLOYMENT}")]).collect();
+    for path in &paths {
+        target.ask(Method::PATCH, path, Some(&broken(json!("x\n")))).await?;
+    }
+    target.scale(MACHINES + 1).await?;
+    let grown = target.wait_for(MACHINES + 1).await;
+    for path in &paths {
+        target.ask(Method::PATCH, path, Some(&broken(Value::Null))).await?;
+    }
+    target.scale(MACHINES).await?;
+    grown.map(|()| format!("{} objects with it: one machine more came up", paths.len()))
+}
+
+/// Values of a providerSpec may be secrets; a refusal names the field, not the value.
+pub(crate) async fn secrets(target: &mut Target) -> Measured {
+    let specs = [
+        json!({"cluster": "demo", "bootSeconds": SECRET}),
+        json!({"cluster": "demo", "size": SECRET}),
+        json!({"cluster": "demo", "labels": SECRET}),
+        json!({"cluster": "demo", "taints": [{"key": SECRET, "effect": SECRET}]}),
+        json!({"cluster": {"password": SECRET}}),
+        json!({"cluster": "demo", "password": SECRET}),
+        json!(SECRET),
+        json!([SECRET]),
+        // On two lines: kubectl sends texts as they are.
+        json!({"cluster": "demo", "size": format!("a\n{SECRET}")}),
+    ];
+    let (mut refused, mut quoted) = (0, Vec::new());
+    for spec in &specs {
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "hostile"},
+            "provider": "simulated", "providerSpec": spec,
+        });
+        let Err(error) = target.ask(Method::POST, "machineclasses", Some(&class)).await else {
+            target.ask(Method::DELETE, "machineclasses/hostile", None).await?;
+            continue;
+        };
+        refused += 1;
+        if error.contains(SECRET) {
+            quoted.push(error);
+        }
+    }
+    let text = format!("{refused} of {} bad provider specs refused, {} quoted", specs.len(), quoted.len());
+    match quoted.first() {
+        None if refused == specs.len() => Ok(text),
+        None => Err(text),
+        Some(error) => Err(format!("{text}: {error}")),
+    }
+}
+
+/// More than all machines cannot be unavailable, nor be there twice.
+pub(crate) async fn percentages(target: &mut Target) -> Measured {
+    let values = [
+        json!({"maxSurge": "101%", "maxUnavailable": 0}),
+        json!({"maxSurge": 1, "maxUnavailable": "101%"}),
+        json!({"maxSurge": "99999999%", "maxUnavailable": 0}),
+        json!({"maxSurge": "-1%", "maxUnavailable": 0}),
+        json!({"maxSurge": 1, "maxUnavailable": -1}),
+    ];
+    let mut taken = Vec::new();
+    for value in &values {
+        let change = json!({"spec": {"strategy": {"rollingUpdate": value}}});
+        let path = format!("machinedeployments/{DEPLOYMENT}?dryRun=All");
+        if target.ask(Method::PATCH, &path, Some(&change)).await.is_ok() {
+            taken.push(value.to_string());
+        }
+    }
+    let text = format!("{} of {} refused", values.len() - taken.len(), values.len());
+    if taken.is_empty() { Ok(text) } else { Err(format!("{text}; taken: {}", taken.join(", "))) }
+}
+
+/// Who names a controller as its owner passes by the webhook, and must not pass by the schema.
+pub(crate) async fn made_up_owners(target: &mut Target) -> Measured {
+    let owner = json!([{
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "none", "controller": true,
+        "uid": "00000000-0000-0000-0000-000000000001",
+    }]);
+    let machine = |owners: &Value, fields: Value| {
+        let mut spec = json!({"class": {"kind": "MachineClass", "name": "none"}});
+        if let (Some(spec), Value::Object(fields)) = (spec.as_object_mut(), fields) {
+            spec.extend(fields);
+        }
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {"name": "hostile", "ownerReferences": owners}, "spec": spec,
+        })
+    };
+    let bad = [json!({"maxEvictRetries": -1}), json!({"class": {"kind": "MachineClass", "name": ""}})];
+    let mut taken = Vec::new();
+    for fields in bad {
+        let body = machine(&owner, fields.clone());
+        if target.ask(Method::POST, "machines?dryRun=All", Some(&body)).await.is_ok() {
+            taken.push(fields.to_string());
+        }
+    }
+    if taken.is_empty() { Ok("2 of 2 refused".to_owned()) } else { Err(format!("taken: {}", taken.join(", "))) }
+}

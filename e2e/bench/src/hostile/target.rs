@@ -1,0 +1,143 @@
+//! What is attacked.
+
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use kube::{Client, Config, client::Body};
+use serde_json::Value;
+
+use nodewright_e2e_cloud::CloudClient;
+use nodewright_e2e_control_plane::ControlPlaneError;
+use nodewright_e2e_devcluster::{Devcluster, DevclusterOptions, ManagerProcess, NAMESPACE, machines::wait_for_running};
+
+use crate::{
+    error::BenchError,
+    usage::{forget_peak, peak_memory},
+};
+
+/// The MachineDeployment of `config/samples`, and how many machines it has.
+pub(crate) const DEPLOYMENT: &str = "demo-pool";
+pub(crate) const MACHINES: usize = 3;
+/// How long machines may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
+/// Where the kinds of a namespace are.
+const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces";
+
+/// A set with its machines running.
+pub(crate) struct Target {
+    set: Devcluster,
+    pid: u32,
+}
+
+impl Target {
+    pub(crate) async fn start(options: &DevclusterOptions) -> Result<Self, BenchError> {
+        let mut set = Devcluster::start(options, |line| eprintln!("{line}")).await?;
+        set.apply_samples().await?;
+        wait_for_running(&set.client(), NAMESPACE, MACHINES, TIMEOUT).await?;
+        let pid = set.manager().pid().ok_or_else(|| BenchError::Failed("the manager has no process id".to_owned()))?;
+        Ok(Self { set, pid })
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), BenchError> {
+        Ok(self.set.stop().await?)
+    }
+
+    pub(crate) fn manager(&mut self) -> &mut ManagerProcess {
+        self.set.manager()
+    }
+
+    pub(crate) fn cloud(&self) -> CloudClient {
+        self.set.cloud()
+    }
+
+    pub(crate) fn log_tail(&mut self) -> String {
+        self.manager().log_tail()
+    }
+
+    /// Lasting harm, if there is any.
+    pub(crate) async fn is_well(&mut self) -> Result<(), String> {
+        if !self.manager().is_running() || self.manager().pid() != Some(self.pid) {
+            return Err("the manager has ended".to_owned());
+        }
+        self.is_healthy().await?;
+        self.wait_for(MACHINES).await
+    }
+
+    /// Whether `/healthz` answers, within five seconds.
+    pub(crate) async fn is_healthy(&mut self) -> Result<(), String> {
+        match self.manager().answer("/healthz").await {
+            Ok((200, _)) => Ok(()),
+            Ok((code, text)) => Err(format!("/healthz answered {code}: {text}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Waits until so many machines run.
+    pub(crate) async fn wait_for(&self, machines: usize) -> Result<(), String> {
+        let running = wait_for_running(&self.set.client(), NAMESPACE, machines, TIMEOUT).await;
+        running.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The TCP port of metrics and probes.
+    pub(crate) fn port(&mut self) -> u16 {
+        self.manager().port()
+    }
+
+    pub(crate) fn webhook_port(&mut self) -> Result<u16, String> {
+        self.manager().webhook_port().ok_or_else(|| "the manager serves no webhooks".to_owned())
+    }
+
+    /// A client of the webhooks that is no API server, on a connection of its own.
+    pub(crate) fn reviewer(&mut self) -> Result<Client, String> {
+        let url = format!("https://127.0.0.1:{}", self.webhook_port()?);
+        let mut config = Config::new(url.parse().map_err(|error| format!("no URL: {error}"))?);
+        config.accept_invalid_certs = true;
+        config.connect_timeout = Some(Duration::from_secs(5));
+        config.read_timeout = Some(Duration::from_secs(20));
+        Client::try_from(config).map_err(|error| error.to_string())
+    }
+
+    /// Sends a request to the API server as the administrator. The path goes on from the namespace, as in
+    /// `machines/m1`.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, String> {
+        let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{API}/{NAMESPACE}/{path}"))
+            .header("content-type", content)
+            .body(body.into_bytes())
+            .map_err(|error| error.to_string())?;
+        self.set.client().request(request).await.map_err(|error| match error {
+            kube::Error::Api(status) => status.message,
+            error => error.to_string(),
+        })
+    }
+
+    pub(crate) async fn scale(&self, machines: usize) -> Result<(), String> {
+        let replicas = serde_json::json!({"spec": {"replicas": machines}});
+        self.ask(Method::PATCH, &format!("machinedeployments/{DEPLOYMENT}"), Some(&replicas)).await.map(drop)
+    }
+
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String, ControlPlaneError> {
+        self.set.control_plane().kubectl(arguments.iter().chain(&["--namespace", NAMESPACE])).await
+    }
+
+    /// The manager's memory in bytes. From now on its peak is counted from there.
+    pub(crate) fn memory(&self) -> Result<u64, String> {
+        let memory = forget_peak(self.pid).and_then(|()| peak_memory(self.pid));
+        memory.map_err(|error| error.to_string())
+    }
+
+    /// The most memory that the manager has had since [`Self::memory`].
+    pub(crate) fn peak(&self) -> Result<u64, String> {
+        peak_memory(self.pid).map_err(|error| error.to_string())
+    }
+}
+
+/// Sends a body to a webhook. The status of the answer, or why there is none.
+pub(crate) async fn review(client: &Client, path: &str, body: Vec<u8>) -> Result<StatusCode, String> {
+    let request = Request::post(path).header("content-type", "application/json").body(Body::from(body));
+    let response = client.send(request.map_err(|error| error.to_string())?).await;
+    response.map(|response| response.status()).map_err(|error| error.to_string())
+}

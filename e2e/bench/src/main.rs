@@ -1,0 +1,57 @@
+//! `nodewright-bench`: measures and attacks devclusters. Each command starts a devcluster of its own in a temporary
+//! directory, and fails if a goal is missed.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
+//! | [`fleet`] | time, CPU, memory and requests of many machines |
+//! | [`soak`] | deadlines and counts over a long time |
+//! | [`hostile`] | attacks |
+//! | [`measure`], [`costs`], [`usage`] | what the measurements share: a devcluster with its audit log, requests by kind, the kernel's numbers |
+
+mod costs;
+mod error;
+mod fleet;
+mod hostile;
+mod measure;
+mod soak;
+mod steady;
+mod usage;
+mod writes;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use nodewright_e2e_process::command::{DEFAULT_FILTER, exit_code, init_logging};
+
+/// Measure or attack a devcluster: a real control plane, a fake cloud and the manager in a temporary directory.
+///
+/// Each command prints what it measured, and fails if a goal is missed. Flags after `--` go to the manager.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Writes(writes::WritesArguments),
+    Steady(steady::SteadyArguments),
+    Soak(soak::SoakArguments),
+    Fleet(fleet::FleetArguments),
+    Hostile(hostile::HostileArguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    init_logging(DEFAULT_FILTER);
+    exit_code(match arguments.command {
+        Command::Writes(arguments) => writes::run(arguments).await,
+        Command::Steady(arguments) => steady::run(arguments).await,
+        Command::Soak(arguments) => soak::run(arguments).await,
+        Command::Fleet(arguments) => fleet::run(arguments).await,
+        Command::Hostile(arguments) => hostile::run(arguments).await,
+    })
+}

@@ -1,0 +1,219 @@
+//! Until when unhealthy machines were announced to be given up, and whether that was kept.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use nodewright_api::{Machine, MachinePhase};
+
+use nodewright_e2e_devcluster::machines::is_running;
+
+/// How the announcement begins where it stands in a text of the machine.
+const ANNOUNCEMENT: &str = "given up at ";
+/// How much later than announced a machine may be given up: a manager may have to take over, and be busy.
+const SLACK: SignedDuration = SignedDuration::from_secs(45);
+/// How much earlier: clocks of one computer agree, but times in objects are whole seconds.
+const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
+/// How long a manager that leads or is in touch anew waits for reports of kubelets before it believes older ones. All
+/// outages together cost this much after the last of them.
+const REPORTS: SignedDuration = SignedDuration::from_mins(6);
+
+/// What was seen of a machine's deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// It is as it should be.
+    Seen(String),
+    /// A machine was given up, as was announced.
+    GivenUp(String),
+    /// A promise was broken.
+    Broken(String),
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    since: Timestamp,
+    /// When it is given up at the earliest.
+    promised: Timestamp,
+    /// When it is given up at the latest, as far as the object says.
+    announced: Timestamp,
+    /// That it was missed is said once.
+    missed: bool,
+}
+
+/// Follows all machines that wait in phase `Unknown`.
+#[derive(Clone, Debug)]
+pub(crate) struct Deadlines {
+    health_timeout: SignedDuration,
+    outages: Vec<Timestamp>,
+    waiting: BTreeMap<String, Waiting>,
+}
+
+impl Deadlines {
+    pub(crate) fn new(health_timeout: SignedDuration) -> Self {
+        Self { health_timeout, outages: Vec::new(), waiting: BTreeMap::new() }
+    }
+
+    /// The API server or the leader is back after an outage: kubelets get the time to report.
+    pub(crate) fn outage_ended(&mut self, at: Timestamp) {
+        self.outages.push(at);
+    }
+
+    /// Is this machine waiting?
+    pub(crate) fn is_waiting(&self, name: &str) -> bool {
+        self.waiting.contains_key(name)
+    }
+
+    /// Will any that waits have been given up by then, unless it was missed already?
+    pub(crate) fn any_until(&self, until: Timestamp) -> bool {
+        self.waiting.values().any(|waiting| !waiting.missed && waiting.announced <= until)
+    }
+
+    /// Takes the machines as they are now.
+    pub(crate) fn observe(&mut self, now: Timestamp, machines: &[Machine]) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for machine in machines.iter().filter(|machine| is_waiting(machine)) {
+            notes.extend(self.wait(now, machine));
+        }
+        let still: Vec<_> = machines.iter().filter(|machine| is_waiting(machine)).map(ResourceExt::name_any).collect();
+        let over: Vec<_> = self.waiting.keys().filter(|name| !still.contains(name)).cloned().collect();
+        for name in over {
+            let Some(waiting) = self.waiting.remove(&name) else { continue };
+            let machine = machines.iter().find(|machine| machine.name_any() == name);
+            notes.push(ended(now, &name, machine, &waiting));
+        }
+        notes
+    }
+
+    /// The latest time at which a machine may be given up that has been unhealthy since then.
+    fn latest(&self, since: Timestamp) -> Timestamp {
+        let undisturbed = later(since, self.health_timeout);
+        self.outages.iter().map(|outage| later(*outage, REPORTS)).fold(undisturbed, Timestamp::max)
+    }
+
+    fn wait(&mut self, now: Timestamp, machine: &Machine) -> Vec<Note> {
+        let (name, since) = (machine.name_any(), unknown_since(machine).unwrap_or(now));
+        let latest = self.latest(since);
+        let said = announced(machine);
+        let (promised, announced) = (said.unwrap_or(later(since, self.health_timeout)), said.unwrap_or(latest));
+        let mut notes = Vec::new();
+        let waiting = self.waiting.get(&name).filter(|waiting| waiting.since == since).cloned();
+        let mut waiting = waiting.unwrap_or_else(|| {
+            notes.push(Note::Seen(format!("machine {name} is Unknown since {since}, given up at {announced}")));
+            Waiting { since, promised, announced, missed: false }
+        });
+        if waiting.announced != announced {
+            notes.push(Note::Seen(format!("machine {name} is given up at {announced}, not {}", waiting.announced)));
+            waiting = Waiting { promised, announced, missed: false, ..waiting };
+        }
+        let (due, limit) = (later(announced, SLACK), later(latest, SLACK));
+        if now > due.min(limit) && !waiting.missed {
+            waiting.missed = true;
+            notes.push(Note::Broken(format!(
+                "machine {name} was to be given up at {announced}, and at {latest} at the latest; it is still Unknown"
+            )));
+        }
+        self.waiting.insert(name, waiting);
+        notes
+    }
+}
+
+fn ended(now: Timestamp, name: &str, machine: Option<&Machine>, waiting: &Waiting) -> Note {
+    if machine.is_some_and(is_running) {
+        return Note::Seen(format!("machine {name} is Running again"));
+    }
+    if later(now, ROUNDING) < waiting.promised {
+        return Note::Broken(format!("machine {name} was given up before {}, as was announced", waiting.promised));
+    }
+    let late = now.duration_since(waiting.announced).as_secs();
+    Note::GivenUp(format!("machine {name} was given up, {late} s after what was announced"))
+}
+
+fn is_waiting(machine: &Machine) -> bool {
+    *machine.phase() == MachinePhase::Unknown && machine.metadata.deletion_timestamp.is_none()
+}
+
+fn unknown_since(machine: &Machine) -> Option<Timestamp> {
+    machine.status.as_ref()?.current_status.last_update_time.as_ref().map(|time| time.0)
+}
+
+/// What the texts of a machine say; the last of them, if there are several.
+fn announced(machine: &Machine) -> Option<Timestamp> {
+    let status = machine.status.as_ref()?;
+    let conditions = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
+    let texts = conditions.chain([status.last_operation.description.as_str()]);
+    texts.filter_map(time_in).max()
+}
+
+fn time_in(text: &str) -> Option<Timestamp> {
+    let (_, behind) = text.split_once(ANNOUNCEMENT)?;
+    let end = behind.find(|char: char| !(char.is_ascii_alphanumeric() || "-:.+".contains(char)));
+    behind[..end.unwrap_or(behind.len())].trim_end_matches('.').parse().ok()
+}
+
+fn later(time: Timestamp, by: SignedDuration) -> Timestamp {
+    time.checked_add(by).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    /// A machine that became Unknown at 0, and what its last operation says.
+    fn machine(phase: &str, says: &str) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "a"},
+            "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+            "status": {
+                "currentStatus": {"phase": phase, "lastUpdateTime": at(0).to_string()},
+                "lastOperation": {"description": says, "state": "Processing", "type": "HealthCheck"},
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Shows machines one after the other; how many promises were broken.
+    fn broken(outage: Option<i64>, seen: &[(i64, Machine)]) -> usize {
+        let mut deadlines = Deadlines::new(SignedDuration::from_mins(10));
+        let notes = seen.iter().flat_map(|(seconds, machine)| {
+            if let Some(outage) = outage.filter(|outage| outage <= seconds) {
+                deadlines.outages = vec![at(outage)];
+            }
+            deadlines.observe(at(*seconds), std::slice::from_ref(machine))
+        });
+        notes.filter(|note| matches!(note, Note::Broken(_))).count()
+    }
+
+    #[test]
+    fn what_was_announced_is_kept_or_was_not() {
+        let says = |seconds: i64| format!("Ready is Unknown; it is given up at {}.", at(seconds));
+        let unknown = |text: &str| machine("Unknown", text);
+        let failed = || machine("Failed", "");
+        let cases = [
+            ("in time", None, vec![(1, unknown("")), (601, failed())], 0),
+            ("it comes back", None, vec![(1, unknown("")), (60, machine("Running", ""))], 0),
+            ("never", None, vec![(1, unknown("")), (630, unknown("")), (660, unknown("")), (2_000, unknown(""))], 1),
+            ("too early", None, vec![(1, unknown("")), (500, failed())], 1),
+            ("an outage moves it", Some(300), vec![(1, unknown("")), (650, unknown("")), (660, failed())], 0),
+            ("not further", Some(300), vec![(1, unknown("")), (750, unknown(""))], 1),
+            ("not for an outage long before", Some(0), vec![(1, unknown("")), (660, unknown(""))], 1),
+            ("as its text says", None, vec![(1, unknown(&says(600))), (601, failed())], 0),
+            ("later than its text says", Some(300), vec![(1, unknown(&says(600))), (660, unknown(&says(600)))], 1),
+            (
+                "a move that is said",
+                Some(300),
+                vec![(1, unknown(&says(600))), (301, unknown(&says(660))), (661, failed())],
+                0,
+            ),
+            ("moved for ever", None, vec![(1, unknown(&says(600))), (700, unknown(&says(1_300)))], 1),
+        ];
+        for (what, outage, seen, expected) in cases {
+            assert_eq!(broken(outage, &seen), expected, "{what}");
+        }
+    }
+}

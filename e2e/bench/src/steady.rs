@@ -1,0 +1,68 @@
+//! `nodewright-bench steady`: a fleet at rest costs nothing.
+
+use std::time::{Duration, Instant};
+
+use nodewright_e2e_control_plane::audit::Entry;
+use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_process::command::Shutdown;
+
+use crate::{
+    error::BenchError,
+    measure::{Measured, is_work, print},
+};
+
+/// How long the first machines may take.
+const START_TIMEOUT: Duration = Duration::from_mins(5);
+/// Between two looks at the audit log.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Watches a fleet at rest on a control plane of its own, and prints each write of Nodewright other than its leases.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SteadyArguments {
+    /// How many machines there are
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=500))]
+    machines: u32,
+    /// How long to watch; kubelets post the status of their nodes each five minutes
+    #[arg(long, default_value_t = 11)]
+    minutes: u64,
+    /// More flags for the manager
+    #[arg(last = true)]
+    manager_flags: Vec<String>,
+}
+
+/// Runs the command. An error if anything was written.
+pub(crate) async fn run(arguments: SteadyArguments) -> Result<(), BenchError> {
+    let stop = Shutdown::listen()?.graceful;
+    stop.run_until_cancelled(Box::pin(watch(arguments))).await.unwrap_or(Ok(()))
+}
+
+async fn watch(arguments: SteadyArguments) -> Result<(), BenchError> {
+    let options = DevclusterOptions { manager_flags: arguments.manager_flags, ..DevclusterOptions::default() };
+    let mut measured = Measured::start(&options).await?;
+    measured.scale(arguments.machines as usize, START_TIMEOUT, |_| ()).await?;
+    let (machines, minutes) = (arguments.machines, arguments.minutes);
+    print(&format!("{machines} machines are Running; watching for {minutes} minutes"))?;
+    let (since, mut writes, mut renewals) = (Instant::now(), 0_usize, 0_usize);
+    for minute in 1..=minutes {
+        while since.elapsed() < Duration::from_secs(60 * minute) {
+            tokio::time::sleep(LOOK).await;
+            let entries = measured.read()?;
+            renewals += entries.iter().filter(|entry| entry.resource == "leases").count();
+            for entry in entries.iter().filter(|entry| is_work(entry)) {
+                writes += 1;
+                print(&line(entry))?;
+            }
+        }
+        eprintln!("{minute} of {minutes} minutes: {writes} writes, and {renewals} renewals of leases by everybody");
+    }
+    measured.stop().await?;
+    if writes > 0 {
+        return Err(BenchError::Failed(format!("{writes} writes in steady state; there should be none")));
+    }
+    print(&format!("no write in {minutes} minutes, but the renewal of leases"))
+}
+
+fn line(entry: &Entry) -> String {
+    let Entry { received, user_agent, verb, uri, code, .. } = entry;
+    format!("{received}  {user_agent}  {verb} {uri}  {code}")
+}

@@ -1,0 +1,131 @@
+//! The cloud on a clock: the state machine, with what is due by itself, what is stored, and whose kubelets are told.
+//!
+//! # Guarantees
+//! * A change is stored before anybody learns of it, and the kubelets know of it then.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint as NodeTaint;
+use nodewright_runtime::term::Clock;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::{
+    api::{Code, Failure, Taint, VmState},
+    memory::VmRecord,
+    state::Cloud,
+    store::{Store, StoreError},
+};
+use crate::kubelet::{Fleet, KubeletSpec};
+
+/// The file that the memory is kept in, and whom to tell when it fails.
+#[derive(Debug)]
+pub(super) struct Journal {
+    pub(super) store: Store,
+    pub(super) broken: Option<oneshot::Sender<StoreError>>,
+}
+
+/// What all who call a cloud share.
+pub(super) struct Clocked {
+    state: Mutex<(Cloud, Option<Journal>)>,
+    clock: Arc<dyn Clock>,
+    fleet: Option<Fleet>,
+    due_changed: Notify,
+    /// Whether it cannot be reached.
+    pub(super) down: watch::Sender<bool>,
+}
+
+impl Clocked {
+    pub(super) fn new(cloud: Cloud, journal: Option<Journal>, clock: Arc<dyn Clock>, fleet: Option<Fleet>) -> Self {
+        let down = watch::Sender::new(false);
+        Self { state: Mutex::new((cloud, journal)), clock, fleet, due_changed: Notify::new(), down }
+    }
+
+    /// Does something with the cloud at the present time, and makes the result last.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> Result<T, Failure> {
+        let (result, is_stored) = self.act(act);
+        if is_stored { Ok(result) } else { Err(Failure::new(Code::Internal, "the state cannot be stored")) }
+    }
+
+    /// Does something with the cloud at the present time. Says whether it is stored, where that is asked for.
+    pub(super) fn act<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> (T, bool) {
+        let mut guard = self.state.lock();
+        let (cloud, journal) = &mut *guard;
+        let result = act(cloud, self.clock.wall());
+        let changes = cloud.take_changes();
+        if let Some(journal) = journal
+            && let Err(error) = journal.store.append(&changes, cloud.memory())
+        {
+            tracing::error!(%error, "the state cannot be stored; the cloud ends");
+            if let Some(broken) = journal.broken.take() {
+                drop(broken.send(error));
+            }
+            return (result, false);
+        }
+        let touched = cloud.take_touched();
+        if let Some(fleet) = &self.fleet {
+            // Under the lock, so that two changes of one VM arrive in order.
+            for id in touched {
+                let spec = cloud.memory().vms.get(&id).and_then(kubelet_of);
+                fleet.set(&id, spec);
+            }
+        }
+        drop(guard);
+        if !changes.is_empty() {
+            self.due_changed.notify_one();
+        }
+        (result, true)
+    }
+
+    /// Wakes the cloud whenever something is due by itself.
+    pub(super) async fn keep_time(self: Arc<Self>) {
+        loop {
+            let Ok(due) = self.with(|cloud, now| {
+                cloud.advance(now);
+                cloud.next_due().map(|due| now.duration_until(due).try_into().unwrap_or(Duration::ZERO))
+            }) else {
+                return;
+            };
+            let nap = async {
+                match due {
+                    Some(due) => tokio::time::sleep(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.due_changed.notified() => {}
+                () = nap => {}
+            }
+        }
+    }
+}
+
+/// The kubelet that a VM has, if it has booted and lives.
+fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
+    if vm.state != VmState::Running {
+        return None;
+    }
+    // An order is checked before a VM is made of it, so the size is known.
+    let size = vm.order.size().ok()?;
+    Some(KubeletSpec {
+        node_names: vm.node_names(),
+        provider_id: vm.provider_id(),
+        labels: vm.order.node.labels.clone(),
+        taints: vm.order.node.taints.iter().map(taint_of).collect(),
+        instance_type: size.name.to_owned(),
+        cores: size.cores,
+        memory_gib: size.memory_gib,
+        address: vm.address(),
+        silent: vm.kubelet.silent,
+        not_ready: vm.kubelet.not_ready,
+        flap: vm.kubelet.flap_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        mood_since: vm.kubelet.since.unwrap_or(vm.boots_at),
+        running_since: vm.boots_at,
+    })
+}
+
+fn taint_of(Taint { key, value, effect }: &Taint) -> NodeTaint {
+    NodeTaint { key: key.clone(), value: value.clone(), effect: effect.clone(), time_added: None }
+}

@@ -1,0 +1,187 @@
+//! The command `nodewright-cloud`.
+
+use std::{
+    io::{self, Read, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use nodewright_e2e_process::{ProcessError, command::Shutdown};
+use tokio::sync::oneshot;
+
+use super::{
+    server::{Options, Server, ServerError},
+    state::Settings,
+};
+use crate::kubelet;
+
+/// How the line begins that the command prints once it listens; the URL follows.
+pub const READY_LINE: &str = "The cloud listens at ";
+
+/// Run a fake cloud until Ctrl-C: an HTTP API for virtual machines that boot and join a cluster as nodes.
+///
+/// The documentation of the crate (e2e/cloud/src/lib.rs) describes the API, and how to order faults, a quota, and the
+/// behavior of kubelets.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(version)]
+pub struct Arguments {
+    /// Where to listen; port 0 for any free one, which is printed
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// The kubeconfig of the cluster that booted machines join; without it they join none
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The file to remember everything in; without it, all is forgotten in the end
+    #[arg(long)]
+    pub state: Option<PathBuf>,
+    /// Seconds until a new machine runs
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    pub boot_seconds: Duration,
+    /// How far the boot time strays, as a share of it
+    #[arg(long, default_value_t = 0.3, value_parser = share)]
+    pub boot_jitter: f64,
+    /// Seconds from boot until the node is Ready
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub ready_seconds: Duration,
+    /// Seconds from an accepted delete until the machine is gone
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub delete_seconds: Duration,
+    /// Milliseconds until a create call is answered
+    #[arg(long, default_value_t = 100)]
+    pub create_latency_ms: u32,
+    /// Milliseconds until any other call is answered
+    #[arg(long, default_value_t = 0)]
+    pub latency_ms: u32,
+    /// Seconds until get and list show a new machine
+    #[arg(long, default_value = "0", value_parser = seconds)]
+    pub visible_after_seconds: Duration,
+    /// Seconds between two renewals of a node's Lease
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    pub lease_seconds: Duration,
+    /// Seconds between two posts of an unchanged node status
+    #[arg(long, default_value = "300", value_parser = seconds)]
+    pub status_seconds: Duration,
+    /// Neither renew Leases nor post what is unchanged: nodes say what is new, and are silent else
+    #[arg(long, conflicts_with_all = ["lease_seconds", "status_seconds"])]
+    pub no_heartbeats: bool,
+    /// Seconds from the deletion of the Node of a living machine until it is registered again
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    pub register_again_seconds: Duration,
+    /// Never register a Node again that was deleted
+    #[arg(long, conflicts_with = "register_again_seconds")]
+    pub never_register_again: bool,
+    /// Seconds that a pod takes to end, if its grace period is not shorter
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    pub pod_end_seconds: Duration,
+    /// Where randomness starts from; by default, anywhere
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// End when standard input is closed: with the process that holds its other end, however that ends
+    #[arg(long)]
+    pub until_stdin_closes: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
+    super::api::duration("it", seconds).map_err(|failure| failure.message)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be between 0 and 1".to_owned()) }
+}
+
+/// Why the command ends with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The server cannot start or go on.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The kubeconfig cannot be used.
+    #[error("failed to read the kubeconfig {path:?}: {source}; check --kubeconfig")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<KubeconfigError>,
+    },
+    /// The process cannot listen for signals.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Standard output is closed.
+    #[error("failed to write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Arguments {
+    fn cloud(&self, seed: u64) -> Settings {
+        Settings {
+            boot_seconds: self.boot_seconds.as_secs_f64(),
+            boot_jitter: self.boot_jitter,
+            delete_seconds: self.delete_seconds.as_secs_f64(),
+            create_latency_seconds: f64::from(self.create_latency_ms) / 1_000.0,
+            latency_seconds: f64::from(self.latency_ms) / 1_000.0,
+            visible_after_seconds: self.visible_after_seconds.as_secs_f64(),
+            seed,
+        }
+    }
+
+    fn kubelets(&self, seed: u64) -> kubelet::Settings {
+        kubelet::Settings {
+            ready_after: self.ready_seconds,
+            heartbeats: !self.no_heartbeats,
+            lease_period: self.lease_seconds,
+            status_period: self.status_seconds,
+            register_again_after: (!self.never_register_again).then_some(self.register_again_seconds),
+            pod_ends_after: self.pod_end_seconds,
+            seed,
+            ..kubelet::Settings::default()
+        }
+    }
+
+    async fn options(&self) -> Result<Options, CommandError> {
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
+        let kubelets = match &self.kubeconfig {
+            Some(path) => Some((read_kubeconfig(path).await?, self.kubelets(seed))),
+            None => None,
+        };
+        Ok(Options { listen: self.listen, state: self.state.clone(), settings: self.cloud(seed), kubelets })
+    }
+}
+
+async fn read_kubeconfig(path: &std::path::Path) -> Result<kube::Config, CommandError> {
+    let failed = |source| CommandError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+}
+
+/// Runs the command: an error if the cloud does not start, or cannot go on.
+pub async fn run(arguments: Arguments) -> Result<(), CommandError> {
+    let stop = Shutdown::listen()?.graceful;
+    let mut server = Server::start(arguments.options().await?).await?;
+    // One line, which scripts and tests wait for; all else goes to standard error.
+    writeln!(io::stdout(), "{READY_LINE}{}", server.url())?;
+    io::stdout().flush()?;
+    tokio::select! {
+        error = server.failed() => return Err(error.into()),
+        () = stop.cancelled() => {}
+        () = stdin_closes(), if arguments.until_stdin_closes => {}
+    }
+    server.stop().await;
+    Ok(())
+}
+
+/// Returns when nobody holds the other end of standard input any more.
+async fn stdin_closes() {
+    let (closed, at_close) = oneshot::channel();
+    // A thread of its own: one of the runtime's would keep the runtime from ending.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while io::stdin().read(&mut buffer).is_ok_and(|read| read > 0) {}
+        // Whoever waited has gone if this fails.
+        let _ = closed.send(());
+    });
+    drop(at_close.await);
+}

@@ -1,0 +1,146 @@
+//! Faults: which calls they strike, and what is left of them afterwards.
+
+use jiff::Timestamp;
+
+use super::{
+    api::{Effect, Failure, Fault, FaultOperation, FaultOrder, duration},
+    memory::Shape,
+};
+
+/// What the faults do to one call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Strike {
+    /// The call takes longer by so many seconds.
+    pub latency_seconds: f64,
+    /// How a new VM differs from its order.
+    pub shape: Shape,
+    /// What happens instead of an ordinary answer.
+    pub instead: Option<Effect>,
+}
+
+impl Strike {
+    /// Adds one effect. Of those that replace the answer the first stays.
+    pub(crate) fn add(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Latency { seconds } => self.latency_seconds += seconds,
+            Effect::Invisible { seconds } => {
+                self.shape.invisible_seconds = self.shape.invisible_seconds.max(*seconds);
+            }
+            Effect::Boot { seconds } => self.shape.boot_seconds = Some(*seconds),
+            Effect::NeverJoins => self.shape.never_joins = true,
+            other => drop(self.instead.get_or_insert_with(|| other.clone())),
+        }
+    }
+}
+
+/// Refuses an order that could never strike, or that is out of bounds.
+pub fn validate(order: &FaultOrder) -> Result<(), Failure> {
+    let fits = match &order.effect {
+        Effect::ListTruncated { .. } | Effect::ListEmpty | Effect::ListEndless => {
+            order.operation == FaultOperation::List
+        }
+        Effect::Invisible { .. } | Effect::Boot { .. } | Effect::NeverJoins => {
+            order.operation == FaultOperation::Create
+        }
+        Effect::ApplyLate { .. } => matches!(order.operation, FaultOperation::Create | FaultOperation::Delete),
+        _ => true,
+    };
+    if !fits {
+        return Err(Failure::invalid("this effect does not fit the operation; name the operation that it is for"));
+    }
+    match &order.effect {
+        Effect::Latency { seconds }
+        | Effect::AnswerLate { seconds }
+        | Effect::ApplyLate { seconds, .. }
+        | Effect::Invisible { seconds }
+        | Effect::Boot { seconds } => drop(duration("effect.seconds", *seconds)?),
+        _ => {}
+    }
+    if let Some(seconds) = order.for_seconds {
+        duration("for_seconds", seconds)?;
+    }
+    if let Some(probability) = order.probability
+        && !(0.0..=1.0).contains(&probability)
+    {
+        return Err(Failure::invalid("probability must be between 0 and 1"));
+    }
+    if order.count == Some(0) {
+        return Err(Failure::invalid("count must be at least 1"));
+    }
+    Ok(())
+}
+
+/// Whether the fault is over by itself.
+pub(crate) fn is_over(fault: &Fault, now: Timestamp) -> bool {
+    fault.order.count == Some(0) || fault.until.is_some_and(|until| until <= now)
+}
+
+/// Whether the fault is about this call. `machine` is the name of the VM in question, where the call names one.
+pub(crate) fn matches(fault: &Fault, operation: FaultOperation, machine: Option<&str>) -> bool {
+    let about = fault.order.operation;
+    if about != FaultOperation::Any && about != operation {
+        return false;
+    }
+    match (fault.order.matching.machine.as_deref(), machine) {
+        (None, _) => true,
+        (Some(pattern), Some(machine)) => glob(pattern, machine),
+        (Some(_), None) => false,
+    }
+}
+
+/// Whether the whole text fits a pattern in which `*` stands for any text and `?` for any one character.
+///
+/// Walks back to the last star only, so the time is bounded by the product of the lengths.
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at_pattern, mut at_text) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while at_text < text.len() {
+        match pattern.get(at_pattern) {
+            Some('*') => {
+                star = Some((at_pattern, at_text));
+                at_pattern += 1;
+            }
+            Some(&character) if character == '?' || character == text[at_text] => {
+                at_pattern += 1;
+                at_text += 1;
+            }
+            _ => {
+                let Some((star_pattern, star_text)) = star else { return false };
+                star = Some((star_pattern, star_text + 1));
+                at_pattern = star_pattern + 1;
+                at_text = star_text + 1;
+            }
+        }
+    }
+    pattern[at_pattern..].iter().all(|&character| character == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_fits_whole_names() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("worker-*", "worker-abc", true),
+            ("worker-*", "a-worker-abc", false),
+            ("*-a?c", "worker-abc", true),
+            ("*a*b*c", "xxaxxbxxc", true),
+            ("*a*b*c", "xxaxxcxxb", false),
+            ("abc", "abc", true),
+            ("abc", "abcd", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(glob(pattern, text), fits, "{pattern:?} on {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_full_of_stars_ends_soon() {
+        assert!(!glob(&"*a".repeat(100), &"a".repeat(99)));
+        assert!(!glob(&format!("{}b", "a*".repeat(100)), &"a".repeat(5_000)));
+    }
+}

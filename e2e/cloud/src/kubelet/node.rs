@@ -1,0 +1,177 @@
+//! What a kubelet writes: its Node, the Node's status, its Lease.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint},
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
+    },
+};
+
+use super::{
+    KubeletSpec, SIMULATED_LABEL, Settings,
+    heart::{NodeSeen, Ready},
+};
+
+/// The Node that the kubelet registers: not ready yet.
+pub(super) fn registration(name: &str, spec: &KubeletSpec, settings: &Settings, now: Timestamp) -> Node {
+    Node {
+        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels(name, spec)), ..ObjectMeta::default() },
+        spec: Some(NodeSpec {
+            provider_id: Some(spec.provider_id.clone()),
+            taints: taints(spec),
+            ..NodeSpec::default()
+        }),
+        status: Some(status(name, spec, settings, Ready::False, now, now)),
+    }
+}
+
+/// The labels that every kubelet sets, and those that this one was started with.
+pub(super) fn labels(name: &str, spec: &KubeletSpec) -> BTreeMap<String, String> {
+    let own = [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", ARCHITECTURE),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", ARCHITECTURE),
+        ("node.kubernetes.io/instance-type", &spec.instance_type),
+        (SIMULATED_LABEL, "true"),
+    ];
+    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    spec.labels.clone().into_iter().chain(own).collect()
+}
+
+const ARCHITECTURE: &str = "amd64";
+
+fn taints(spec: &KubeletSpec) -> Option<Vec<Taint>> {
+    (!spec.taints.is_empty()).then(|| spec.taints.clone())
+}
+
+/// The status that the kubelet posts. `since` is when the Ready condition came to be as it is.
+pub(super) fn status(
+    name: &str,
+    spec: &KubeletSpec,
+    settings: &Settings,
+    ready: Ready,
+    since: Timestamp,
+    now: Timestamp,
+) -> NodeStatus {
+    let total = resources(spec.cores * 1_000, spec.memory_gib * 1_024);
+    // The usual reserve for the system: what is left is what pods can have.
+    let free = resources(spec.cores * 1_000 - 80, spec.memory_gib * 1_024 - 512);
+    NodeStatus {
+        addresses: Some(vec![
+            NodeAddress { type_: "InternalIP".to_owned(), address: spec.address.clone() },
+            NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() },
+        ]),
+        capacity: Some(total),
+        allocatable: Some(free),
+        conditions: Some(conditions(spec, ready, since, now)),
+        node_info: Some(system_info(spec, settings)),
+        ..NodeStatus::default()
+    }
+}
+
+fn resources(millicores: u32, memory_mib: u32) -> BTreeMap<String, Quantity> {
+    [
+        ("cpu", format!("{millicores}m")),
+        ("memory", format!("{memory_mib}Mi")),
+        ("ephemeral-storage", "50Gi".to_owned()),
+        ("pods", "110".to_owned()),
+    ]
+    .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+    .into()
+}
+
+fn conditions(spec: &KubeletSpec, ready: Ready, since: Timestamp, now: Timestamp) -> Vec<NodeCondition> {
+    let condition = |type_: &str, status: &str, reason: &str, message: &str, since| NodeCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: Some(Time(now)),
+        last_transition_time: Some(Time(since)),
+    };
+    let booted = spec.running_since;
+    let (reason, message) = match ready {
+        Ready::True => ("KubeletReady", "kubelet is posting ready status"),
+        Ready::False | Ready::Unknown => ("KubeletNotReady", "container runtime is down"),
+    };
+    vec![
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+            booted,
+        ),
+        condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure", booted),
+        condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available", booted),
+        condition("Ready", ready.as_str(), reason, message, since),
+    ]
+}
+
+fn system_info(spec: &KubeletSpec, settings: &Settings) -> NodeSystemInfo {
+    let machine = spec.provider_id.rsplit('/').next().unwrap_or_default().to_owned();
+    NodeSystemInfo {
+        architecture: ARCHITECTURE.to_owned(),
+        // Another one after each boot, as it is with a real machine.
+        boot_id: format!("{machine}-{}", spec.running_since.as_millisecond()),
+        container_runtime_version: "simulated://1.0.0".to_owned(),
+        kernel_version: "6.12.0-simulated".to_owned(),
+        kube_proxy_version: String::new(),
+        kubelet_version: settings.kubelet_version.to_owned(),
+        machine_id: machine.clone(),
+        operating_system: "linux".to_owned(),
+        os_image: "Simulated Linux".to_owned(),
+        system_uuid: machine,
+        ..NodeSystemInfo::default()
+    }
+}
+
+/// The Lease of the Node, in `kube-node-lease`, owned by the Node as the real one is.
+pub(super) fn lease(name: &str, uid: &str, settings: &Settings, now: Timestamp) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Node".to_owned(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(name.to_owned()),
+            lease_duration_seconds: Some(settings.lease_duration_seconds),
+            renew_time: Some(MicroTime(now)),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// What a Node says that a kubelet cares about.
+pub(super) fn seen(metadata: &ObjectMeta, conditions: &[NodeCondition]) -> NodeSeen {
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    NodeSeen {
+        uid: metadata.uid.clone().unwrap_or_default(),
+        version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
+        ready: ready.map(|condition| {
+            let status = match condition.status.as_str() {
+                "True" => Ready::True,
+                "False" => Ready::False,
+                _ => Ready::Unknown,
+            };
+            let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+            (status, since)
+        }),
+    }
+}

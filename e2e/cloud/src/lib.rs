@@ -1,0 +1,78 @@
+//! A fake cloud: virtual machines over HTTP, with every misfortune of a real one on order.
+//!
+//! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] puts those around it, and a kubelet into
+//! each VM that has booted; `nodewright-cloud` is that server as a process. Tests start the process by
+//! [`CloudProcess`] and talk to it by [`CloudClient`]. [`LocalCloud`] is the same without ports, in this process and on
+//! any clock, for simulations.
+//!
+//! # The API
+//!
+//! | call | answer |
+//! |---|---|
+//! | `POST /vms` [`CreateVm`] | 201 and the [`Vm`]; 200 and the same VM for the same token; 409 `AlreadyExists` for the same token with other parameters; 409 `FailedPrecondition` for a token whose VM is gone; 429 `ResourceExhausted` beyond the quota |
+//! | `GET /vms?tag.KEY=&name=&limit=&after=` | [`Page`] of VMs |
+//! | `GET /vms/ID` | the VM, or 404 `NotFound` |
+//! | `DELETE /vms/ID` | 202 and the VM, now `deleting`; 404 `NotFound` once it is gone |
+//! | `POST /vms/ID/kill`, `POST /vms/ID/start` | the VM dies (`stopped`), runs again |
+//! | `POST /vms/ID/kubelet` [`KubeletOrder`] | its kubelet obeys |
+//! | `POST /faults` [`FaultOrder`], `GET /faults`, `DELETE /faults`, `DELETE /faults/ID` | faults, each a [`Fault`] |
+//! | `GET /quota`, `PUT /quota` [`Quota`] | the quota |
+//! | `GET /stats`, `POST /stats/reset` | [`Stats`] |
+//! | `GET /events?after=&limit=` | [`Page`] of [`Event`]s, the history |
+//! | `GET /healthz` | 200 |
+//!
+//! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] are
+//! those of tests: not counted, not delayed, not struck by faults. A caller that puts `/as/NAME` before each path is counted
+//! under this name besides: so two managers of one cloud can be told apart.
+//!
+//! # Orders of a test
+//!
+//! ```text
+//! curl -d '{"operation":"create","match":{"machine":"a-*"},"count":3,"effect":{"kind":"error","code":"Internal"}}' $URL/faults
+//! curl -d '{"operation":"any","for_seconds":60,"effect":{"kind":"latency","seconds":2}}' $URL/faults
+//! curl -d '{"operation":"create","effect":{"kind":"apply-late","seconds":90}}' $URL/faults
+//! curl -d '{"action":"flap","seconds":5}' $URL/vms/$ID/kubelet
+//! curl -X PUT -d '{"vms":3}' $URL/quota
+//! ```
+//!
+//! All kinds of effects are at [`Effect`], all actions at [`KubeletOrder`].
+//!
+//! # Guarantees
+//! * One token makes at most one VM, for ever; see [`state`].
+//! * What was answered survives the process, given a state file; see [`store`].
+
+pub mod api;
+mod calls;
+pub mod client;
+mod clocked;
+pub mod command;
+mod fault;
+pub mod kubelet;
+pub mod local;
+pub mod memory;
+pub mod mirror;
+mod node_view;
+pub mod pages;
+pub mod process;
+pub mod request;
+mod routes;
+pub mod server;
+pub mod state;
+pub mod store;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    api::{
+        Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder, KubeletOrder,
+        ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm, VmState,
+    },
+    calls::{Call, Caller},
+    client::{ClientError, CloudClient},
+    fault::validate as validate_fault,
+    local::LocalCloud,
+    process::{CloudProcess, CloudProcessError, CloudProcessOptions},
+    routes::CloudService,
+    server::{Options, Server, ServerError},
+    state::{Answer, Cloud, Reply, Settings},
+};

@@ -1,0 +1,161 @@
+//! The cloud without ports, on paused time, under the driver that speaks HTTP to it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use nodewright_api::RawJson;
+use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText};
+use nodewright_driver_simulated::{Options, SimulatedDriver};
+use nodewright_runtime::term::TokioClock;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use tower::Service;
+
+use super::{super::VmState, *};
+use crate::{Effect, EventKind, FaultOperation};
+
+type Code = nodewright_api::Code;
+
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+struct World {
+    cloud: LocalCloud,
+    driver: SimulatedDriver,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        let settings = Settings { boot_jitter: 0.0, create_latency_seconds: 3.0, seed: 1, ..Settings::default() };
+        let cloud = LocalCloud::start(settings, Memory::default(), clock, None);
+        let options = Options { call_timeout: TIMEOUT, ..Options::new("http://cloud/as/me") };
+        let driver = SimulatedDriver::with_service(cloud.service(), &options).unwrap();
+        Self { cloud, driver }
+    }
+
+    fn fault(&self, operation: FaultOperation, effect: Effect) {
+        self.cloud.fault(FaultOrder::always(operation, effect).times(1)).unwrap();
+    }
+
+    async fn create(&self) -> Result<Instance, DriverError> {
+        self.driver.create(machine()).await
+    }
+
+    fn states(&self) -> Vec<VmState> {
+        self.cloud.vms().into_iter().map(|vm| vm.state).collect()
+    }
+}
+
+fn machine() -> MachineRequest {
+    let provider_spec = RawJson::from(&json!({ "cluster": "c" }));
+    MachineRequest {
+        name: "m".to_owned(),
+        namespace: "default".to_owned(),
+        uid: "uid".to_owned(),
+        provider_id: None,
+        is_proven: false,
+        last_known_state: String::new(),
+        class: Class {
+            name: "class".to_owned(),
+            revision: String::new(),
+            provider_spec,
+            secret: SecretData::default(),
+        },
+        user_data: SecretText::default(),
+    }
+}
+
+fn code<T>(result: Result<T, DriverError>) -> Option<Code> {
+    result.err().map(|error| error.code)
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_come_and_go_by_themselves() {
+    let world = World::new();
+    let begun = Instant::now();
+    let made = world.create().await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(3), "the latency of a create call, to the millisecond");
+    assert_eq!(world.states(), [VmState::Running], "it booted while the call took its time");
+    assert_eq!(world.driver.status(machine()).await.unwrap(), made);
+    world.driver.delete(machine()).await.unwrap();
+    assert_eq!(world.states(), [VmState::Deleting]);
+    sleep(Duration::from_secs(2)).await;
+    let kinds: Vec<EventKind> = world.cloud.history().iter().map(|event| event.kind).collect();
+    let expected = [EventKind::CreateAccepted, EventKind::VmRunning, EventKind::DeleteAccepted, EventKind::VmGone];
+    assert_eq!(kinds, expected);
+    let times: Vec<String> = world.cloud.history().iter().map(|event| event.at.to_string()).collect();
+    let at = |second| format!("2026-01-01T00:00:0{second}Z");
+    assert_eq!(times, [at(0), at(2), at(3), at(4)]);
+    assert_eq!(world.cloud.stats().callers["me"], 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_goes_on_without_anybody_looking() {
+    let world = World::new();
+    world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: crate::Code::DeadlineExceeded });
+    assert_eq!(code(world.create().await), Some(Code::DeadlineExceeded));
+    sleep(Duration::from_secs(95)).await;
+    // Not by way of a call: that would do what is due.
+    let seen = world.cloud.with(|cloud, _| cloud.memory().history.iter().map(|event| event.kind).collect::<Vec<_>>());
+    assert!(seen.contains(&EventKind::VmRunning), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_has_its_code_and_its_effect() {
+    for (effect, expected, seconds) in [
+        (Effect::Hang { applied: true }, Code::DeadlineExceeded, 15),
+        (Effect::Cut { applied: true }, Code::Unknown, 3),
+        (Effect::Garbage, Code::Unavailable, 3),
+        (Effect::AnswerLate { seconds: 60.0 }, Code::DeadlineExceeded, 15),
+    ] {
+        let world = World::new();
+        world.fault(FaultOperation::Create, effect.clone());
+        let begun = Instant::now();
+        assert_eq!(code(world.create().await), Some(expected), "{effect:?}");
+        assert_eq!(begun.elapsed(), Duration::from_secs(seconds), "{effect:?}");
+        assert_eq!(world.states().len(), 1, "{effect:?}");
+        world.create().await.unwrap();
+        assert_eq!(world.cloud.stats().created, 1, "{effect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_done_although_its_caller_went_away_at_once() {
+    let world = World::new();
+    let order = Full::new(Bytes::from(r#"{"name":"m","token":"t"}"#));
+    // Sent, and never looked at again.
+    drop(world.cloud.service().call(Request::post("/vms").body(order).unwrap()));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(world.states(), [VmState::Pending]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_down_does_nothing_and_its_vms_live_on() {
+    let world = World::new();
+    let (answer, ()) = tokio::join!(world.create(), async {
+        sleep(Duration::from_secs(1)).await;
+        world.cloud.set_down(true);
+    });
+    assert_eq!(code(answer), Some(Code::Unknown), "the connection broke while it waited");
+    assert_eq!(code(world.driver.delete(machine()).await), Some(Code::Unavailable));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.states(), [VmState::Running]);
+    world.cloud.set_down(false);
+    world.driver.delete(machine()).await.unwrap();
+    assert_eq!(world.states(), [VmState::Deleting]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_cloud_goes_on_from_the_memory_of_the_first() {
+    let world = World::new();
+    world.create().await.unwrap();
+    let memory = world.cloud.memory();
+    drop(world);
+    let clock = Arc::new(TokioClock::starting_at("2026-01-01T01:00:00Z".parse().unwrap()));
+    let cloud = LocalCloud::start(Settings::default(), memory.clone(), clock, None);
+    assert_eq!(cloud.memory(), memory);
+    cloud.kill(&cloud.vms()[0].id).unwrap();
+    assert_eq!(cloud.vms()[0].state, VmState::Stopped);
+}

@@ -1,0 +1,37 @@
+//! Requests to an API server with a deadline, for those who play a part around the manager.
+
+use std::time::Duration;
+
+/// After so long without an answer a request is given up.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request that came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The error of the client or the server.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// There was no answer in time.
+    #[error("no answer within {TIMEOUT:?}")]
+    Timeout,
+}
+
+impl RequestError {
+    /// The object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404)
+    }
+
+    /// The name is taken, or a precondition does not hold.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 409)
+    }
+}
+
+/// Makes a request within the time that it has. It may have an effect although there was no answer.
+pub async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(RequestError::Timeout),
+    }
+}

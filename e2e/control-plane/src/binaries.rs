@@ -1,0 +1,37 @@
+//! The executables of the control plane, which `hack/control-plane.sh` builds.
+
+use std::{path::PathBuf, process::Stdio};
+
+use nodewright_e2e_process::repository;
+
+use crate::ControlPlaneError;
+
+/// The directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd and kwok. Builds missing ones
+/// first, which takes minutes; the output of the build goes to standard error.
+///
+/// The script takes executables from `KUBEBUILDER_ASSETS`.
+pub async fn binaries() -> Result<PathBuf, ControlPlaneError> {
+    run_script("control-plane.sh").await
+}
+
+/// The directory of machine-controller-manager's CRDs, in the version that `hack/tools` pins.
+pub async fn machine_controller_manager_crds() -> Result<PathBuf, ControlPlaneError> {
+    run_script("mcm-crds.sh").await
+}
+
+/// Runs a script that prints a directory.
+async fn run_script(name: &str) -> Result<PathBuf, ControlPlaneError> {
+    let script = repository().join("hack").join(name);
+    let failed = |reason: String| ControlPlaneError::Binaries { reason };
+    let child = tokio::process::Command::new(&script)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(format!("{} does not start: {error}; is the checkout complete?", script.display())))?;
+    let output = child.wait_with_output().await.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(format!("{} ended with {}; see its output above", script.display(), output.status)));
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+}

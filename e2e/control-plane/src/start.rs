@@ -1,0 +1,148 @@
+//! Starting a control plane.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use nodewright_e2e_process::{Process, Supervisor, write_private};
+use parking_lot::Mutex;
+
+use crate::{
+    Component, ControlPlane, ControlPlaneError, ControlPlaneOptions,
+    binaries::binaries,
+    certificates::Certificates,
+    client::{USER_AGENT, client},
+    components::{CommandLines, Ports, component_kubeconfig},
+    files::Layout,
+    kubeconfig::write_kubeconfig,
+};
+
+/// How often other ports are tried.
+const ATTEMPTS: usize = 5;
+
+/// Logs user, verb, object and response code of each request, without bodies. Logging the stage `RequestReceived` would only
+/// double the size.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: Metadata
+";
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it is ready. Builds missing executables first.
+    ///
+    /// Tries other ports if another process takes one of the chosen ones.
+    pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
+        let binaries = binaries().await?;
+        let mut attempt = 1;
+        loop {
+            match start_once(&options, &binaries).await {
+                Err(error) if error.is_port_clash() && attempt < ATTEMPTS => {
+                    tracing::warn!(attempt, %error, "a port is in use; trying other ports");
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+async fn start_once(options: &ControlPlaneOptions, binaries: &Path) -> Result<ControlPlane, ControlPlaneError> {
+    let layout = options.directory.as_deref().map_or_else(|| Ok(Layout::temporary()), Layout::given)?;
+    let lock = layout.lock().await?;
+    // From here on the supervisor cleans up. Nothing exists yet.
+    let supervisor = Arc::new(Supervisor::start(&layout.disposable(), lock.as_ref())?);
+    layout.prepare()?;
+    let certificates = Certificates::create(&layout.certificates())?;
+    let ports = Ports::choose()?;
+    let lines = CommandLines { options, layout: &layout, certificates: &certificates, ports };
+    write_files(&lines, options)?;
+    let processes = describe(&supervisor, &lines, binaries);
+    let control_plane = ControlPlane {
+        client: client(&layout.kubeconfig(), USER_AGENT).await?,
+        processes: Mutex::new(processes),
+        binaries: binaries.to_owned(),
+        start_timeout: options.start_timeout,
+        layout,
+        ports,
+        certificates,
+        supervisor,
+    };
+    start_components(&control_plane).await?;
+    Ok(control_plane)
+}
+
+/// The components that the options ask for.
+fn wanted(options: &ControlPlaneOptions) -> impl Iterator<Item = Component> {
+    [
+        Some(Component::Etcd),
+        Some(Component::ApiServer),
+        options.controller_manager.then_some(Component::ControllerManager),
+        options.scheduler.then_some(Component::Scheduler),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn write_files(lines: &CommandLines<'_>, options: &ControlPlaneOptions) -> Result<(), ControlPlaneError> {
+    let layout = lines.layout;
+    write_private(&layout.audit_policy(), AUDIT_POLICY)?;
+    let server = format!("https://127.0.0.1:{}", lines.ports.api_server);
+    write_kubeconfig(lines.certificates, &server, "administrator", Some("system:masters"), &layout.kubeconfig())?;
+    for component in wanted(options) {
+        if let Some(user) = component.user() {
+            write_kubeconfig(lines.certificates, &server, user, None, &component_kubeconfig(layout, component))?;
+        }
+    }
+    Ok(())
+}
+
+fn describe(supervisor: &Arc<Supervisor>, lines: &CommandLines<'_>, binaries: &Path) -> BTreeMap<Component, Process> {
+    let process = |component: Component| {
+        let name = component.name();
+        Process::new(supervisor, name, binaries.join(name), lines.arguments(component), lines.layout.log(name))
+    };
+    wanted(lines.options).map(|component| (component, process(component))).collect()
+}
+
+/// Starts etcd and the API server together: the API server waits for etcd. Its clients would give up after a while, so they
+/// start when the API server is ready.
+async fn start_components(control_plane: &ControlPlane) -> Result<(), ControlPlaneError> {
+    start_processes(control_plane, |component| matches!(component, Component::Etcd | Component::ApiServer))?;
+    control_plane.wait_until_ready(Component::ApiServer).await?;
+    start_processes(control_plane, |_| true)?;
+    let clients: Vec<_> = control_plane.processes.lock().keys().copied().filter(|one| one.user().is_some()).collect();
+    for component in clients {
+        control_plane.wait_until_ready(component).await?;
+    }
+    wait_for_default_namespace(&control_plane.client, control_plane.start_timeout).await
+}
+
+fn start_processes(control_plane: &ControlPlane, which: impl Fn(Component) -> bool) -> Result<(), ControlPlaneError> {
+    let mut processes = control_plane.processes.lock();
+    for (_, process) in processes.iter_mut().filter(|(component, _)| which(**component)) {
+        process.start()?;
+    }
+    Ok(())
+}
+
+/// The API server creates the namespace in the background.
+async fn wait_for_default_namespace(client: &Client, timeout: Duration) -> Result<(), ControlPlaneError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let exists = async {
+        while namespaces
+            .get_opt("default")
+            .await
+            .map_err(ControlPlaneError::request("read namespace default"))?
+            .is_none()
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    let late = |_| ControlPlaneError::Timeout { what: "the creation of namespace default".to_owned(), waited: timeout };
+    tokio::time::timeout(timeout, exists).await.map_err(late)?
+}

@@ -1,0 +1,28 @@
+//! Asking an endpoint of the manager.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+
+/// How long to wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Status and body of the answer, or in a line why there is none.
+pub(crate) async fn get(url: &str) -> Result<(StatusCode, String), String> {
+    match tokio::time::timeout(TIMEOUT, ask(url)).await {
+        Ok(answer) => answer.map_err(|error| format!("{url} does not answer: {error}")),
+        Err(_) => Err(format!("{url} does not answer within {TIMEOUT:?}")),
+    }
+}
+
+async fn ask(url: &str) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
+    // A connection of its own each time: the one before may lead to a process that is gone.
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.request(Request::get(url).body(Empty::new())?).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}

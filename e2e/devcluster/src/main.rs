@@ -1,0 +1,38 @@
+//! `nodewright-devcluster`: a complete local installation as a command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use nodewright_e2e_devcluster::commands;
+use nodewright_e2e_process::command::{DEFAULT_FILTER, exit_code, init_logging};
+
+/// A complete local installation: a real control plane, a fake cloud with kubelets, and the manager with its webhooks.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(commands::RunArguments),
+    Up(commands::UpArguments),
+    Down(commands::DownArguments),
+    Manager(commands::ManagerArguments),
+    #[command(hide = true)]
+    Keep(commands::KeepArguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    init_logging(DEFAULT_FILTER);
+    exit_code(match arguments.command {
+        Command::Run(arguments) => commands::run(arguments).await,
+        Command::Up(arguments) => commands::up(arguments).await,
+        Command::Down(arguments) => commands::down(arguments).await,
+        Command::Manager(arguments) => commands::manager(arguments).await,
+        Command::Keep(arguments) => commands::keep_up(arguments).await,
+    })
+}

@@ -1,0 +1,219 @@
+//! The running set as its users see it: `up`, `manager`, `down` and `run`, on a directory of its own.
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+
+/// For everything that a busy machine may delay.
+const PATIENCE: Duration = Duration::from_mins(3);
+const PROCESSES: [&str; 7] =
+    ["cloud", "etcd", "keeper", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "manager"];
+
+/// A directory for a set, which ends with it.
+struct Set(TempDir);
+
+impl Set {
+    fn new() -> TestResult<Self> {
+        Ok(Self(tempfile::Builder::new().prefix("nodewright-devcluster-").tempdir()?))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-devcluster"));
+        command.arg(name).arg("--directory").arg(self.0.path());
+        command
+    }
+
+    /// Runs a command to its end.
+    fn call(&self, name: &str) -> TestResult<(bool, String)> {
+        let Output { status, stdout, stderr } = self.command(name).output()?;
+        Ok((status.success(), String::from_utf8(stdout)? + &String::from_utf8(stderr)?))
+    }
+
+    /// Runs a command that must succeed.
+    fn succeed(&self, name: &str) -> TestResult<String> {
+        match self.call(name)? {
+            (true, said) => Ok(said),
+            (false, said) => Err(format!("{name} failed: {said}").into()),
+        }
+    }
+
+    /// Starts the command `run`.
+    fn run(&self) -> TestResult<Child> {
+        let output = fs::File::create(self.file("said"))?;
+        Ok(self.command("run").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?)
+    }
+
+    fn pid(&self, process: &str) -> TestResult<u32> {
+        Ok(fs::read_to_string(self.file("pids").join(process))?.trim().parse()?)
+    }
+
+    fn pids(&self) -> TestResult<Vec<u32>> {
+        PROCESSES.into_iter().map(|process| self.pid(process)).collect()
+    }
+
+    /// What a user's shell prints, who has sourced `env`.
+    fn shell(&self, script: &str) -> TestResult<String> {
+        let script = format!(". \"$1\" && {script}");
+        let output = Command::new("sh").args(["-ec", &script, "sh"]).arg(self.file("env")).output()?;
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout)?);
+        }
+        Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)).into())
+    }
+
+    /// Nothing tells of a set any more.
+    fn is_clean(&self) -> bool {
+        ["env", "pids", "socket", "kubeconfig", "etcd", "pki"].iter().all(|name| !self.file(name).exists())
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        // A test that failed may have left a set behind.
+        let _ = self.call("down");
+    }
+}
+
+#[test]
+fn a_set_goes_up_survives_its_manager_and_goes_down() -> TestResult {
+    let set = Set::new()?;
+    assert!(!set.call("manager")?.0, "there is no set yet");
+    let said = set.succeed("up")?;
+    assert!(said.contains("kubectl get machinedeployments"), "{said}");
+    it_can_be_reached(&set)?;
+    a_second_one_is_refused(&set)?;
+    the_manager_can_be_killed_and_started_again(&set)?;
+    the_cloud_comes_back_by_itself(&set)?;
+    it_goes_down(&set)
+}
+
+fn it_can_be_reached(set: &Set) -> TestResult {
+    assert_eq!(living(&set.pids()?).len(), PROCESSES.len());
+    for process in PROCESSES.into_iter().filter(|process| *process != "keeper") {
+        assert!(set.file("logs").join(format!("{process}.log")).is_file(), "{process} has a log");
+    }
+    let phases = "kubectl get machines -n $NODEWRIGHT_NAMESPACE -o jsonpath='{.items[*].status.currentStatus.phase}'";
+    assert_eq!(set.shell(phases)?, "Running Running Running");
+    assert!(set.shell("printf %s $NODEWRIGHT_CLOUD_URL")?.starts_with("http://127.0.0.1:"));
+    assert!(set.shell("cat $NODEWRIGHT_AUDIT_LOG")?.contains("nodewright/"));
+    Ok(())
+}
+
+fn a_second_one_is_refused(set: &Set) -> TestResult {
+    let said = set.succeed("up")?;
+    assert!(said.contains("is up already"), "{said}");
+    let (succeeded, said) = set.call("run")?;
+    assert!(!succeeded && said.contains("make down"), "{said}");
+    Ok(())
+}
+
+fn the_manager_can_be_killed_and_started_again(set: &Set) -> TestResult {
+    let (succeeded, said) = set.call("manager")?;
+    assert!(!succeeded && said.contains("runs already"), "{said}");
+    let others = |set: &Set| -> TestResult<Vec<u32>> {
+        PROCESSES.into_iter().filter(|process| *process != "manager").map(|process| set.pid(process)).collect()
+    };
+    let (before, others_before) = (set.pid("manager")?, others(set)?);
+    signal("KILL", before)?;
+    eventually("a set without a manager is told", || Ok(!set.call("up")?.0))?;
+    set.succeed("manager")?;
+    assert_ne!(set.pid("manager")?, before);
+    assert_eq!(others(set)?, others_before, "nothing else was touched");
+    set.succeed("up")?;
+    Ok(())
+}
+
+fn the_cloud_comes_back_by_itself(set: &Set) -> TestResult {
+    let before = set.pid("cloud")?;
+    signal("KILL", before)?;
+    eventually("another cloud", || Ok(set.pid("cloud").is_ok_and(|pid| pid != before)))?;
+    let nodes = "kubectl get nodes -o jsonpath='{.items[*].metadata.name}'";
+    eventually("its nodes are still there", || Ok(set.shell(nodes)?.split_whitespace().count() == 3))
+}
+
+fn it_goes_down(set: &Set) -> TestResult {
+    let pids = set.pids()?;
+    set.succeed("down")?;
+    assert_eq!(living(&pids), Vec::<u32>::new());
+    assert!(set.is_clean());
+    let said = set.succeed("down")?;
+    assert!(said.contains("Nothing runs"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResult {
+    let set = Set::new()?;
+    let mut command = set.run()?;
+    let pids = wait_for_machines(&set)?;
+    signal("INT", command.id())?;
+    let status = command.wait()?;
+    assert!(status.success(), "{status}: {}", fs::read_to_string(set.file("said"))?);
+    assert_eq!(living(&pids), Vec::<u32>::new());
+    assert!(set.is_clean());
+
+    let mut command = set.run()?;
+    let pids = wait_for_machines(&set)?;
+    command.kill()?;
+    command.wait()?;
+    eventually("the end of all processes", || Ok(living(&pids).is_empty()))?;
+    // What the killed one has left is no obstacle.
+    set.succeed("down")?;
+    assert!(set.is_clean());
+    Ok(())
+}
+
+/// Waits until the command has told that the machines run; the processes of the set.
+fn wait_for_machines(set: &Set) -> TestResult<Vec<u32>> {
+    eventually("three machines", || Ok(fs::read_to_string(set.file("said"))?.contains("3 machines are Running")))?;
+    set.pids()
+}
+
+/// Those of the processes that have not ended. One that nobody reaps has.
+fn living(pids: &[u32]) -> Vec<u32> {
+    let is_living = |pid: &&u32| {
+        let output = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
+        let state = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+        !state.is_empty() && !state.starts_with('Z')
+    };
+    pids.iter().filter(is_living).copied().collect()
+}
+
+fn signal(name: &str, pid: u32) -> TestResult {
+    let status = Command::new("sh").args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("failed to send {name} to {pid}").into()) }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestResult {
+    let since = Instant::now();
+    while !is_so()? {
+        if since.elapsed() > PATIENCE {
+            return Err(format!("{what}: not within {PATIENCE:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// The path of a socket may have about a hundred bytes only.
+#[test]
+fn a_long_path_is_no_obstacle() -> TestResult {
+    let set = Set::new()?;
+    let deep: &Path = &set.file(&"d".repeat(200));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-devcluster"));
+    let output = command.arg("down").arg("--directory").arg(deep).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

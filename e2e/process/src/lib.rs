@@ -1,0 +1,22 @@
+//! Child processes for the end-to-end tests, and what the main functions of the e2e commands share.
+//!
+//! A [`Process`] is an executable with its arguments and its log. A [`Supervisor`] kills processes and removes files when
+//! its owner ends, however the owner ends. [`executable`] finds what the workspace builds, [`free_ports`] finds ports.
+//! [`command`] has the logging, the signals and the error report of a command.
+
+pub mod command;
+mod error;
+mod executable;
+mod files;
+mod ports;
+mod process;
+pub mod supervisor;
+
+pub use self::{
+    error::{ProcessError, with_causes},
+    executable::{executable, repository},
+    files::write_private,
+    ports::free_ports,
+    process::Process,
+    supervisor::Supervisor,
+};

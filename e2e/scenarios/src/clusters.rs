@@ -1,0 +1,30 @@
+//! The control planes of scenarios, beside [`Cluster::shared`].
+
+use std::sync::Arc;
+
+use nodewright_e2e_control_plane::{
+    ControlPlaneOptions,
+    testing::{Cluster, TestResult},
+};
+use tokio::sync::OnceCell;
+
+/// An API server without CRDs and controllers, which scenarios share: a second cluster, for nodes.
+pub async fn bare() -> TestResult<Arc<Cluster>> {
+    static BARE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Cluster::options() };
+    Cluster::start_shared(&BARE, options, false).await
+}
+
+/// A control plane for scenarios with webhooks, whose registration is cluster-wide.
+pub async fn with_webhooks() -> TestResult<Arc<Cluster>> {
+    static WITH_WEBHOOKS: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let options = ControlPlaneOptions { scheduler: false, ..Cluster::options() };
+    Cluster::start_shared(&WITH_WEBHOOKS, options, true).await
+}
+
+/// A control plane for one scenario, which may break it. It has no controller manager, because that would end with the API
+/// server. It ends when this is dropped.
+pub async fn exclusive() -> TestResult<Arc<Cluster>> {
+    let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Cluster::options() };
+    Cluster::start(options, true).await
+}

@@ -1,0 +1,82 @@
+//! What there is, for whoever has to find out why a scenario failed.
+
+use std::fmt::Write;
+
+use kube::{Api, ResourceExt, api::ListParams};
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
+
+use crate::{World, waits::is_ready};
+
+/// How many machines, nodes and VMs are shown at most.
+const SHOWN: usize = 30;
+/// How many lines of the manager's log are shown.
+const LINES: usize = 40;
+
+/// Machines, nodes, VMs, MachineDeployments, MachineSets, and the end of the manager's log.
+pub(crate) async fn of(world: &World) -> String {
+    let mut text = String::new();
+    let machines = world.machines().current();
+    section(&mut text, "machines", machines.values().map(|machine| machine_line(machine)));
+    let nodes = world.nodes().current();
+    section(
+        &mut text,
+        "nodes",
+        nodes.values().map(|node| {
+            let (name, ready) = (node.name_any(), is_ready(node));
+            format!("{name} ready={ready} deleting={}", node.metadata.deletion_timestamp.is_some())
+        }),
+    );
+    let vms = world.cloud().vms().await.unwrap_or_default();
+    section(&mut text, "VMs", vms.iter().map(|vm| format!("{} {} {:?}", vm.id, vm.name, vm.state)));
+    section(&mut text, "machine deployments", deployments(world).await.into_iter());
+    section(&mut text, "machine sets", sets(world).await.into_iter());
+    let log = std::fs::read_to_string(world.log("manager")).unwrap_or_default();
+    let lines: Vec<_> = log.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LINES)..];
+    // Writing to a string does not fail.
+    let _ = write!(text, "the manager's last lines:\n  {}", tail.join("\n  "));
+    text
+}
+
+fn section(text: &mut String, name: &str, lines: impl Iterator<Item = String>) {
+    let lines: Vec<_> = lines.collect();
+    let _ = writeln!(text, "{} {name}:", lines.len());
+    for line in lines.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+fn machine_line(machine: &Machine) -> String {
+    let operation = machine.status.as_ref().map(|status| &status.last_operation);
+    let operation = operation.map_or_else(String::new, |operation| {
+        format!("{:?} {:?} {:?}", operation.operation_type, operation.state, operation.description)
+    });
+    let (name, phase) = (machine.name_any(), machine.phase());
+    format!("{name} phase={phase} deleting={} VM={:?} {operation}", machine.is_deleting(), machine.spec.provider_id)
+}
+
+async fn deployments(world: &World) -> Vec<String> {
+    let api: Api<MachineDeployment> = Api::namespaced(world.client(), world.namespace());
+    let list = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let line = |it: &MachineDeployment| {
+        let status = serde_json::to_string(&it.status).unwrap_or_default();
+        format!("{} replicas={} deleting={} status={status}", it.name_any(), it.spec.replicas, it.is_deleting())
+    };
+    list.iter().map(line).collect()
+}
+
+async fn sets(world: &World) -> Vec<String> {
+    let api: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
+    let list = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let line = |it: &MachineSet| {
+        let ledger = it.annotations().get(nodewright_api::annotations::LEDGER);
+        let status = serde_json::to_string(&it.status).unwrap_or_default();
+        format!(
+            "{} replicas={} deleting={} ledger={ledger:?} status={status}",
+            it.name_any(),
+            it.spec.replicas,
+            it.is_deleting()
+        )
+    };
+    list.iter().map(line).collect()
+}

@@ -1,0 +1,104 @@
+//! What the manager asked of the API server, from the audit log.
+
+use std::{collections::BTreeMap, fmt, io, path::PathBuf, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+
+use crate::{Failure, TestResult, World};
+use nodewright_e2e_control_plane::audit::{AuditLog, Counts, Entry};
+
+/// How Nodewright names itself.
+pub const AGENT: &str = "nodewright/";
+/// How long the API server may take to write a line.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Reads what concerns one world.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    log: AuditLog,
+    namespace: String,
+    entries: Vec<Entry>,
+}
+
+impl Tail {
+    pub(crate) fn start(log: PathBuf, namespace: &str) -> io::Result<Self> {
+        Ok(Self { log: AuditLog::from_now(log)?, namespace: namespace.to_owned(), entries: vec![] })
+    }
+
+    /// Reads on, until the request that `marker` knows is in.
+    async fn read_past(&mut self, marker: impl Fn(&Entry) -> bool) -> TestResult {
+        let read = self.log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(&marker)).await?;
+        if !read.iter().any(&marker) {
+            return Err(Failure::new(format!("failed to find a request in the audit log within {LINE_TIMEOUT:?}")));
+        }
+        let namespace = &self.namespace;
+        // Nodes have no namespace, but the names of this world's begin with its.
+        let ours = |entry: &Entry| {
+            entry.namespace == *namespace || (entry.namespace.is_empty() && entry.name.starts_with(namespace))
+        };
+        self.entries.extend(read.into_iter().filter(|entry| entry.user_agent.starts_with(AGENT) && ours(entry)));
+        Ok(())
+    }
+}
+
+/// Requests of Nodewright in one world, on objects of its namespace and on its nodes.
+#[derive(Clone, Debug)]
+pub struct Requests(Vec<Entry>);
+
+impl Requests {
+    /// All of them.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    /// How many requests with this verb on this resource got this answer.
+    pub fn exactly(&self, verb: &str, resource: &str, code: u16) -> u64 {
+        self.counts().exactly(verb, resource, code)
+    }
+
+    /// All writes that are about machines, their nodes and pods. Leases and events are apart; bootstrap tokens stand
+    /// in another namespace.
+    pub fn writes_for_machines(&self) -> Vec<&Entry> {
+        let about = ["machines", "nodes", "pods"];
+        self.0.iter().filter(|entry| entry.is_write() && about.contains(&entry.resource.as_str())).collect()
+    }
+
+    /// Those writes by the name of the machine or node.
+    pub fn writes_by_machine(&self) -> BTreeMap<&str, usize> {
+        let mut writes = BTreeMap::new();
+        for entry in self.writes_for_machines() {
+            *writes.entry(entry.name.as_str()).or_default() += 1;
+        }
+        writes
+    }
+
+    /// A count of each sort.
+    pub fn counts(&self) -> Counts {
+        Counts::of(&self.0)
+    }
+}
+
+impl fmt::Display for Requests {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(formatter)
+    }
+}
+
+impl World {
+    /// All that Nodewright has asked for in this world so far. An error on a cluster whose audit log is not at hand.
+    pub async fn requests(&self) -> TestResult<Requests> {
+        self.requests_since(0).await
+    }
+
+    /// The same, without the first so many.
+    pub async fn requests_since(&self, mark: usize) -> TestResult<Requests> {
+        let tail = self.tail.as_ref().ok_or_else(|| Failure::new("the cluster's audit log is not at hand"))?;
+        let mut tail = tail.lock().await;
+        // A request of our own that no other is like. What was answered before it is in the log when it is.
+        let marker = format!("marker-{}", fastrand::u64(..));
+        Api::<Namespace>::all(self.client()).get_opt(&marker).await?;
+        tail.read_past(|entry| entry.name == marker).await?;
+        Ok(Requests(tail.entries.iter().skip(mark).cloned().collect()))
+    }
+}

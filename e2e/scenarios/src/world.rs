@@ -1,0 +1,427 @@
+//! A scenario's own namespace, cloud and manager.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{Api, Client, api::PostParams};
+use nodewright_api::Machine;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
+
+use crate::{
+    Class, Cluster, Failure, History, Pool, Table, TestResult, cleaning, clusters, diagnosis,
+    kubectl::{Ended, Kubectl},
+    objects::{Manifest, WORLD_LABEL},
+    oracles,
+    requests::Tail,
+};
+use nodewright_e2e_cloud::{CloudClient, CloudProcess, CloudProcessOptions, Vm};
+use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+
+/// How many scenarios run at once, whatever the number of test threads: each has three processes of its own.
+const AT_ONCE: usize = 4;
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+/// One world at a time has webhooks: their registration is one object of the cluster.
+static WEBHOOKS: Mutex<()> = Mutex::const_new(());
+
+/// Between two renewals of a Lease by a kubelet, in seconds: well below the time after which a node counts as unhealthy.
+const LEASE_SECONDS: u32 = 2;
+/// How the cloud of a world differs from the cloud's defaults: all is quick.
+const CLOUD_FLAGS: [&str; 6] = [
+    "--boot-seconds=0.2",
+    "--ready-seconds=0.2",
+    "--delete-seconds=0.3",
+    "--create-latency-ms=20",
+    "--pod-end-seconds=0.3",
+    "--never-register-again",
+];
+/// How the manager of a world differs from the manager's defaults.
+const MANAGER_FLAGS: [&str; 2] = ["--evict-retry=1s", "--provider-short-retry=1s"];
+
+/// What a scenario runs in. Dropping it ends its processes; [`World::end`] also checks and cleans up.
+pub struct World {
+    namespace: String,
+    cluster: Arc<Cluster>,
+    target: Arc<Cluster>,
+    client: Client,
+    target_client: Client,
+    cloud: CloudClient,
+    manager: Mutex<Option<ManagerProcess>>,
+    // After the manager: it must not see its cloud go.
+    cloud_process: Mutex<CloudProcess>,
+    machines: History<Machine>,
+    nodes: History<Node>,
+    pub(crate) tail: Option<Mutex<Tail>>,
+    directory: Option<TempDir>,
+    // The control plane may be away for a while, so what was seen may be less than what was.
+    pub(crate) has_gaps: bool,
+    since: Instant,
+    _webhooks: Option<MutexGuard<'static, ()>>,
+    _turn: SemaphorePermit<'static>,
+}
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one method, and any of them go together")]
+pub struct WorldBuilder {
+    name: String,
+    cloud_flags: Vec<String>,
+    manager_flags: Vec<String>,
+    manager: bool,
+    kubelets: bool,
+    webhooks: bool,
+    apart: bool,
+    alone: bool,
+    cluster: Option<Arc<Cluster>>,
+    target: Option<Arc<Cluster>>,
+}
+
+impl WorldBuilder {
+    /// With flags of the cloud; they win over ours.
+    #[must_use]
+    pub fn cloud_flags<const N: usize>(mut self, flags: [&str; N]) -> Self {
+        self.cloud_flags.extend(flags.map(str::to_owned));
+        self
+    }
+
+    /// With flags of the manager; they win over ours.
+    #[must_use]
+    pub fn manager_flags<const N: usize>(mut self, flags: [&str; N]) -> Self {
+        self.manager_flags.extend(flags.map(str::to_owned));
+        self
+    }
+
+    /// Without a manager.
+    #[must_use]
+    pub fn without_manager(self) -> Self {
+        Self { manager: false, ..self }
+    }
+
+    /// With VMs that have no kubelets.
+    #[must_use]
+    pub fn without_kubelets(self) -> Self {
+        Self { kubelets: false, ..self }
+    }
+
+    /// With webhooks, on a control plane for such worlds, one at a time.
+    #[must_use]
+    pub fn with_webhooks(self) -> Self {
+        Self { webhooks: true, ..self }
+    }
+
+    /// With the nodes in another cluster than the custom resources.
+    #[must_use]
+    pub fn with_target_apart(self) -> Self {
+        Self { apart: true, ..self }
+    }
+
+    /// With the nodes in this cluster, which the scenario may break.
+    #[must_use]
+    pub fn with_target(self, target: &Arc<Cluster>) -> Self {
+        Self { target: Some(Arc::clone(target)), ..self }
+    }
+
+    /// On a control plane of its own, which the scenario may break.
+    #[must_use]
+    pub fn with_own_plane(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// On this control plane, which the scenario may break.
+    #[must_use]
+    pub fn on(self, cluster: &Arc<Cluster>) -> Self {
+        Self { alone: true, cluster: Some(Arc::clone(cluster)), ..self }
+    }
+
+    /// Waits for its turn, then starts everything. When this returns the manager is ready.
+    pub async fn start(self) -> TestResult<World> {
+        let turn = TURNS.acquire().await?;
+        let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
+        let cluster = match (&self.cluster, self.alone, self.webhooks) {
+            (Some(given), ..) => Arc::clone(given),
+            (None, true, _) => clusters::exclusive().await?,
+            (None, false, true) => clusters::with_webhooks().await?,
+            (None, false, false) => Cluster::shared().await?,
+        };
+        let target = match &self.target {
+            Some(given) => Arc::clone(given),
+            None if self.apart => clusters::bare().await?,
+            None => Arc::clone(&cluster),
+        };
+        let namespace = format!("{}-{}", self.name, suffix());
+        let client = cluster.client().await?;
+        let target_client = target.client().await?;
+        let directory = tempfile::Builder::new().prefix(&format!("nodewright-{namespace}-")).tempdir()?;
+        let tail = cluster.control_plane().map(|plane| Tail::start(plane.audit_log(), &namespace)).transpose()?;
+        create_namespace(&client, &namespace).await?;
+        let machines = History::record(Api::namespaced(client.clone(), &namespace), "").await?;
+        let nodes = Api::all(target_client.clone());
+        let nodes = History::record(nodes, &format!("{WORLD_LABEL}={namespace}")).await?;
+        let cloud_process = self.start_cloud(&target, directory.path())?;
+        let world = World {
+            cloud: cloud_process.client(),
+            namespace,
+            cluster,
+            target,
+            client,
+            target_client,
+            manager: Mutex::new(None),
+            cloud_process: Mutex::new(cloud_process),
+            machines,
+            nodes,
+            tail: tail.map(Mutex::new),
+            directory: Some(directory),
+            has_gaps: self.alone || self.target.is_some(),
+            since: Instant::now(),
+            _webhooks: webhooks,
+            _turn: turn,
+        };
+        if self.manager {
+            let manager = ManagerProcess::start(world.manager_options("manager", self.webhooks, &self.manager_flags));
+            *world.manager.lock().await = Some(manager.await?);
+        }
+        Ok(world)
+    }
+
+    fn start_cloud(&self, target: &Cluster, directory: &Path) -> TestResult<CloudProcess> {
+        let mut flags = self.cloud_flags.clone();
+        flags.push(format!("--lease-seconds={LEASE_SECONDS}"));
+        add_missing(&mut flags, &CLOUD_FLAGS);
+        Ok(CloudProcess::start(CloudProcessOptions {
+            kubeconfig: self.kubelets.then(|| target.kubeconfig().to_owned()),
+            state: None,
+            log: Some(directory.join("cloud.log")),
+            flags,
+        })?)
+    }
+}
+
+/// Adds those flags whose names are not among the given ones.
+fn add_missing(flags: &mut Vec<String>, defaults: &[&str]) {
+    let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+    let given: Vec<_> = flags.iter().map(|flag| name(flag)).collect();
+    flags.extend(defaults.iter().filter(|flag| !given.contains(&name(flag))).map(|flag| (*flag).to_owned()));
+}
+
+/// Four letters: runs on a cluster that stays must not meet each other's remains.
+fn suffix() -> String {
+    std::iter::repeat_with(fastrand::lowercase).take(4).collect()
+}
+
+async fn create_namespace(client: &Client, name: &str) -> TestResult {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    Ok(())
+}
+
+impl World {
+    /// A world with a manager, on the shared cluster. The name is a short word.
+    pub async fn start(name: &str) -> TestResult<Self> {
+        Self::builder(name).start().await
+    }
+
+    /// A world to be made differently.
+    pub fn builder(name: &str) -> WorldBuilder {
+        WorldBuilder {
+            name: name.to_owned(),
+            cloud_flags: vec![],
+            manager_flags: vec![],
+            manager: true,
+            kubelets: true,
+            webhooks: false,
+            apart: false,
+            alone: false,
+            cluster: None,
+            target: None,
+        }
+    }
+
+    /// The namespace: the scenario's name and four letters. All pools' names begin with it.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The cluster of the custom resources.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The cluster of the nodes.
+    pub fn target(&self) -> &Cluster {
+        &self.target
+    }
+
+    /// The administrator's client of the cluster of the custom resources.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The administrator's client of the cluster of the nodes.
+    pub fn target_client(&self) -> Client {
+        self.target_client.clone()
+    }
+
+    /// The cloud.
+    pub fn cloud(&self) -> &CloudClient {
+        &self.cloud
+    }
+
+    /// All machines of the namespace, ever.
+    pub fn machines(&self) -> &History<Machine> {
+        &self.machines
+    }
+
+    /// All nodes of the scenario's VMs, ever.
+    pub fn nodes(&self) -> &History<Node> {
+        &self.nodes
+    }
+
+    /// A place for files.
+    pub fn directory(&self) -> &Path {
+        self.directory.as_ref().map_or(Path::new("/nonexistent"), TempDir::path)
+    }
+
+    /// A MachineDeployment of class `small`, surge 1, unavailable 0. Its name is the namespace and this.
+    pub fn pool(&self, name: &str, replicas: u32) -> Pool {
+        Pool::new(&self.namespace, &format!("{}-{name}", self.namespace), replicas)
+    }
+
+    /// A MachineClass.
+    pub fn class(&self, name: &str) -> Class {
+        Class::new(&self.namespace, name)
+    }
+
+    /// Applies a MachineClass without anything special.
+    pub async fn apply_class(&self, name: &str) -> TestResult {
+        self.apply(&self.class(name)).await
+    }
+
+    /// Applies something in the namespace by `kubectl apply --server-side`.
+    pub async fn apply(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult {
+        let ended = self.run_kubectl("apply --server-side --force-conflicts -f -", Some(&manifest.manifest())).await?;
+        succeeded("apply", ended).map(drop)
+    }
+
+    /// Applies something that has to be refused; returns what kubectl says.
+    pub async fn apply_refused(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult<String> {
+        let manifest = manifest.manifest();
+        let ended = self.run_kubectl("apply --server-side --force-conflicts -f -", Some(&manifest)).await?;
+        if ended.succeeded { Err(Failure::new(format!("not refused: {manifest}"))) } else { Ok(ended.stderr) }
+    }
+
+    /// Runs kubectl in the namespace, with arguments that are separated by single spaces; returns what it prints.
+    pub async fn kubectl(&self, arguments: &str) -> TestResult<String> {
+        succeeded(arguments, self.run_kubectl(arguments, None).await?)
+    }
+
+    /// What `kubectl get KIND` prints.
+    pub async fn table(&self, kind: &str) -> TestResult<Table> {
+        Table::parse(&self.kubectl(&format!("get {kind}")).await?)
+    }
+
+    async fn run_kubectl(&self, arguments: &str, input: Option<&str>) -> TestResult<Ended> {
+        let mut arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
+        arguments.push(format!("--namespace={}", self.namespace));
+        let kubectl = Kubectl {
+            program: self.cluster.kubectl().to_owned(),
+            kubeconfig: self.cluster.kubeconfig().to_owned(),
+            cache: self.directory().join("kubectl-cache"),
+        };
+        kubectl.run(&arguments, input).await
+    }
+
+    /// `kubectl scale` of a pool of this world.
+    pub async fn scale(&self, pool: &str, replicas: u32) -> TestResult {
+        let name = format!("{}-{pool}", self.namespace);
+        self.kubectl(&format!("scale machinedeployment {name} --replicas={replicas}")).await.map(drop)
+    }
+
+    /// All VMs of the cloud, those in deletion included.
+    pub async fn vms(&self) -> TestResult<Vec<Vm>> {
+        Ok(self.cloud.vms().await?)
+    }
+
+    /// The manager, while nobody else holds it.
+    pub async fn manager(&self) -> TestResult<ManagerGuard<'_>> {
+        let guard = self.manager.lock().await;
+        MutexGuard::try_map(guard, Option::as_mut).map_err(|_| Failure::new("this world has no manager"))
+    }
+
+    /// How a manager of this world is started, for one more of them.
+    pub fn manager_options(&self, name: &str, webhooks: bool, flags: &[String]) -> ManagerOptions {
+        let mut flags = flags.to_vec();
+        add_missing(&mut flags, &MANAGER_FLAGS);
+        let level = env::var("NODEWRIGHT_LOG").unwrap_or_else(|_| "info".to_owned());
+        ManagerOptions {
+            name: name.to_owned(),
+            target_kubeconfig: Some(self.target.kubeconfig().to_owned()),
+            namespace: self.namespace.clone(),
+            webhooks,
+            flags,
+            environment: vec![("NODEWRIGHT_LOG".to_owned(), level)],
+            log: Some(self.log(name)),
+            ..ManagerOptions::new(self.cluster.kubeconfig(), self.cloud.url())
+        }
+    }
+
+    /// The log of a process of this world: `manager`, `cloud`.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.directory().join(format!("{name}.log"))
+    }
+
+    /// The cloud's process.
+    pub async fn cloud_process(&self) -> MutexGuard<'_, CloudProcess> {
+        self.cloud_process.lock().await
+    }
+
+    /// An error if the manager has ended by itself. One that somebody holds is somebody's affair.
+    pub(crate) fn check_manager(&self) -> TestResult {
+        match self.manager.try_lock() {
+            Ok(mut manager) => manager.as_mut().map_or(Ok(()), |manager| Ok(manager.check()?)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Checks what holds in every scenario, ends the processes, and removes all that the scenario made.
+    pub async fn end(self) -> TestResult {
+        self.check_manager()?;
+        let judged = oracles::check(&self).await;
+        if let Err(failure) = judged {
+            return Err(failure.and(&diagnosis::of(&self).await));
+        }
+        self.end_unjudged().await
+    }
+
+    /// The same without the judgement, for scenarios that themselves do what nobody may do, such as taking finalizers
+    /// away.
+    pub async fn end_unjudged(mut self) -> TestResult {
+        drop(self.manager.lock().await.take());
+        cleaning::clean(&self).await?;
+        println!("{}: {:.1} s", self.namespace, self.since.elapsed().as_secs_f64());
+        // From here on nothing is worth keeping.
+        drop(self.directory.take());
+        Ok(())
+    }
+}
+
+/// The manager of a world.
+pub type ManagerGuard<'a> = tokio::sync::MappedMutexGuard<'a, ManagerProcess>;
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Still there only if the scenario did not reach its end: then its logs may say why.
+        if let Some(directory) = self.directory.take() {
+            eprintln!("{}: logs are kept in {}", self.namespace, directory.keep().display());
+        }
+    }
+}
+
+fn succeeded(what: &str, ended: Ended) -> TestResult<String> {
+    if ended.succeeded { Ok(ended.stdout) } else { Err(Failure::new(format!("kubectl {what}: {}", ended.stderr))) }
+}

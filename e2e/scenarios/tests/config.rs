@@ -1,0 +1,212 @@
+//! `config/`: it renders, a real API server accepts all of it, and it grants what is needed and no more.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::{path::PathBuf, process::Command, sync::Arc};
+
+use http::HeaderValue;
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, binaries, client};
+use nodewright_e2e_process::repository;
+use nodewright_observability::{metrics::Metrics, trace::Spans};
+use nodewright_runtime::{
+    fair::Gate,
+    request::Connection,
+    term::{BootClock, Term},
+};
+use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
+
+use nodewright_e2e_control_plane::testing::{TestResult, eventually};
+
+const NAMESPACE: &str = "nodewright-system";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:nodewright-system:nodewright";
+
+fn config(folder: &str) -> PathBuf {
+    repository().join("config").join(folder)
+}
+
+/// Components are of use only in an overlay like the one that their comments show.
+#[tokio::test]
+async fn the_components_render() -> TestResult {
+    let kubectl = binaries().await?.join("kubectl");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let up = "../".repeat(3);
+    for (component, expected, times) in [
+        ("certmanager", "--webhook-cert-dir=/certificates", 1),
+        ("certmanager", "cert-manager.io/inject-ca-from: nodewright-system/nodewright-webhook", 2),
+        ("certmanager", "mutatingwebhookconfigurations", 0),
+        ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
+        ("components/network-policy", "kind: NetworkPolicy", 2),
+    ] {
+        let overlay = format!("resources: [{up}config/default]\ncomponents: [{up}config/{component}]\n");
+        std::fs::write(scratch.path().join("kustomization.yaml"), overlay)?;
+        let output = Command::new(&kubectl).arg("kustomize").arg(scratch.path()).output()?;
+        let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && error.is_empty(), "{component}: {error}");
+        assert_eq!(text.matches(expected).count(), times, "{component}: {expected}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_default_is_accepted_and_grants_what_is_needed() -> TestResult {
+    let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
+    apply(&plane, "default", &[]).await?;
+    let again = apply(&plane, "default", &[]).await?;
+    assert!(again.lines().count() >= 20 && again.lines().all(|line| line.ends_with("serverside-applied")), "{again}");
+    // Other namespaces have other installations, or none.
+    let sample = config("samples").join("machine_deployment.yaml");
+    plane.kubectl(["apply", "--dry-run=server", "-f", sample.to_str().unwrap(), "-n", "default"]).await?;
+    let error = apply(&plane, "samples", &["-n", NAMESPACE]).await.expect_err("no webhook answers").to_string();
+    assert!(error.contains("failed calling webhook"), "it must not be passed by: {error}");
+    the_pods_meet_the_restricted_policy(&plane).await?;
+    the_rights_are_the_least(&plane).await?;
+    of_kube_system_only_bootstrap_tokens_are_written(&plane).await?;
+    the_service_account_can_register_the_webhooks(&plane).await
+}
+
+async fn apply(plane: &ControlPlane, folder: &str, arguments: &[&str]) -> TestResult<String> {
+    let folder = config(folder);
+    let apply = ["apply", "--server-side", "--validate=strict", "-k", folder.to_str().unwrap()];
+    Ok(plane.kubectl(apply.iter().chain(arguments)).await?)
+}
+
+/// The namespace refuses pods that do not, and the controller would go without.
+async fn the_pods_meet_the_restricted_policy(plane: &ControlPlane) -> TestResult {
+    let pods = ["get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=nodewright", "-o", "name"];
+    eventually("two pods", async || Ok(plane.kubectl(pods).await?.lines().count() == 2)).await
+}
+
+async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
+    let allowed = [
+        ("create machines", NAMESPACE),
+        ("patch machines/status", NAMESPACE),
+        ("delete machinesets", NAMESPACE),
+        ("patch machinedeployments", NAMESPACE),
+        ("patch machineclasses/status", NAMESPACE),
+        ("watch secrets", NAMESPACE),
+        ("update secrets/nodewright-webhook-certificate", NAMESPACE),
+        ("update leases/machine-controller", NAMESPACE),
+        ("update leases/machine-controller-manager", NAMESPACE),
+        ("create events", NAMESPACE),
+        ("list machines", ""),
+        ("delete nodes", ""),
+        ("patch nodes/n1", ""),
+        ("patch nodes --subresource=status", ""),
+        ("create pods --subresource=eviction", "default"),
+        ("create secrets", "kube-system"),
+        ("patch mutatingwebhookconfigurations/nodewright-nodewright-system", ""),
+        ("create tokenreviews", ""),
+        ("create subjectaccessreviews", ""),
+    ];
+    for (right, namespace) in allowed {
+        assert!(may(plane, right, namespace).await, "{right} in {namespace:?}");
+    }
+    let denied = [
+        ("create machinedeployments", NAMESPACE),
+        ("delete machinedeployments", NAMESPACE),
+        ("delete machineclasses", NAMESPACE),
+        ("create machines", "default"),
+        ("get machines", "default"),
+        ("watch machines", ""),
+        ("get secrets", "default"),
+        ("update secrets/another", NAMESPACE),
+        ("delete secrets", NAMESPACE),
+        ("list secrets", "kube-system"),
+        ("watch secrets", "kube-system"),
+        ("update leases/another", NAMESPACE),
+        ("create nodes", ""),
+        ("create pods", NAMESPACE),
+        ("create pods --subresource=exec", NAMESPACE),
+        ("patch mutatingwebhookconfigurations/another", ""),
+        ("create mutatingwebhookconfigurations", ""),
+        ("escalate clusterroles", ""),
+        ("impersonate users", ""),
+        ("* *", NAMESPACE),
+    ];
+    for (right, namespace) in denied {
+        assert!(!may(plane, right, namespace).await, "{right} in {namespace:?}");
+    }
+    Ok(())
+}
+
+/// `kubectl auth can-i` as the service account; it fails when the answer is no.
+async fn may(plane: &ControlPlane, right: &str, namespace: &str) -> bool {
+    let scope = if namespace.is_empty() { "--all-namespaces".to_owned() } else { format!("--namespace={namespace}") };
+    let asked = ["auth", "can-i", "--as", SERVICE_ACCOUNT, &scope].into_iter().chain(right.split(' '));
+    plane.kubectl(asked).await.is_ok_and(|answer| answer.trim() == "yes")
+}
+
+async fn of_kube_system_only_bootstrap_tokens_are_written(plane: &ControlPlane) -> TestResult {
+    let as_nodewright = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
+    let (own, all): (Api<Secret>, Api<Secret>) =
+        (Api::namespaced(as_nodewright, "kube-system"), Api::namespaced(plane.client(), "kube-system"));
+    let secret = |name: &str, kind: &str| Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some(kind.to_owned()),
+        ..Secret::default()
+    };
+    let is_forbidden = |error: kube::Error| {
+        let text = error.to_string();
+        assert!(text.contains("Nodewright may write no Secret of kube-system but"), "{text}");
+    };
+    let (token, create) = ("bootstrap.kubernetes.io/token", PostParams::default());
+    // A policy takes effect a moment after it is stored.
+    let probe = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the policy", async || Ok(own.create(&probe, &secret("another", "Opaque")).await.is_err())).await?;
+    is_forbidden(own.create(&create, &secret("another", "Opaque")).await.unwrap_err());
+    is_forbidden(own.create(&create, &secret("bootstrap-token-abcdef", "Opaque")).await.unwrap_err());
+    is_forbidden(own.create(&create, &secret("another", token)).await.unwrap_err());
+    own.create(&create, &secret("bootstrap-token-abcdef", token)).await?;
+    own.delete("bootstrap-token-abcdef", &DeleteParams::default()).await?;
+    all.create(&create, &secret("another", "Opaque")).await?;
+    is_forbidden(own.delete("another", &DeleteParams::default()).await.unwrap_err());
+    all.delete("another", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> TestResult {
+    let client = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
+    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
+    let agent = HeaderValue::from_static("config-test/1");
+    let server = WebhookServer::bind(Options {
+        listen: "127.0.0.1:0".parse()?,
+        certificates: CertificateSource::Secret {
+            namespace: NAMESPACE.to_owned(),
+            name: "nodewright-webhook-certificate".to_owned(),
+            hosts: vec![format!("nodewright-webhook.{NAMESPACE}.svc")],
+        },
+        registration: Registration::Bundle,
+        installation: Installation::default_one(),
+        connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
+        provider_specs: Arc::new(|_| vec![]),
+        identity: Arc::new(|_| vec!["cluster".to_owned()]),
+        spans: Spans::disabled(),
+        clock: Arc::new(BootClock),
+        limits: Limits::default(),
+    })
+    .await?;
+    let readiness = server.readiness();
+    let running = tokio::spawn(server.run(std::future::pending()));
+    eventually("the registration", async || Ok(readiness.check().is_ok())).await?;
+    running.abort();
+    let bundles = bundles(plane).await?;
+    assert!(bundles.len() == 4 && bundles[0].is_some() && bundles.iter().all(|bundle| *bundle == bundles[0]));
+    // The two own different fields: applying the manifests again takes nothing away.
+    apply(plane, "default", &[]).await?;
+    assert_eq!(self::bundles(plane).await?, bundles);
+    Ok(())
+}
+
+async fn bundles(plane: &ControlPlane) -> TestResult<Vec<Option<Vec<u8>>>> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(plane.client());
+    let webhooks = api.get("nodewright-nodewright-system").await?.webhooks.unwrap_or_default();
+    Ok(webhooks.into_iter().map(|webhook| webhook.client_config.ca_bundle.map(|bundle| bundle.0)).collect())
+}

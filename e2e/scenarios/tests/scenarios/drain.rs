@@ -1,0 +1,132 @@
+//! Nodes with pods: a scale-down asks them to go, and minds their budgets.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
+use nodewright_e2e_scenarios::{History, TestResult, World, ensure, objects::WORLD_LABEL};
+use serde_json::{Value, json};
+
+const PODS: usize = 4;
+/// What a deletion may cost besides one write for each pod.
+const WRITES: usize = 9;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_evicts_pods_within_their_budget() -> TestResult {
+    let world = World::start("drain").await?;
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 2)).await?;
+    world.wait_for_running(2).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(world.target_client(), world.namespace()), "").await?;
+    world.apply(&budget(PODS)).await?;
+    world.apply(&workload(&world, "DaemonSet", "daemon")).await?;
+    world.apply(&workload(&world, "Deployment", "app")).await?;
+    world.wait_for("all pods to run", async || Ok(ready(&pods, "app") == PODS && ready(&pods, "daemon") == 2)).await?;
+    let mark = pods.mark();
+    let before = if world.cluster().control_plane().is_some() { world.requests().await?.entries().len() } else { 0 };
+
+    // The budget forbids it: the machine goes no further than to its cordoned node.
+    world.scale("a", 1).await?;
+    let leaving = world.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
+    let leaving = leaving.values().find(|machine| machine.is_deleting()).map(|machine| machine.name_any());
+    let leaving = leaving.unwrap_or_default();
+    let on_it = app_pods_on(&pods, &leaving);
+    ensure(!on_it.is_empty(), || "the scheduler left a node without pods".to_owned())?;
+    world
+        .wait_for("an eviction to be refused", async || {
+            let events = world.kubectl("get events -o jsonpath={.items[*].reason}").await?;
+            Ok(events.contains(nodewright_api::reasons::machine::EVICTION_REFUSED))
+        })
+        .await?;
+    let node = world.nodes().current().remove(&leaving);
+    let closed = node.as_ref().and_then(|node| node.spec.as_ref()).and_then(|spec| spec.unschedulable);
+    assert_eq!(closed, Some(true), "the node is cordoned");
+    assert_eq!(app_pods_on(&pods, &leaving), on_it, "no pod has left");
+
+    world.apply(&budget(PODS - 1)).await?;
+    world.wait_for_running(1).await?;
+    world.wait_for("all pods to run elsewhere", async || Ok(ready(&pods, "app") == PODS)).await?;
+    pods.states(mark, |at, state| {
+        let up = state.values().filter(|pod| is_of(pod, "app") && is_ready(pod)).count();
+        ensure(up >= PODS - 1, || format!("at {at} only {up} pods were up"))
+    })?;
+    if world.cluster().control_plane().is_some() {
+        requests_are_within_bounds(&world, before, &leaving, &on_it).await?;
+    }
+    world.end().await
+}
+
+/// Each pod was evicted once, none of the DaemonSet's, and the rest is what a deletion costs.
+async fn requests_are_within_bounds(
+    world: &World,
+    before: usize,
+    machine: &str,
+    pods: &BTreeSet<String>,
+) -> TestResult {
+    let requests = world.requests_since(before).await?;
+    let evictions = requests.entries().iter().filter(|entry| entry.subresource == "eviction");
+    let granted: Vec<_> = evictions.clone().filter(|entry| entry.code == 201).map(|entry| entry.name.clone()).collect();
+    assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), *pods, "{requests}");
+    assert_eq!(granted.len(), pods.len(), "{requests}");
+    let writes = requests.writes_for_machines();
+    let of_death = writes.iter().filter(|entry| entry.name == machine).count();
+    assert!(of_death <= WRITES, "{of_death} writes\n{requests}");
+    let deleted = requests.entries().iter().filter(|entry| entry.resource == "pods" && entry.verb == "delete").count();
+    assert_eq!(deleted, 0, "no pod is deleted without being asked");
+    Ok(())
+}
+
+fn budget(available: usize) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "app"},
+        "spec": {"minAvailable": available, "selector": {"matchLabels": {"app": "app"}}},
+    })
+}
+
+/// A Deployment or DaemonSet on this world's nodes.
+fn workload(world: &World, kind: &str, name: &str) -> Value {
+    let mut spec = json!({
+        "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {
+                "nodeSelector": {WORLD_LABEL: world.namespace()},
+                "terminationGracePeriodSeconds": 5,
+                // On both nodes, so that whichever goes has pods.
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {"app": name}},
+                }],
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        },
+    });
+    if kind == "Deployment" {
+        spec["replicas"] = PODS.into();
+    }
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn is_of(pod: &Pod, app: &str) -> bool {
+    pod.labels().get("app").is_some_and(|label| label == app)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    is_ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn ready(pods: &History<Pod>, app: &str) -> usize {
+    pods.current().values().filter(|pod| is_of(pod, app) && is_ready(pod)).count()
+}
+
+fn app_pods_on(pods: &History<Pod>, node: &str) -> BTreeSet<String> {
+    let is_there = |pod: &Pod| {
+        let place = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        is_of(pod, "app") && place == Some(node) && pod.metadata.deletion_timestamp.is_none()
+    };
+    pods.current().into_iter().filter(|(_, pod)| is_there(pod)).map(|(name, _)| name).collect()
+}

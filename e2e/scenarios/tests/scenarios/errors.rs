@@ -1,0 +1,197 @@
+//! Mistakes: each is told in one line or condition that says what to do, and what is right goes on.
+
+use std::{net::TcpListener, time::Duration};
+
+use kube::{Api, ResourceExt};
+use nodewright_api::{Machine, MachineClass, conditions};
+use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_scenarios::{Failure, TestResult, World, clusters, ensure, has_mcm_crds, history::State, waits};
+
+const SOON: Duration = Duration::from_mins(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
+    let world = World::builder("start").without_manager().start().await?;
+    let options = || world.manager_options("failing", false, &[]);
+
+    let missing = world.directory().join("no-such-kubeconfig");
+    let wrong = ManagerOptions { target_kubeconfig: Some(missing), ..options() };
+    fails_with(wrong, &["--target-kubeconfig", "no-such-kubeconfig"]).await?;
+
+    let garbled = world.directory().join("garbled");
+    std::fs::write(&garbled, "clusters: [{name: a")?;
+    let wrong = ManagerOptions { control_kubeconfig: garbled, ..options() };
+    fails_with(wrong, &["--control-kubeconfig", "garbled"]).await?;
+
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port();
+    fails_with(options().with_flags([format!("--port={port}")]), &["--port", &port.to_string(), "in use"]).await?;
+
+    let serving = world.manager_options("failing", true, &[]).with_flags([format!("--webhook-port={port}")]);
+    fails_with(serving, &["--webhook-port", &port.to_string(), "in use"]).await?;
+
+    fails_with(options().with_flags(["--controllers=machine,nodes"]), &["--controllers", "\"nodes\""]).await?;
+    if world.cluster().control_plane().is_some() {
+        let bare = clusters::bare().await?;
+        let wrong = ManagerOptions { control_kubeconfig: bare.kubeconfig().to_owned(), ..options() };
+        fails_with(wrong, &["MachineDeployment", "kubectl apply --server-side -k config/crd"]).await?;
+    }
+    world.end().await
+}
+
+/// Whether an API server is away or its address is wrong cannot be seen from here: the process waits for it, says so, and
+/// is alive and not ready meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_waits_for_an_api_server_and_says_so() -> TestResult {
+    let world = World::builder("waiting").without_manager().start().await?;
+    let silent = world.directory().join("silent");
+    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    std::fs::write(&silent, kubeconfig_of(&format!("http://{nobody}")))?;
+    let options = ManagerOptions { control_kubeconfig: silent, ..world.manager_options("manager", false, &[]) };
+    let mut manager = ManagerProcess::spawn(options)?;
+    let said = || std::fs::read_to_string(world.log("manager")).unwrap_or_default();
+    let hint = "failed to reach the API server of the control cluster";
+    world.wait_for("a line about the wait", async || Ok(said().contains(hint))).await?;
+    ensure(said().contains("check the server address in its kubeconfig"), said)?;
+    assert_eq!(manager.answer("/healthz").await?.0, 200);
+    let (code, why) = manager.answer("/readyz").await?;
+    ensure(code != 200 && why.contains(hint), || format!("/readyz: {code} {why}"))?;
+    manager.check()?;
+    let status = manager.terminate().await?;
+    ensure(status.is_some_and(|status| status.success()), || format!("asked to end, it ended with {status:?}"))?;
+    world.end().await
+}
+
+fn kubeconfig_of(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: a, cluster: {{server: \"{server}\"}}}}]\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+    )
+}
+
+/// The process ends with an error, and the last line it says is the only one about it.
+async fn fails_with(options: ManagerOptions, words: &[&str]) -> TestResult {
+    let log = options.log.clone().ok_or_else(|| Failure::new("no log"))?;
+    let _ = std::fs::remove_file(&log);
+    let status = ManagerProcess::spawn(options)?.wait_for_end(SOON).await?;
+    let said = std::fs::read_to_string(&log)?;
+    let (errors, others): (Vec<_>, Vec<_>) = said.lines().partition(|line| line.starts_with("error: "));
+    ensure(!status.success() && status.code().is_some(), || format!("it ended with {status}: {said}"))?;
+    ensure(errors.len() == 1 && said.lines().last() == errors.last().copied(), || format!("not one line: {said}"))?;
+    ensure(others.iter().all(|line| line.contains(" INFO ")), || format!("more than one line: {said}"))?;
+    for word in words {
+        ensure(errors[0].contains(word), || format!("{word:?} is missing in: {}", errors[0]))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+    let world = World::start("class").await?;
+    world.apply_class("small").await?;
+    let wrong = world.pool("wrong", 1).class("nowhere");
+    world.apply(&wrong).await?;
+    until_refused(&world, wrong.name(), "ClassNotFound").await?;
+    world.apply(&world.pool("right", 2)).await?;
+    world
+        .wait_for_machines("the other machines to run", |machines| {
+            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+        })
+        .await?;
+    // Somebody else's class is none either, until it is corrected.
+    world.apply(&world.class("nowhere").of_provider("elsewhere")).await?;
+    until_refused(&world, wrong.name(), "ProviderMismatch").await?;
+    world.apply_class("nowhere").await?;
+    world.wait_for_running(3).await?;
+    // What the message proposes, too: another class. The machine of the one that never was has to end by itself.
+    let typo = world.pool("typo", 1).class("smal");
+    world.apply(&typo).await?;
+    until_refused(&world, typo.name(), "ClassNotFound").await?;
+    world.apply(&typo.class("small")).await?;
+    world.wait_for_running(4).await?;
+    world.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+    let world = World::start("spec").await?;
+    world.apply_class("small").await?;
+    world.apply(&world.class("wrong").provider("size", "gigantic")).await?;
+    let wrong = world.pool("wrong", 1).class("wrong");
+    world.apply(&wrong).await?;
+    world
+        .wait_for_machines("the machine to say what is wrong with its class", |machines| {
+            let machine = machines.values().find(|machine| machine.name_any().starts_with(wrong.name()));
+            machine.is_some_and(|machine| tells(machine, "size"))
+        })
+        .await?;
+    if !has_mcm_crds() {
+        let classes: Api<MachineClass> = Api::namespaced(world.client(), world.namespace());
+        world
+            .wait_for("the class to say what is wrong", async || {
+                let class = classes.get("wrong").await?;
+                let condition = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
+                Ok(condition.is_some_and(|it| it.message.contains("providerSpec.size")))
+            })
+            .await?;
+    }
+    world.apply(&world.pool("right", 2)).await?;
+    world
+        .wait_for_machines("the other machines to run", |machines| {
+            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+        })
+        .await?;
+    world.apply(&world.class("wrong").provider("size", "large")).await?;
+    world.wait_for_running(3).await?;
+    world.end().await
+}
+
+/// Waits until the machine of a pool says why its class cannot be used.
+async fn until_refused(world: &World, pool: &str, reason: &str) -> TestResult {
+    let told = Some(("False".to_owned(), reason.to_owned()));
+    let what = format!("the machine to say {reason} of its class");
+    let is_told =
+        |machines: &State<Machine>| condition(machines, pool, conditions::machine::CONFIGURATION_VALID) == told;
+    world.wait_for_machines(&what, is_told).await?;
+    Ok(())
+}
+
+/// Status and reason of a condition of the machine of a pool.
+fn condition(machines: &State<Machine>, pool: &str, kind: &str) -> Option<(String, String)> {
+    let machine = machines.values().find(|machine| machine.name_any().starts_with(pool))?;
+    let condition = machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((condition.status.clone(), condition.reason.clone().unwrap_or_default()))
+}
+
+/// Whether a machine that has no VM names a field in its last operation or in a condition.
+fn tells(machine: &Machine, field: &str) -> bool {
+    let Some(status) = &machine.status else { return false };
+    let mut messages = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
+    status.last_operation.description.contains(field) || messages.any(|message| message.contains(field))
+}
+
+/// A class that names what another program keeps secret gets nothing of it, and puts nothing on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_cannot_name_the_secrets_of_other_programs() -> TestResult {
+    let world = World::start("reach").await?;
+    world.apply_class("small").await?;
+    let create = "create secret generic foreign --from-literal=userData=hunter2";
+    world.kubectl(&format!("{create} --type=helm.sh/release.v1")).await?;
+    world.kubectl(r#"patch machineclass small --type=merge -p={"secretRef":{"name":"foreign"}}"#).await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world
+        .wait_for("the machine to say so", async || {
+            Ok(world.kubectl("get machines -o json").await?.contains("or is not of type Opaque: create it"))
+        })
+        .await?;
+    let finalizers = "get secret foreign -o jsonpath={.metadata.finalizers}";
+    let found = world.kubectl(finalizers).await?;
+    ensure(found.is_empty(), || format!("another program's secret has {found}"))?;
+    // What takes its place, and is of the right type, is seen.
+    world.kubectl("delete secret foreign").await?;
+    world.kubectl(create).await?;
+    world.wait_for_running(1).await?;
+    let found = world.kubectl(finalizers).await?;
+    ensure(found.contains("machine-controller"), || format!("the secret of the class has only {found}"))?;
+    world.end().await
+}

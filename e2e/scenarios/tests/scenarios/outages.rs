@@ -1,0 +1,192 @@
+//! The control plane is away for a while. That no health is judged before a heartbeat that is newer than the manager's start is
+//! asked in `health.rs`: of nodes that were silent before it led.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+use nodewright_e2e_control_plane::{Component, ControlPlane};
+use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_scenarios::{TestResult, World, clusters, ensure, skip_on_external_cluster};
+use tokio::time::Instant;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> TestResult {
+    if skip_on_external_cluster("outages", "the API server is not ours to kill") {
+        return Ok(());
+    }
+    let world = World::builder("outage").with_own_plane().start().await?;
+    let Some(plane) = world.cluster().control_plane() else { return Ok(()) };
+    world.apply_class("small").await?;
+    world.apply(&world.pool("a", 2)).await?;
+    world.wait_for_running(2).await?;
+
+    for component in [Component::ApiServer, Component::Etcd] {
+        let before = world.machines().current().len();
+        let wanted = before + 6;
+        world.scale("a", u32::try_from(wanted)?).await?;
+        let some = |changes: &[nodewright_e2e_scenarios::Change<nodewright_api::Machine>]| {
+            let names: std::collections::BTreeSet<_> = changes.iter().map(|change| change.object.name_any()).collect();
+            names.len() > before
+        };
+        world.in_time("the first of the new machines", world.machines().until(some)).await?;
+        plane.stop(component)?;
+        // Long enough for requests to fail and to be tried again; shorter than the manager may be without its leases.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        plane.start_again(component).await?;
+        world.wait_for_running(wanted).await?;
+        let created = usize::try_from(world.cloud().stats().await?.created)?;
+        ensure(created == wanted, || format!("{created} VMs were made for {wanted} machines"))?;
+    }
+    let machines = world.machines().current().len();
+    assert!(world.machines().seen().iter().all(|change| !change.gone), "none of {machines} was replaced");
+    world.scale("a", 0).await?;
+    world.wait_for_nothing().await?;
+    world.end().await
+}
+
+const WHY: &str = "its control plane is not ours to break";
+/// Leases that are lost within any of the outages here.
+const ELECTED: [&str; 3] =
+    ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"];
+const ALONE: [&str; 1] = ["--leader-elect=false"];
+const FEW: usize = 2;
+const MANY: usize = 8;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minute_without_the_api_server_is_waited_for() -> TestResult {
+    if skip_on_external_cluster("a minute", WHY) {
+        return Ok(());
+    }
+    let outage = Outage { component: Component::ApiServer, lasts: Duration::from_mins(1) };
+    Box::pin(outage.run("minute")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forty_seconds_with_etcd_frozen_are_waited_for() -> TestResult {
+    if skip_on_external_cluster("frozen", WHY) {
+        return Ok(());
+    }
+    let outage = Outage { component: Component::Etcd, lasts: Duration::from_secs(40) };
+    Box::pin(outage.run("frozen")).await
+}
+
+/// Something that everything depends on is away: the API server is killed, or etcd is frozen.
+#[derive(Clone, Copy)]
+struct Outage {
+    component: Component,
+    lasts: Duration,
+}
+
+impl Outage {
+    /// Two managers on one control plane live through it: one that needs no lease and goes on as it is, and one that
+    /// loses its leases, ends, and is started again while the API server is still away.
+    async fn run(self, name: &str) -> TestResult {
+        let cluster = clusters::exclusive().await?;
+        let Some(plane) = cluster.control_plane() else { return Ok(()) };
+        let world = async |kind: &str, flags: &[&'static str]| {
+            let builder = World::builder(&format!("{name}-{kind}")).on(&cluster);
+            let world = flags.iter().fold(builder, |builder, flag| builder.manager_flags([*flag])).start().await?;
+            world.apply_class("small").await?;
+            world.apply(&world.pool("a", u32::try_from(FEW)?)).await?;
+            world.wait_for_running(FEW).await?;
+            TestResult::Ok(world)
+        };
+        let (alone, elected) = tokio::try_join!(world("alone", &ALONE), world("elected", &ELECTED))?;
+        tokio::try_join!(begin_work(&alone), begin_work(&elected))?;
+
+        let mends = Instant::now() + self.lasts;
+        self.begin(plane)?;
+        tokio::try_join!(goes_on(&alone, mends), ends_and_waits(&elected, self.component, mends))?;
+        self.end(plane).await?;
+        tokio::try_join!(has_lost_nothing(&alone), has_lost_nothing(&elected))?;
+        tokio::try_join!(alone.end(), elected.end())?;
+        Ok(())
+    }
+
+    fn begin(self, plane: &ControlPlane) -> TestResult {
+        match self.component {
+            Component::Etcd => plane.pause(Component::Etcd)?,
+            other => plane.stop(other)?,
+        }
+        Ok(())
+    }
+
+    async fn end(self, plane: &ControlPlane) -> TestResult {
+        match self.component {
+            Component::Etcd => {
+                plane.unpause(Component::Etcd)?;
+                plane.wait_until_ready(Component::Etcd).await?;
+            }
+            other => plane.start_again(other).await?,
+        }
+        Ok(())
+    }
+}
+
+/// More machines are asked for, and the first of them are on their way.
+async fn begin_work(world: &World) -> TestResult {
+    world.scale("a", u32::try_from(MANY)?).await?;
+    world.wait_for("the first of the new machines", async || Ok(world.machines().current().len() > FEW)).await
+}
+
+/// Without a lease to lose the manager goes on: alive, and not ready while it can do nothing.
+async fn goes_on(world: &World, until: Instant) -> TestResult {
+    let mut manager = world.manager().await?;
+    let pid = manager.pid();
+    stays_alive_and_unready(&mut manager, until).await?;
+    assert_eq!(manager.pid(), pid);
+    Ok(())
+}
+
+/// With leases the manager ends, as another one may lead. The next one waits for the API server, however long.
+async fn ends_and_waits(world: &World, away: Component, until: Instant) -> TestResult {
+    let mut manager = world.manager().await?;
+    let status = manager.wait_for_end(until - Instant::now()).await?;
+    ensure(status.code().is_some_and(|code| code != 0), || format!("it lost its leases and ended with {status}"))?;
+    manager.spawn_again()?;
+    let pid = manager.pid();
+    stays_alive_and_unready(&mut manager, until).await?;
+    assert_eq!(manager.pid(), pid, "it waits and does not end");
+    let log = std::fs::read_to_string(world.log("manager"))?;
+    // With etcd frozen the API server still says what it serves; then it is the lists that are waited for.
+    let told = away != Component::ApiServer || log.contains("waiting: failed to reach the API server of the control");
+    ensure(told, || format!("it does not say what it waits for:\n{log}"))
+}
+
+/// Looks at the endpoints until then: `/healthz` is well all the time, and `/readyz` is not, once the manager has
+/// noticed.
+async fn stays_alive_and_unready(manager: &mut ManagerProcess, until: Instant) -> TestResult {
+    let mut unready = false;
+    while Instant::now() < until {
+        manager.check()?;
+        // A process that was started just now may not listen yet.
+        if let Ok((code, text)) = manager.answer("/healthz").await {
+            ensure(code == 200, || format!("/healthz answers {code}: {text}"))?;
+        }
+        if let Ok((code, text)) = manager.answer("/readyz").await {
+            ensure(!unready || code != 200, || format!("/readyz became well while nothing was: {text}"))?;
+            unready |= code != 200;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    ensure(unready, || "/readyz was well all the time".to_owned())
+}
+
+/// What was asked for before is done, each thing once, and so is what is asked for now. The manager is the one that was
+/// there before.
+async fn has_lost_nothing(world: &World) -> TestResult {
+    let pid = world.manager().await?.pid();
+    world
+        .wait_for("a manager that is ready", async || {
+            Ok(world.manager().await?.answer("/readyz").await.is_ok_and(|(code, _)| code == 200))
+        })
+        .await?;
+    world.wait_for_running(MANY).await?;
+    world.scale("a", u32::try_from(MANY + 1)?).await?;
+    world.wait_for_running(MANY + 1).await?;
+    let stats = world.cloud().stats().await?;
+    assert_eq!((stats.created, stats.deleted), (MANY as u64 + 1, 0));
+    assert!(world.machines().seen().iter().all(|change| !change.gone), "a machine was replaced");
+    assert_eq!(world.manager().await?.pid(), pid, "it was started once");
+    Ok(())
+}

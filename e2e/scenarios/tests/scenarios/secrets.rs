@@ -1,0 +1,118 @@
+//! The manager knows the Secrets that a class names, and no others.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use nodewright_api::{Machine, conditions};
+use nodewright_e2e_scenarios::{Failure, TestResult, World, ensure, history::State, skip_on_external_cluster};
+
+/// Stands in the Secrets of others, as it is meant and as it is sent.
+const FOREIGN: [&str; 2] = ["foreign-9f2c71d0a4", "Zm9yZWlnbi05ZjJjNzFkMGE0"];
+/// Stands in the Secret of the class.
+const OWN: &str = "own-5b1e08c3d7";
+/// How much of a process's memory is read at once.
+const CHUNK: usize = 4 << 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_thousand_secrets_the_manager_holds_the_one_that_a_class_names() -> TestResult {
+    if skip_on_external_cluster("secrets", "the audit log is not at hand") {
+        return Ok(());
+    }
+    let world = World::start("secrets").await?;
+    create_foreign(&world, 1_000).await?;
+    world.apply(&world.class("small").secret("own")).await?;
+    world.apply(&world.pool("a", 1)).await?;
+    world.wait_for_machines("the machine to miss its secret", misses_secret).await?;
+    create(&world, "own", OWN).await?;
+    world.wait_for_running(1).await?;
+
+    let pid = world.manager().await?.pid().ok_or_else(|| Failure::new("the manager has no process"))?;
+    ensure(remembers(pid, OWN)?, || "what the class names is not found, so the search proves nothing".to_owned())?;
+    for text in FOREIGN {
+        ensure(!remembers(pid, text)?, || "the manager has read a Secret that no class names".to_owned())?;
+    }
+    asked_by_name(&world).await?;
+
+    world.kubectl("delete machinedeployment --all").await?;
+    world.wait_for_nothing().await?;
+    let finalizers = "get secret own -o jsonpath={.metadata.finalizers}";
+    ensure(world.kubectl(finalizers).await?.contains("machine-controller"), || "a class names it".to_owned())?;
+    world.kubectl("delete machineclass small").await?;
+    world.wait_for("the secret to be let go", async || Ok(world.kubectl(finalizers).await?.is_empty())).await?;
+    world.end().await
+}
+
+async fn create_foreign(world: &World, count: usize) -> TestResult {
+    let names = (0..count).map(|index| format!("foreign-{index}"));
+    let created = stream::iter(names).map(|name| async move { create(world, &name, FOREIGN[0]).await });
+    created.buffer_unordered(16).try_collect().await
+}
+
+async fn create(world: &World, name: &str, user_data: &str) -> TestResult {
+    let data = [("userData".to_owned(), ByteString(user_data.into()))];
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
+    Api::<Secret>::namespaced(world.client(), world.namespace()).create(&PostParams::default(), &secret).await?;
+    Ok(())
+}
+
+fn misses_secret(machines: &State<Machine>) -> bool {
+    machines.values().any(|machine| {
+        let conditions = machine.status.iter().flat_map(|status| &status.conditions);
+        let valid = conditions.into_iter().find(|it| it.type_ == conditions::machine::CONFIGURATION_VALID);
+        valid.is_some_and(|valid| valid.reason.as_deref() == Some("SecretNotFound"))
+    })
+}
+
+/// One list and one watch of the namespace, which show metadata alone; all others are of the one name.
+async fn asked_by_name(world: &World) -> TestResult {
+    let requests = world.requests().await?;
+    let reads = requests.entries().iter().filter(|it| it.resource == "secrets" && !it.is_write());
+    let (named, other): (Vec<_>, Vec<_>) = reads.partition(|it| it.uri.contains("metadata.name%3Down%2C"));
+    println!("{} reads of the Secret by its name, {} of metadata", named.len(), other.len());
+    // A watch lasts for minutes.
+    ensure(named.len() <= 4 && other.len() <= 4, || format!("{named:#?}\n{other:#?}"))
+}
+
+/// Whether a text is found in the memory of a process.
+fn remembers(pid: u32, text: &str) -> TestResult<bool> {
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let mut chunk = vec![0; CHUNK];
+    for (mut at, end) in writable(&fs::read_to_string(format!("/proc/{pid}/maps"))?) {
+        while at < end {
+            // A region may have gone since, or cannot be read, as that of the kernel's own pages.
+            let Ok(read) = memory.read_at(&mut chunk, at) else { break };
+            let read = read.min(usize::try_from(end - at).unwrap_or(CHUNK));
+            // The standard library's search is fast in a debug build, too.
+            if String::from_utf8_lossy(&chunk[..read]).contains(text) {
+                return Ok(true);
+            }
+            if read <= text.len() {
+                break;
+            }
+            // What lies across the border is seen with the next chunk.
+            at += (read - text.len()) as u64;
+        }
+    }
+    Ok(false)
+}
+
+/// The regions of a process's memory that it can write to.
+fn writable(maps: &str) -> Vec<(u64, u64)> {
+    let region = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let is_writable = fields.next()?.starts_with("rw");
+        let parse = |text| u64::from_str_radix(text, 16).ok();
+        Some((parse(start)?, parse(end)?)).filter(|_| is_writable)
+    };
+    maps.lines().filter_map(region).collect()
+}

@@ -1,0 +1,145 @@
+//! The bounds of a run that somebody has written. A slip of the pen would have it go on for ever.
+
+use std::time::Duration;
+
+use super::{
+    acts::lasts,
+    generate::{GARBLED, WATCHED},
+    run::Run,
+    schedule::{Act, Edit, Fate, Mistake, Trouble},
+};
+use nodewright_e2e_cloud as cloud;
+
+/// Nothing begins later, or lasts longer.
+const LONGEST: Duration = Duration::from_hours(24);
+const MOST_MACHINES: u32 = 500;
+/// How often somebody writes into everything at most.
+const MOST_TIMES: u32 = 1_000;
+
+/// Says which field of a run is out of bounds, and what is allowed.
+pub(super) fn check(run: &Run) -> Result<(), String> {
+    for (field, machines) in [("replicas", run.replicas), ("surge", run.surge), ("unavailable", run.unavailable)] {
+        check_machines(field, machines)?;
+    }
+    if run.calls_at_once == Some(0) {
+        return Err("calls_at_once: 0 is less than 1".to_owned());
+    }
+    for (number, phase) in run.phases.iter().enumerate() {
+        check_act(&format!("phases[{number}]"), phase)?;
+    }
+    for (number, trouble) in run.schedule.0.iter().enumerate() {
+        let field = format!("schedule[{number}]");
+        match trouble {
+            Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => check_fate(&field, *fate)?,
+            Trouble::Edit { edit, .. } => check_edit(&field, edit)?,
+            Trouble::At { millis, act } => {
+                check_time(&field, Duration::from_millis(*millis))?;
+                check_act(&field, act)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_act(field: &str, act: &Act) -> Result<(), String> {
+    match act {
+        Act::Cloud(order) => cloud::validate_fault(order).map_err(|failure| format!("{field}: {}", failure.message))?,
+        Act::Edit(edit) => check_edit(field, edit)?,
+        Act::JumpClock(seconds) => check_time(field, Duration::from_secs(seconds.unsigned_abs()))?,
+        Act::Sleep(seconds) => check_time(field, Duration::from_secs((*seconds).into()))?,
+        Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times) if *times > MOST_TIMES => {
+            return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));
+        }
+        Act::ApiRefuses { code, .. } => check_refusal(field, *code)?,
+        Act::Err(Mistake::Garble(plural, _), _) if !GARBLED.contains(&plural.as_str()) => {
+            return Err(format!("{field}: {plural:?} is none of {GARBLED:?}"));
+        }
+        Act::HoldWatches(plural, _)
+        | Act::LateWatches(plural, _)
+        | Act::LateRival(plural, _)
+        | Act::CutWatches(plural)
+            if !WATCHED.contains(&plural.as_str()) =>
+        {
+            return Err(format!("{field}: {plural:?} is none of {WATCHED:?}"));
+        }
+        _ => {}
+    }
+    check_time(field, lasts(act))
+}
+
+fn check_edit(field: &str, edit: &Edit) -> Result<(), String> {
+    match edit {
+        Edit::Scale(machines) => check_machines(field, *machines),
+        _ => Ok(()),
+    }
+}
+
+fn check_fate(field: &str, fate: Fate) -> Result<(), String> {
+    match fate {
+        Fate::CommitLate(seconds) | Fate::AnswerLate(seconds) | Fate::ArriveLate(seconds) => {
+            check_time(field, Duration::from_secs(seconds.into()))
+        }
+        Fate::Refuse(code) | Fate::RefuseAfter(code) => check_refusal(field, code),
+        _ => Ok(()),
+    }
+}
+
+fn check_refusal(field: &str, code: u16) -> Result<(), String> {
+    if (400..600).contains(&code) {
+        return Ok(());
+    }
+    Err(format!("{field}: {code} is no status of a refusal, from 400 to 599"))
+}
+
+fn check_time(field: &str, time: Duration) -> Result<(), String> {
+    if time <= LONGEST { Ok(()) } else { Err(format!("{field}: {time:?} is more than a day")) }
+}
+
+fn check_machines(field: &str, machines: u32) -> Result<(), String> {
+    if machines <= MOST_MACHINES { Ok(()) } else { Err(format!("{field}: {machines} is more than {MOST_MACHINES}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn checked(field: &str, value: serde_json::Value) -> Result<(), String> {
+        let mut run = json!({"seed": 1, "replicas": 1, "surge": 1, "unavailable": 0, "elects": false,
+            "heartbeats": false, "phases": [], "schedule": []});
+        run[field] = value;
+        check(&serde_json::from_value(run).map_err(|error| error.to_string())?)
+    }
+
+    #[test]
+    fn what_would_never_end_is_refused() {
+        let list =
+            |seconds: f64| json!([{"cloud": {"operation": "list", "effect": {"kind": "latency", "seconds": seconds}}}]);
+        let bad = [
+            ("replicas", json!(501)),
+            ("phases", json!([{"scale": 1_000_000}])),
+            ("phases", list(-1.0)),
+            ("phases", list(1e300)),
+            ("schedule", json!([{"at": {"millis": 86_400_001, "act": "crash"}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"api-down": 90_000}}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"jump-clock": -90_000}}}])),
+            ("schedule", json!([{"step": {"step": 1, "fate": {"answer-late": 90_000}}}])),
+            ("schedule", json!([{"step": {"step": 1, "fate": {"refuse": 200}}}])),
+            ("schedule", json!([{"step": {"step": 1, "fate": "hang", "n": 2}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"disturb": 1_001}}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"cut-watches": "bananas"}}}])),
+            (
+                "schedule",
+                json!([{"at": {"millis": 1, "act": {"api-refuses": {"code": 200, "percent": 9, "seconds": 9}}}}]),
+            ),
+            ("calls_at_once", json!(0)),
+            ("replica", json!(1)),
+        ];
+        for (field, value) in bad {
+            assert!(checked(field, value.clone()).is_err(), "{field} {value}");
+        }
+        assert_eq!(checked("phases", json!([{"scale": 500}, {"jump-clock": -600}])), Ok(()));
+        assert_eq!(checked("schedule", json!([{"at": {"millis": 86_400_000, "act": {"api-down": 600}}}])), Ok(()));
+    }
+}

@@ -1,0 +1,269 @@
+//! The world of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{
+    acts,
+    adversary::Adversary,
+    clock::JumpingClock,
+    control_plane::{self, ControlPlane, agent_client},
+    oracles::Oracles,
+    process::{FIRST, LEASES, SECOND, Slot, Surroundings},
+    schedule::Schedule,
+    trace::{Detail, Trace},
+    users,
+};
+use jiff::Timestamp;
+use nodewright_e2e_cloud::{
+    self as cloud, LocalCloud,
+    kubelet::{self, Fleet},
+    memory::Memory,
+};
+use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// Where the objects of a run are.
+pub(super) const NAMESPACE: &str = "default";
+/// The collections of a run.
+pub(super) const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
+pub(super) const SETS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
+pub(super) const DEPLOYMENTS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments";
+pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses";
+pub(super) const NODES: &str = "/api/v1/nodes";
+/// The deployment.
+pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
+/// Stands in the Secret of the classes, and must stand nowhere else: as it is stored, and as it is meant.
+const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
+const SECRET_TEXT: &str = "hunter2-never-seen";
+/// For so long a manager may write after it has renewed a lease.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// When runs begin.
+const BEGIN: &str = "2026-06-01T12:00:00Z";
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub(super) struct Design {
+    pub(super) seed: u64,
+    pub(super) replicas: u32,
+    pub(super) surge: u32,
+    pub(super) unavailable: u32,
+    pub(super) revisions: Option<u32>,
+    /// Whether managers ask for leases before they write.
+    pub(super) elects: bool,
+    /// Whether kubelets renew their leases, and somebody looks whether they do.
+    pub(super) heartbeats: bool,
+    /// Whether the pool has Nodewright's timeouts, not short ones.
+    pub(super) quiet: bool,
+    /// Seconds between the bookmarks of watches; 0 for none.
+    pub(super) bookmarks: Option<u32>,
+    /// How many calls to the cloud may be under way at once, if there is a limit.
+    pub(super) calls_at_once: Option<usize>,
+    /// How much of the run is told.
+    pub(super) detail: Detail,
+}
+
+/// The world of a run.
+pub(super) struct World {
+    pub(super) around: Surroundings,
+    /// The same for the second manager, whose clock is another one.
+    pub(super) around_second: Surroundings,
+    /// Its time goes by as well while managers sleep.
+    pub(super) cloud_clock: Arc<JumpingClock>,
+    pub(super) oracles: Arc<Mutex<Oracles>>,
+    pub(super) trace: Trace,
+    pub(super) first: Slot,
+    pub(super) second: Option<Slot>,
+    _plane: Option<ControlPlane>,
+}
+
+impl World {
+    /// Builds it, and starts the first manager. Needs a tokio runtime.
+    pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
+        let begin: Timestamp = BEGIN.parse().unwrap_or_default();
+        let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
+        let (wall, trace) = (time.clone(), Trace::new(design.detail));
+        let server = ApiServer::with_time(move || wall.wall());
+        seed(&server, design);
+        server.keep_no_requests();
+        server.send_bookmarks(match design.bookmarks {
+            None => Bookmarks::default(),
+            Some(0) => Bookmarks::Never,
+            Some(seconds) => Bookmarks::Every(Duration::from_secs(seconds.into())),
+        });
+        let settings = kubelet::Settings { heartbeats: design.heartbeats, seed: design.seed, ..Default::default() };
+        let fleet = Fleet::with_client(agent_client(&server, kubelet::AGENT), settings, time.clone());
+        let settings = cloud::Settings { seed: design.seed, ..Default::default() };
+        let [clock, second, of_cloud] = [(); 3].map(|()| Arc::new(JumpingClock::starting_at(begin)));
+        let cloud = LocalCloud::start(settings, Memory::default(), of_cloud.clone(), Some(fleet));
+        let clocks = BTreeMap::from([(FIRST, clock.clone()), (SECOND, second.clone())]);
+        let adversary = Adversary::new(schedule, design, clocks, trace.clone());
+        adversary.keep_secret(SECRET);
+        adversary.keep_secret(SECRET_TEXT);
+        let oracles = Arc::new(Mutex::new(Oracles::default()));
+        if schedule.only_users_err() {
+            oracles.lock().only_users_err();
+        }
+        if !schedule.has_wrong_clocks() {
+            oracles.lock().trust_clocks();
+        }
+        if design.quiet {
+            oracles.lock().expect_replacements(schedule.deaths());
+        }
+        users::seed_bystander(&cloud);
+        let zero = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
+        watch_over(&server, &cloud, &adversary, &oracles, &trace, zero);
+        server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
+        let plane = design.heartbeats.then(|| {
+            let client = agent_client(&server, control_plane::AGENT);
+            ControlPlane::start(client, control_plane::Settings::default(), time)
+        });
+        let around = Surroundings {
+            server,
+            cloud,
+            clock,
+            adversary,
+            seed: design.seed,
+            elects: design.elects,
+            calls_at_once: design.calls_at_once,
+        };
+        let around_second = Surroundings { clock: second, ..around.clone() };
+        let first = Slot::start(FIRST, &around);
+        Self { around, around_second, cloud_clock: of_cloud, oracles, trace, first, second: None, _plane: plane }
+    }
+
+    pub(super) fn server(&self) -> &ApiServer {
+        &self.around.server
+    }
+
+    pub(super) fn cloud(&self) -> &LocalCloud {
+        &self.around.cloud
+    }
+
+    /// Ends it: no server holds on to who looks at it.
+    pub(super) fn end(self) {
+        self.around.adversary.set_user(None);
+        self.around.server.decide_no_more();
+        self.around.server.observe(|_| {});
+    }
+}
+
+/// Lets the adversary and the oracles look at all that happens.
+fn watch_over(
+    server: &ApiServer,
+    cloud: &LocalCloud,
+    adversary: &Adversary,
+    oracles: &Arc<Mutex<Oracles>>,
+    trace: &Trace,
+    begun: Option<(Timestamp, Instant)>,
+) {
+    let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
+    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, &told, edit))));
+    let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
+    server.decide(move |request| {
+        // Before it is decided: whoever sends it may die of it.
+        if let Some(in_touch) = decides.in_touch_since(request) {
+            if let Some(wrong) = users::judge_foreign(request, &seen, &clouded) {
+                judging.lock().blame(wrong);
+            }
+            if let Some(id) = users::written_node(request).and_then(|node| users::provider_id(&seen, node)) {
+                judging.lock().node_write(request, &id);
+            }
+            if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
+                let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
+                judging.lock().write(&request.path, body, in_touch, at);
+            }
+        }
+        decides.request(request)
+    });
+    let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
+    server.observe(move |change| {
+        note_lease(&adversary, change);
+        adversary.note_version(change.version);
+        trace.line(format_args!("{} {}", change.path, describe(change)));
+        cloud.with(|cloud, now| {
+            cloud.advance(now);
+            let mut oracles = oracles.lock();
+            oracles.cloud(cloud.memory());
+            oracles.change(change, cloud.memory());
+        });
+    });
+}
+
+/// A manager that renews a lease may write until its renewal deadline.
+fn note_lease(adversary: &Adversary, change: &ChangeRecord) {
+    let Some(lease) = LEASES.into_iter().find(|lease| change.path.ends_with(&format!("/leases/{lease}"))) else {
+        return;
+    };
+    let holder = change.new.as_deref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+    adversary.note_lease(lease, holder, RENEW_DEADLINE);
+}
+
+fn describe(change: &ChangeRecord) -> String {
+    let Some(new) = &change.new else { return "is gone".to_owned() };
+    let phase = new["status"]["currentStatus"]["phase"].as_str().unwrap_or_default();
+    let deleting = if new["metadata"]["deletionTimestamp"].is_null() { "" } else { ", deleting" };
+    let replicas = new["spec"]["replicas"].as_i64().map(|replicas| format!(" of {replicas}")).unwrap_or_default();
+    format!("is at {}{replicas} {phase}{deleting}", change.version)
+}
+
+fn seed(server: &ApiServer, design: &Design) {
+    for name in ["default", "kube-node-lease", "kube-system"] {
+        server.seed("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    }
+    server.seed(
+        "/api/v1/namespaces/default/secrets",
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": NAMESPACE},
+            "data": {"password": SECRET, "userData": SECRET}}),
+    );
+    for class in ["small", "large"] {
+        server.seed(
+            CLASSES,
+            json!({"apiVersion": nodewright_api::API_VERSION, "kind": "MachineClass",
+                "metadata": {"name": class, "namespace": NAMESPACE}, "provider": "simulated",
+                "providerSpec": {"cluster": "simulation", "size": class},
+                "secretRef": {"name": "cloud", "namespace": NAMESPACE}}),
+        );
+    }
+    server.seed(DEPLOYMENTS, pool(design));
+}
+
+/// What the labels of node templates begin with.
+pub(super) const NODE_LABELS: &str = "pool.example.com/";
+
+/// The labels that a node template has.
+pub(super) fn node_labels(name: &str) -> Value {
+    json!({format!("{NODE_LABELS}{name}"): "1"})
+}
+
+/// The deployment as a user applies it.
+pub(super) fn pool(design: &Design) -> Value {
+    let mut pool = json!({
+        "apiVersion": nodewright_api::API_VERSION,
+        "kind": "MachineDeployment",
+        "metadata": {"name": "pool", "namespace": NAMESPACE},
+        "spec": {
+            "replicas": design.replicas,
+            "selector": {"matchLabels": {"pool": "pool"}},
+            "strategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": design.surge, "maxUnavailable": design.unavailable}},
+            "template": {
+                "metadata": {"labels": {"pool": "pool"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
+                    "creationTimeout": "20m0s", "drainTimeout": "5m0s",
+                    "nodeTemplate": {"metadata": {"labels": node_labels("first")}}},
+            },
+        },
+    });
+    if design.quiet
+        && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
+    {
+        spec.retain(|field, _| field == "class" || field == "nodeTemplate");
+    }
+    if let Some(revisions) = design.revisions {
+        pool["spec"]["revisionHistoryLimit"] = revisions.into();
+    }
+    pool
+}

@@ -1,0 +1,236 @@
+//! Runs made of seeds.
+
+use fastrand::Rng;
+
+use super::{
+    run::Run,
+    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
+};
+use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
+
+/// The kinds whose watches may err.
+pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// Those that one of two managers may hear late of alone. Of machines it may not: nothing is promised then.
+const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// The kinds of which objects may be written that cannot be read.
+pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
+/// What an API server refuses with when something is wrong with it.
+const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
+
+/// The run that a seed makes. Of two runs one is calm: only the manager and what it talks to err.
+pub fn run(seed: u64) -> Run {
+    let mut chance = Rng::with_seed(seed);
+    let is_calm = chance.bool();
+    let replicas = if chance.u8(0..20) == 0 { chance.u32(8..=20) } else { chance.u32(1..=5) };
+    let (surge, unavailable) = [(1, 0), (0, 1), (2, 1), (1, 1)][chance.usize(0..4)];
+    let phases = phases(&mut chance, replicas);
+    // As many steps as such a run takes, more or less.
+    let steps = u64::from(replicas) * 16 * (phases.len() as u64 + 1) + 20;
+    let count = chance.usize(1..=if is_calm { 8 } else { 12 });
+    let troubles = (0..count).flat_map(|_| accompanied(trouble(&mut chance, steps, is_calm), &mut chance));
+    let schedule = Schedule(troubles.collect());
+    // Without heartbeats nobody hears of a VM's death.
+    let is_fatal =
+        |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
+    let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
+    let revisions = chance.bool().then(|| chance.u32(0..=1));
+    let (quiet, bookmarks) = (false, [None, Some(120), Some(0)][chance.usize(0..3)]);
+    let run = Run {
+        seed,
+        replicas,
+        surge,
+        unavailable,
+        revisions,
+        elects,
+        heartbeats,
+        quiet,
+        bookmarks,
+        calls_at_once: None,
+        phases,
+        schedule,
+    };
+    match chance.u8(0..12) {
+        0 => quiet_run(&mut chance, &run),
+        1 | 2 if !is_calm => mistaken(&mut chance, &run),
+        _ => run,
+    }
+}
+
+/// Default timeouts, and minutes in which nothing happens before each fault.
+fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
+    let (mut millis, mut troubles) = (0, vec![]);
+    for _ in 0..chance.u8(1..=4) {
+        millis += chance.u64(240_000..=900_000);
+        let act = match chance.u8(0..8) {
+            0 => Act::Crash,
+            1 => Act::ApiDown(chance.u32(1..=120)),
+            2 => Act::SilenceKubelet(chance.usize(0..20), chance.u32(10..=3_600)),
+            3 => Act::CutWatches(WATCHED[chance.usize(0..WATCHED.len())].to_owned()),
+            _ => Act::KillVm(chance.usize(0..20)),
+        };
+        // Often several die at once.
+        let more = if matches!(act, Act::KillVm(_)) { chance.u8(0..=3) } else { 0 };
+        troubles.push(Trouble::At { millis, act });
+        troubles.extend((0..more).map(|_| Trouble::At { millis: millis + 100, act: Act::KillVm(chance.usize(0..20)) }));
+    }
+    let schedule = Schedule(troubles);
+    Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
+}
+
+/// With mistakes of users, once all machines are there; nothing else goes wrong.
+fn mistaken(chance: &mut Rng, run: &Run) -> Run {
+    let troubles = (0..chance.u8(1..=3)).map(|_| {
+        let act = Act::Err(mistake(chance), chance.u32(1..=100));
+        Trouble::At { millis: chance.u64(20_000..200_000), act }
+    });
+    let schedule = Schedule(troubles.collect());
+    Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
+}
+
+/// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.
+fn mistake(chance: &mut Rng) -> Mistake {
+    let machine = chance.usize(0..20);
+    match chance.u8(0..9) {
+        0 => Mistake::Copy { machine, labelled: chance.bool() },
+        1 => Mistake::ProviderId(machine),
+        2 => Mistake::NodeLabel(machine),
+        3 => Mistake::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
+        4 => Mistake::NodeByHand(machine),
+        5 => Mistake::Claim,
+        6 => Mistake::RunningClaim,
+        7 => Mistake::ForgeRecord(machine),
+        _ => Mistake::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
+    }
+}
+
+fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
+    if !is_calm && chance.u8(0..10) == 0 {
+        return Trouble::Edit { step: chance.u64(0..steps), edit: edit(chance) };
+    }
+    if chance.u8(0..10) < 6 {
+        return Trouble::Step { step: chance.u64(0..steps), fate: fate(chance) };
+    }
+    let latest = [2_000, 20_000, 200_000][chance.usize(0..3)];
+    let millis = chance.u64(0..latest);
+    Trouble::At { millis, act: if is_calm || chance.bool() { calm(chance) } else { wild(chance) } }
+}
+
+/// What only a second manager can meet comes with one.
+fn accompanied(trouble: Trouble, chance: &mut Rng) -> Vec<Trouble> {
+    let Trouble::At { millis, act: Act::LateRival(..) } = trouble else { return vec![trouble] };
+    vec![Trouble::At { millis, act: Act::SecondManager(chance.u32(10..=120)) }, trouble]
+}
+
+fn phases(chance: &mut Rng, replicas: u32) -> Vec<Act> {
+    let scale = |replicas| Edit::Scale(replicas);
+    let roll = |class: &str| Edit::Roll(class.to_owned());
+    let other = |chance: &mut Rng| chance.u32(0..=replicas + 3);
+    let edits = match chance.u8(0..6) {
+        0 => vec![],
+        1 => vec![roll("large"), Edit::DeletePool],
+        2 => vec![scale(other(chance)), roll("large")],
+        3 => vec![roll("large"), roll("small"), scale(other(chance))],
+        4 => vec![scale(0), scale(other(chance)), Edit::DeletePool],
+        _ => vec![scale(other(chance)), scale(other(chance))],
+    };
+    edits.into_iter().map(Act::from).collect()
+}
+
+/// What a user does with one request.
+fn edit(chance: &mut Rng) -> Edit {
+    match chance.u8(0..10) {
+        0..=3 => Edit::Scale(chance.u32(0..=6)),
+        4 | 5 => Edit::Roll(["small", "large"][chance.usize(0..2)].to_owned()),
+        6 | 7 => Edit::DeleteMachine(chance.usize(0..20)),
+        8 => Edit::RecreateMachine(chance.usize(0..20)),
+        _ => Edit::DeletePool,
+    }
+}
+
+fn fate(chance: &mut Rng) -> Fate {
+    match chance.u8(0..10) {
+        0 => Fate::CrashBefore,
+        1 | 2 => Fate::CrashAfter,
+        3 => Fate::LoseAnswer,
+        4 => Fate::CommitLate(chance.u32(1..=20)),
+        5 => Fate::AnswerLate(chance.u32(1..=60)),
+        6 => Fate::ArriveLate(chance.u32(1..=20)),
+        7 => Fate::Refuse(REFUSALS[chance.usize(0..REFUSALS.len())]),
+        8 => Fate::RefuseAfter([500, 503, 504][chance.usize(0..3)]),
+        _ => [Fate::Hang, Fate::HangAfter][chance.usize(0..2)],
+    }
+}
+
+/// Something about the manager, or what it talks to.
+fn calm(chance: &mut Rng) -> Act {
+    let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
+    match chance.u8(0..14) {
+        13 => Act::ApiSwallows { percent: chance.u8(10..=100), seconds: chance.u32(1..=60) },
+        12 => Act::LateRival(RIVAL_WATCHED[chance.usize(0..RIVAL_WATCHED.len())].to_owned(), chance.u32(10..=30_000)),
+        11 => Act::LaggingServer(chance.u32(10..=30_000)),
+        0 | 1 => Act::Crash,
+        10 => Act::Sleep(chance.u32(1..=60)),
+        2 => Act::SecondManager(chance.u32(1..=120)),
+        3 => Act::HoldWatches(kind(chance), chance.u32(1..=400)),
+        4 | 5 => Act::LateWatches(kind(chance), chance.u32(10..=30_000)),
+        6 => Act::CutWatches(kind(chance)),
+        7 => [Act::Compact, Act::DropManagedFields][chance.usize(0..2)].clone(),
+        8 => Act::ApiSlow(chance.u32(10..=5_000)),
+        _ => {
+            let code = REFUSALS[chance.usize(0..REFUSALS.len())];
+            Act::ApiRefuses { code, percent: chance.u8(10..=100), seconds: chance.u32(1..=60) }
+        }
+    }
+}
+
+/// Something about machines, users or clouds.
+fn wild(chance: &mut Rng) -> Act {
+    match chance.u8(0..15) {
+        0..=4 => edit(chance).into(),
+        5 => [Act::Disturb, Act::WipeStatus, Act::TakeOwners][chance.usize(0..3)](chance.u32(1..=100)),
+        6 => Act::Restore,
+        7 => Act::JumpClock(chance.i64(-600..=600)),
+        8 => Act::ApiDown(chance.u32(1..=120)),
+        9 => Act::CloudDown(chance.u32(1..=300)),
+        10 => Act::KillVm(chance.usize(0..20)),
+        11 => Act::SilenceKubelet(chance.usize(0..20), chance.u32(1..=900)),
+        12 => Act::OrphanMachines,
+        _ => Act::Cloud(cloud(chance)),
+    }
+}
+
+fn cloud(chance: &mut Rng) -> FaultOrder {
+    let seconds = f64::from(chance.u32(1..=20));
+    let code = [Code::Internal, Code::Unavailable, Code::ResourceExhausted, Code::DeadlineExceeded, Code::Unknown]
+        [chance.usize(0..5)];
+    let effect = match chance.u8(0..8) {
+        0 => Effect::Latency { seconds },
+        1 => Effect::Error { code, message: None, applied: chance.bool() },
+        2 => Effect::Hang { applied: chance.bool() },
+        3 => Effect::AnswerLate { seconds },
+        4 => Effect::Cut { applied: chance.bool() },
+        5 => Effect::ApplyLate { seconds, code },
+        6 => Effect::Garbage,
+        // No longer than the driver is told that a cloud may take.
+        _ => Effect::Invisible { seconds: f64::from(chance.u8(1..=4)) },
+    };
+    let operation = match effect {
+        Effect::ApplyLate { .. } => [FaultOperation::Create, FaultOperation::Delete][chance.usize(0..2)],
+        Effect::Invisible { .. } => FaultOperation::Create,
+        _ => [
+            FaultOperation::Create,
+            FaultOperation::Get,
+            FaultOperation::List,
+            FaultOperation::Delete,
+            FaultOperation::Any,
+        ][chance.usize(0..5)],
+    };
+    FaultOrder {
+        operation,
+        matching: FaultMatch::default(),
+        count: Some(chance.u64(1..=10)),
+        for_seconds: Some(f64::from(chance.u32(1..=120))),
+        probability: None,
+        effect,
+    }
+}

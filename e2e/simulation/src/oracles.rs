@@ -1,0 +1,364 @@
+//! What must hold at every instant of every run: I1 to I5, I7, I12 to I14, I16 and N of `docs/reference/simulation.md`.
+//!
+//! I6, I9 and I11 are judged in the end ([`super::run`]), I8, I10, I12 and I15 with each request ([`super::adversary`]).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use nodewright_testing::api_server::{ChangeRecord, RequestRecord};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    cluster::MACHINES,
+    disputes::Disputes,
+    replacements::Replacements,
+    users::{COPY, is_foreign},
+};
+
+use nodewright_e2e_cloud::{
+    Event, EventKind, VmState,
+    memory::{Memory, VmRecord},
+};
+
+/// Managers know of a Node that has been ready for so long.
+const JOINED: Duration = Duration::from_secs(5);
+
+/// What was seen, and what was wrong with it.
+#[derive(Default)]
+pub(super) struct Oracles {
+    violations: Vec<String>,
+    machines: BTreeMap<String, Machine>,
+    /// Whether nothing goes wrong but what users do, and no machine goes by force.
+    only_users_err: bool,
+    cordoned: BTreeSet<String>,
+    /// Nodes that are ready, by name.
+    ready_nodes: BTreeSet<String>,
+    /// Names that had a VM, and those that a user gives a second life.
+    lived: BTreeSet<String>,
+    excused: BTreeSet<String>,
+    /// Of those the ones whose machine was removed by force, whatever was under way for it.
+    forced: BTreeSet<String>,
+    wanted: Wanted,
+    /// The last event of the cloud that was looked at.
+    seen: u64,
+    pub(super) counts: Counts,
+    replacements: Replacements,
+    disputes: Disputes,
+    /// Runs with default settings: what dies has to be replaced in time. How many die in it.
+    deaths: Option<u32>,
+}
+
+/// How often things were made and unmade, by kind: the same in a run without faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub BTreeMap<String, (u64, u64)>);
+
+/// A machine, as far as the oracles care.
+struct Machine {
+    name: String,
+    node: String,
+    provider_id: String,
+    is_owned: bool,
+    is_deleting: bool,
+}
+
+/// How many machines are wanted.
+#[derive(Default)]
+struct Wanted {
+    now: u64,
+    surge: u64,
+    unavailable: u64,
+    /// The most, with surge, and the fewest since all was at rest.
+    most: u64,
+    fewest: Option<u64>,
+    /// While the deployment is away for a moment, as many machines are wanted as before.
+    stays: bool,
+}
+
+impl Oracles {
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    pub(super) fn blame(&mut self, what: impl Into<String>) {
+        self.violations.push(what.into());
+    }
+
+    /// All is as wanted: no more machines may be made than wanted from here; and where only the manager and what it talks
+    /// to err, so many have to stay ready.
+    pub(super) fn at_rest(&mut self, controller_side: bool) {
+        self.wanted.most = self.wanted.now + self.wanted.surge;
+        self.wanted.fewest = controller_side.then_some(self.wanted.now);
+    }
+
+    /// From now on machines are allowed to be less ready than wanted: others than the manager err.
+    pub(super) fn excuse_unready(&mut self) {
+        self.wanted.fewest = None;
+    }
+
+    /// Whether as many machines are wanted while the deployment is away as before.
+    pub(super) fn keep_wanting(&mut self, stays: bool) {
+        self.wanted.stays = stays;
+    }
+
+    /// Users do with these names what they like.
+    pub(super) fn excuse(&mut self, name: &str) {
+        self.excused.insert(name.to_owned());
+    }
+
+    /// A user removes a machine of this name that has no finalizer, or with it. What it has is left behind; a VM that was
+    /// being made for it may come when nobody asks any more.
+    pub(super) fn excuse_force(&mut self, name: &str) {
+        self.excuse(name);
+        self.forced.insert(name.to_owned());
+    }
+
+    /// Whether a user has removed a machine of this name with its finalizer.
+    pub(super) fn was_forced(&self, name: &str) -> bool {
+        self.forced.contains(name)
+    }
+
+    /// Nothing goes wrong but what users do.
+    pub(super) fn only_users_err(&mut self) {
+        self.only_users_err = true;
+    }
+
+    /// All clocks go right in this run.
+    pub(super) fn trust_clocks(&mut self) {
+        self.replacements.trusts_clocks = true;
+    }
+
+    /// What dies has to be replaced in time, of so many that die in the run.
+    pub(super) fn expect_replacements(&mut self, deaths: u32) {
+        self.deaths = Some(deaths);
+    }
+
+    /// The VM of a machine of this name has died.
+    pub(super) fn died(&mut self, name: &str) {
+        if let Some(deaths) = self.deaths {
+            self.replacements.died(name, deaths.saturating_sub(1));
+        }
+    }
+
+    /// Something keeps managers from their work for so long.
+    pub(super) fn disturbed(&mut self, lasts: Duration) {
+        self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
+    }
+
+    /// Looks at what should have happened by now.
+    pub(super) fn look(&mut self) {
+        let overdue = self.replacements.overdue();
+        self.violations.extend(overdue);
+    }
+
+    /// Looks at a write of a manager, which has been in touch since then.
+    pub(super) fn write(&mut self, path: &str, body: &Value, in_touch: Instant, at: impl Fn(Timestamp) -> Instant) {
+        let Some(name) = path.strip_suffix("/status").and_then(|path| path.strip_prefix(MACHINES)) else { return };
+        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, in_touch, at);
+        self.violations.extend(wrong);
+    }
+
+    /// Looks at a write of a manager to the Node with this providerID.
+    pub(super) fn node_write(&mut self, request: &RequestRecord, provider_id: &str) {
+        if self.only_users_err && self.disputes.are_known(provider_id) {
+            self.blame(format!(
+                "I12: a manager sent {} {}, whose VM several machines name",
+                request.verb, request.path
+            ));
+        }
+    }
+
+    /// Looks at a change of an object.
+    pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
+        let Some((plural, name)) = kind_and_name(&change.path) else { return };
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
+        if counted && !is_foreign(name) {
+            let counts = self.counts.0.entry(plural.to_owned()).or_default();
+            counts.0 += u64::from(old.is_none());
+            counts.1 += u64::from(new.is_none());
+        }
+        match plural {
+            "machines" => {
+                self.machine(name, old, new, cloud);
+                self.disputes.machine(old, new);
+                let wrong = self.replacements.machine(old, new);
+                self.violations.extend(wrong);
+            }
+            "machinedeployments" => self.deployment(new),
+            "nodes" => {
+                self.node(name, old, new);
+                self.replacements.node(name, new);
+            }
+            _ => {}
+        }
+        if matches!(plural, "machines" | "nodes") {
+            self.are_enough_ready(&change.path);
+        }
+    }
+
+    fn deployment(&mut self, new: Option<&Value>) {
+        let spec = new.filter(|new| new["metadata"]["deletionTimestamp"].is_null()).map(|new| &new["spec"]);
+        if self.wanted.stays && spec.is_none() {
+            return;
+        }
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        self.wanted.now = spec.map_or(0, |spec| number(&spec["replicas"]));
+        if let Some(spec) = spec {
+            self.wanted.surge = number(&spec["strategy"]["rollingUpdate"]["maxSurge"]);
+            self.wanted.unavailable = number(&spec["strategy"]["rollingUpdate"]["maxUnavailable"]);
+        }
+        self.wanted.most = self.wanted.most.max(self.wanted.now + self.wanted.surge);
+        self.wanted.fewest = self.wanted.fewest.map(|fewest| fewest.min(self.wanted.now));
+    }
+
+    fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>, cloud: &Memory) {
+        match (old, new) {
+            (_, Some(new)) => {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let machine = Machine {
+                    name: name.to_owned(),
+                    node: text(&new["metadata"]["labels"]["node"]),
+                    provider_id: text(&new["spec"]["providerID"]),
+                    is_owned: !new["metadata"]["ownerReferences"].is_null(),
+                    is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
+                };
+                self.look_at_copy(&machine);
+                self.machines.insert(text(&new["metadata"]["uid"]), machine);
+            }
+            (Some(old), None) => {
+                let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
+                self.machines.remove(uid);
+                if let Some(vm) = cloud.vms.values().find(|vm| vm.order.token == uid)
+                    && !self.excused.contains(name)
+                {
+                    self.blame(format!("I5: machine {name} is gone, and its VM {} is {:?}", vm.id, vm.state));
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// No set takes a copy of a machine that is there.
+    fn look_at_copy(&mut self, copy: &Machine) {
+        let is_original = |it: &Machine| it.name != copy.name && it.provider_id == copy.provider_id;
+        if copy.is_owned && copy.name.starts_with(COPY) && self.machines.values().any(is_original) {
+            self.blame(format!("I12: a set has taken {}, the copy of a machine", copy.name));
+        }
+    }
+
+    fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
+        let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
+        if !cordoned(old) && cordoned(new) {
+            // One that was made anew may be given a cordon that was meant for the one before it.
+            let is_kept = |it: &Machine| it.node == name && !it.is_deleting && !self.was_forced(&it.name);
+            if self.machines.values().any(is_kept) {
+                self.blame(format!("I7: node {name} was cordoned, and its machine is not being deleted"));
+            }
+        }
+        if cordoned(new) {
+            self.cordoned.insert(name.to_owned())
+        } else {
+            self.cordoned.remove(name)
+        };
+        let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+            self.ready_nodes.insert(name.to_owned());
+        } else {
+            self.ready_nodes.remove(name);
+        }
+    }
+
+    fn are_enough_ready(&mut self, path: &str) {
+        let Some(fewest) = self.wanted.fewest else { return };
+        let is_ready = |machine: &&Machine| !machine.is_deleting && self.ready_nodes.contains(&machine.node);
+        let (ready, needed) =
+            (self.machines.values().filter(is_ready).count() as u64, fewest.saturating_sub(self.wanted.unavailable));
+        if ready < needed {
+            self.blame(format!("I4: {ready} machines are ready, at least {needed} have to be (after {path})"));
+            self.wanted.fewest = None;
+        }
+    }
+
+    /// Looks at what the cloud did since the last time.
+    pub(super) fn cloud(&mut self, cloud: &Memory) {
+        let oldest = cloud.history.front().map_or(0, |event| event.number);
+        let skip = usize::try_from((self.seen + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
+        let events: Vec<&Event> = cloud.history.iter().skip(skip).collect();
+        for event in events {
+            self.seen = event.number;
+            match event.kind {
+                EventKind::CreateAccepted => self.vm_made(event, cloud),
+                EventKind::DeleteAccepted => self.vm_told_to_go(event),
+                EventKind::VmGone if event.name.as_deref().is_some_and(is_foreign) => {}
+                EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn vm_made(&mut self, event: &Event, cloud: &Memory) {
+        let name = event.name.as_deref().unwrap_or_default();
+        if is_foreign(name) {
+            return;
+        }
+        self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
+        let others = cloud.vms.values().filter(|vm| vm.order.name == name && Some(&vm.id) != event.vm.as_ref());
+        let other = others.into_iter().find(|vm| vm.state != VmState::Deleting);
+        if let Some(other) = other.filter(|_| !self.was_forced(name)) {
+            self.blame(format!("I1: machine {name} has a second VM {:?} beside {}", event.vm, other.id));
+        }
+        if !self.lived.insert(name.to_owned()) && !self.excused.contains(name) {
+            self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
+        }
+        // By name: a machine that was made anew by force may have two.
+        let is_kept =
+            |vm: &&VmRecord| vm.state != VmState::Deleting && !is_foreign(&vm.order.name) && self.is_wanted(vm);
+        let kept = cloud.vms.values().filter(is_kept);
+        let kept = kept.map(|vm| vm.order.name.as_str()).collect::<BTreeSet<_>>().len();
+        if kept as u64 > self.wanted.most {
+            self.blame(format!("I2: {kept} VMs, and at most {} were wanted (after {name})", self.wanted.most));
+        }
+    }
+
+    /// Whether the machine of a VM stays; one that was made anew under the same name has taken the VM over. A VM that a user
+    /// has left behind by force is nobody's.
+    fn is_wanted(&self, vm: &VmRecord) -> bool {
+        let heir = || self.machines.values().find(|machine| machine.name == vm.order.name);
+        let machine = self.machines.get(&vm.order.token).or_else(heir);
+        machine.map_or_else(|| !self.was_forced(&vm.order.name), |machine| !machine.is_deleting)
+    }
+
+    fn vm_told_to_go(&mut self, event: &Event) {
+        let name = event.name.as_deref().unwrap_or_default();
+        if self.only_users_err && !self.cordoned.contains(name) && self.replacements.has_been_ready(name, JOINED) {
+            self.blame(format!("I3: VM {name} was told to go, and its node was not cordoned"));
+        }
+        if self.only_users_err && event.vm.as_deref().is_some_and(|vm| self.disputes.are_known(vm)) {
+            self.blame(format!("I12: VM {name} was told to go, and several machines name it"));
+        }
+        let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
+        if is_foreign(name) {
+            self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
+            return;
+        }
+        // One that was made anew under the same name has taken the VM over.
+        let heirs = self.machines.values().filter(|machine| machine.name == name);
+        let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);
+        // A call that was under way for the machine before it by force meets what the heir has taken over.
+        if is_kept && !self.was_forced(name) {
+            self.blame(format!("I3: VM {:?} was told to go, and its machine {name} was not", event.vm));
+        }
+    }
+}
+
+/// The plural and the name of the object under a path.
+fn kind_and_name(path: &str) -> Option<(&str, &str)> {
+    let mut parts = path.rsplit('/');
+    let (name, plural) = (parts.next()?, parts.next()?);
+    Some((plural, name))
+}

@@ -1,0 +1,172 @@
+//! Managers, as their processes run them, one after the other: what is killed is started again.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use http::HeaderValue;
+use nodewright_api::served::Served;
+use nodewright_controllers::{
+    machine::Settings,
+    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
+};
+use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
+use nodewright_observability::{metrics::Metrics, trace::Spans};
+use nodewright_runtime::{
+    events::EventTask,
+    lease::{Election, LeaseConfig},
+    manager::{Manager, Options},
+    object::Cluster,
+    term::Clock,
+};
+use nodewright_testing::api_server::ApiServer;
+use tokio::time::sleep;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    adversary::{Adversary, MANAGER},
+    calls::Calls,
+    clock::JumpingClock,
+    cluster::NAMESPACE,
+};
+use nodewright_e2e_cloud::LocalCloud;
+
+/// How long it takes until a process that ended is there again.
+const RESTART: Duration = Duration::from_secs(2);
+/// How often a lease is renewed: half as often as usual, because most of what happens in quiet hours is this.
+const RENEWAL: Duration = Duration::from_secs(4);
+/// The leases of machine-controller-manager's two processes.
+pub(super) const LEASES: [&str; 2] = ["machine-controller-manager", "machine-controller"];
+
+/// What a manager needs of the world.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    pub(super) server: ApiServer,
+    pub(super) cloud: LocalCloud,
+    pub(super) clock: Arc<JumpingClock>,
+    pub(super) adversary: Adversary,
+    pub(super) seed: u64,
+    /// Whether managers ask for leases before they write.
+    pub(super) elects: bool,
+    /// How many calls to the cloud a manager may have under way at once, if there is a limit.
+    pub(super) calls_at_once: Option<usize>,
+}
+
+/// The slot of the first manager.
+pub(super) const FIRST: &str = "a";
+/// The slot of the second manager.
+pub(super) const SECOND: &str = "b";
+
+/// A manager that is started again whenever it ends. When this is dropped, it is killed.
+pub(super) struct Slot {
+    name: &'static str,
+    adversary: Adversary,
+    _supervisor: AbortOnDropHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Slot {
+    /// Starts the first manager of a slot.
+    pub(super) fn start(name: &'static str, around: &Surroundings) -> Self {
+        let (stop, adversary) = (CancellationToken::new(), around.adversary.clone());
+        let supervisor = AbortOnDropHandle::new(tokio::spawn(supervise(name, around.clone(), stop.clone())));
+        Self { name, adversary, _supervisor: supervisor, stop }
+    }
+
+    /// Kills the manager that is running; another one follows.
+    pub(super) fn crash(&self) {
+        self.adversary.kill_slot(self.name);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.adversary.kill_slot(self.name);
+        self.stop.cancel();
+    }
+}
+
+/// What the names of all managers in a slot begin with.
+pub(super) fn prefix(slot: &str) -> String {
+    format!("{MANAGER}{slot}")
+}
+
+/// The name of the n-th manager in a slot, as it stands in `User-Agent` and in leases.
+fn incarnation(slot: &str, number: u32) -> String {
+    format!("{}{number}", prefix(slot))
+}
+
+async fn supervise(slot: &'static str, around: Surroundings, stop: CancellationToken) {
+    let mut number = 0;
+    while !stop.is_cancelled() {
+        let name = incarnation(slot, number);
+        let death = around.adversary.born(&name);
+        let end = stop.child_token();
+        let mut running = tokio::spawn(run(name.clone(), around.clone(), end.clone()));
+        tokio::select! {
+            biased;
+            () = death.notified() => {
+                // Whatever it still does reaches nobody; told to end, it lets go of its memory.
+                end.cancel();
+            }
+            _ = &mut running => around.adversary.kill(&name),
+        }
+        number += 1;
+        sleep(RESTART).await;
+    }
+}
+
+/// One process, from start to end.
+async fn run(name: String, around: Surroundings, stop: CancellationToken) {
+    let Ok(wiring) = wire(&name, &around) else { return };
+    let agent = |part: &str| HeaderValue::try_from(format!("{name}/0 ({part})")).ok();
+    let (Some(events), Some(leases)) = (agent("events"), agent("leases")) else { return };
+    let (client, clock) = (around.server.client(), wiring.clock.clone());
+    let (recorder, _sending) =
+        EventTask::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
+    let clients = BTreeMap::from([(Cluster::CONTROL, client.clone()), (Cluster::TARGET, client.clone())]);
+    let options = Options::new(&name, "0", client.clone());
+    let mut manager = Manager::new(Options {
+        field_manager: "nodewright".to_owned(),
+        clients,
+        effects_at_once: around.calls_at_once.unwrap_or(options.effects_at_once),
+        clock: clock.clone(),
+        seed: around.seed,
+        recorder,
+        metrics: wiring.metrics.clone(),
+        ..options
+    });
+    for controller in [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat() {
+        if wiring.add(&mut manager, controller).is_err() {
+            return;
+        }
+    }
+    let wanted = if around.elects { &LEASES[..] } else { &[] };
+    let elect = |lease: &&str| {
+        let config =
+            LeaseConfig { identity: name.clone(), retry_period: RENEWAL, ..LeaseConfig::new(NAMESPACE, *lease) };
+        Some(Election::new(client.clone(), leases.clone(), config).ok()?.with_clock(clock.clone()))
+    };
+    let elections = wanted.iter().filter_map(elect).collect();
+    // How it ended does not matter to whoever starts it again.
+    let _ = manager.run(elections, stop).await;
+}
+
+fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error::Error + Send + Sync>> {
+    let calls = Calls { cloud: around.cloud.service(), adversary: around.adversary.clone(), name: name.to_owned() };
+    let driver = SimulatedDriver::with_service(calls, &DriverOptions::new("http://cloud"))?;
+    let clock: Arc<dyn Clock> = around.clock.clone();
+    Ok(Wiring {
+        namespace: NAMESPACE.to_owned(),
+        schemas: Served {
+            missing_kinds: vec![],
+            machine_class_status: true,
+            machine_set_selector: true,
+            machine_deployment_selector: true,
+        }
+        .into(),
+        driver: Arc::new(driver),
+        settings: Settings::default(),
+        clock,
+        spans: Spans::disabled(),
+        metrics: Arc::new(Metrics::new()),
+    })
+}

@@ -1,0 +1,110 @@
+//! Whether all is as the user wants it, and if not, what is not.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use nodewright_api::finalizers;
+use serde_json::Value;
+
+use super::{
+    cluster::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, World},
+    users::is_foreign,
+};
+use nodewright_e2e_cloud::VmState;
+
+/// What is not as it is wanted; nothing when all is at rest.
+pub(super) fn unrest(world: &World) -> Option<String> {
+    let server = world.server();
+    if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
+        return unrest_of(world, &pool);
+    }
+    let left = |collection: &str| server.objects(collection).len();
+    let (vms, nodes) = (vms(world, |_| true), nodes(world));
+    let known = |names: Vec<String>| known(world, &BTreeSet::new(), names).len();
+    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), known(nodes), known(vms)];
+    (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
+}
+
+/// These names of VMs or Nodes, but for those that machines which were removed by force have left behind: nobody knows
+/// of them. A machine that was made again after that may have two VMs.
+fn known(world: &World, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
+    let oracles = world.oracles.lock();
+    names.sort();
+    names.dedup_by(|one, other| one == other && oracles.was_forced(one));
+    names.retain(|name| machines.contains(name) || !oracles.was_forced(name));
+    names
+}
+
+fn nodes(world: &World) -> Vec<String> {
+    world.server().objects(NODES).iter().map(|node| name(node)).filter(|name| !is_foreign(name)).collect()
+}
+
+fn vms(world: &World, counts: impl Fn(VmState) -> bool) -> Vec<String> {
+    let ours = world.cloud().vms().into_iter().filter(|vm| !is_foreign(&vm.name));
+    ours.filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
+}
+
+fn unrest_of(world: &World, pool: &Value) -> Option<String> {
+    // That of a machine that was removed by force is let go after a while.
+    let is_let_go = |node: &&Arc<Value>| {
+        let held =
+            node["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == finalizers::NODE));
+        held && !node["metadata"]["deletionTimestamp"].is_null()
+    };
+    if let Some(node) = world.server().objects(NODES).iter().find(is_let_go) {
+        return Some(format!("node {} is being deleted, and has our finalizer", name(node)));
+    }
+    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
+    let (status, class) = (&pool["status"], &pool["spec"]["template"]["spec"]["class"]["name"]);
+    if status["observedGeneration"] != pool["metadata"]["generation"] {
+        return Some("the deployment has not been observed".to_owned());
+    }
+    for count in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
+        if status[count].as_u64().unwrap_or(0) != wanted {
+            let machines = world.server().objects(MACHINES);
+            let stages = machines.iter().map(|machine| machine["status"]["lastOperation"]["description"].to_string());
+            let stages: Vec<String> = stages.collect();
+            return Some(format!("status.{count} is {} of {wanted}; machines say {stages:?}", status[count]));
+        }
+    }
+    let machines = world.server().objects(MACHINES);
+    let is_well = |machine: &&Arc<Value>| {
+        machine["metadata"]["deletionTimestamp"].is_null()
+            && machine["status"]["currentStatus"]["phase"] == "Running"
+            && machine["spec"]["class"]["name"] == *class
+    };
+    if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
+        return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
+    }
+    let (sets, revisions) = (world.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());
+    if revisions.is_some_and(|revisions| sets > revisions + 1) {
+        return Some(format!("{sets} machine sets are left"));
+    }
+    let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
+    let known = |found: Vec<String>| known(world, &names, found);
+    let running = known(vms(world, |state| state == VmState::Running));
+    let (made, nodes) = (known(vms(world, |_| true)).len(), known(nodes(world)));
+    let is_same = |found: &[String]| found.iter().eq(&names);
+    if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
+        return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
+    }
+    unlike_template(world, pool, &names)
+}
+
+/// Nodes of these names that have not exactly the labels of the node template.
+fn unlike_template(world: &World, pool: &Value, names: &BTreeSet<String>) -> Option<String> {
+    let wanted = labels(&pool["spec"]["template"]["spec"]["nodeTemplate"]);
+    let nodes = world.server().objects(NODES);
+    let mut nodes = nodes.iter().filter(|node| names.contains(&name(node)));
+    let unlike = nodes.find(|node| labels(node) != wanted)?;
+    Some(format!("node {} has the labels {:?} of {wanted:?}", name(unlike), labels(unlike)))
+}
+
+/// Those labels that come from node templates.
+fn labels(object: &Value) -> BTreeSet<&str> {
+    let all = object["metadata"]["labels"].as_object().into_iter().flatten();
+    all.map(|(key, _)| key.as_str()).filter(|key| key.starts_with(NODE_LABELS)).collect()
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,233 @@
+//! What users do that no controller expects: they copy, point at what is another's, write what cannot be read, and mend it.
+
+use std::{sync::Arc, time::Duration};
+
+use nodewright_api::annotations;
+use nodewright_testing::api_server::{ApiServer, RequestRecord};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    cluster::{CLASSES, MACHINES, NAMESPACE, NODES, SETS, World},
+    oracles::Oracles,
+    schedule::Mistake,
+};
+use nodewright_e2e_cloud::{Call, Caller, CreateVm, LocalCloud};
+
+/// A VM of another cluster, with its Node: nothing of it may ever change.
+pub(super) const BYSTANDER: &str = "bystander";
+/// A Node that a user makes by hand. It stands before all others, by name.
+pub(super) const BY_HAND: &str = "aaa-by-hand";
+/// How the names of copied machines begin.
+pub(super) const COPY: &str = "aaa-copy";
+
+/// Whether a VM or a Node of this name is no machine's.
+pub(super) fn is_foreign(name: &str) -> bool {
+    [BYSTANDER, BY_HAND].contains(&name)
+}
+
+/// Judges a write of a manager: of what is no machine's nothing is written. A Node whose VM has gone may be deleted, whoever
+/// made it.
+pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
+    let node = written_node(request).filter(|node| is_foreign(node))?;
+    let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
+    if request.verb == "delete" && node == BY_HAND && is_left() {
+        return None;
+    }
+    Some(format!("I12: a manager sent {} {}, which is no machine's", request.verb, request.path))
+}
+
+/// The Node that a request writes to, if it writes to one.
+pub(super) fn written_node(request: &RequestRecord) -> Option<&str> {
+    let node = request.path.strip_prefix(NODES)?.trim_matches('/').split('/').next()?;
+    (!node.is_empty() && !matches!(request.verb, "get" | "list" | "watch")).then_some(node)
+}
+
+/// The providerID of a Node.
+pub(super) fn provider_id(server: &ApiServer, node: &str) -> Option<String> {
+    server.object(&format!("{NODES}/{node}")).and_then(|node| node["spec"]["providerID"].as_str().map(String::from))
+}
+
+/// Makes what is there in each run and belongs to no machine.
+pub(super) fn seed_bystander(cloud: &LocalCloud) {
+    let order = CreateVm {
+        name: BYSTANDER.to_owned(),
+        token: BYSTANDER.to_owned(),
+        tags: [("cluster", "elsewhere"), ("machine", BYSTANDER)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        boot_seconds: Some(0.0),
+        ..CreateVm::default()
+    };
+    cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+}
+
+/// Makes the mistake, and mends it after so many seconds.
+pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
+    let server = world.server().clone();
+    let mended: Mend = match mistake {
+        Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
+        Mistake::Claim => bystander_id(world.cloud()).and_then(|id| claim(&server, &id)),
+        Mistake::RunningClaim => bystander_id(world.cloud()).and_then(|id| running_claim(&server, &id)),
+        Mistake::ForgeRecord(machine) => forge_record(&server, &world.oracles, *machine),
+        Mistake::ProviderId(machine) => bystander_id(world.cloud())
+            .and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into())),
+        Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
+            .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
+        Mistake::ClassCluster => Some(mend_all(["small", "large"].iter().filter_map(|class| {
+            change(&server, &format!("{CLASSES}/{class}"), "/providerSpec/cluster", "elsewhere".into())
+        }))),
+        Mistake::ClassSecret(class) => {
+            change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
+        }
+        Mistake::NodeByHand(machine) => make_node(&server, *machine),
+        Mistake::Garble(plural, number) => {
+            let mended = garble(&server, plural, *number);
+            world.first.crash();
+            mended
+        }
+    };
+    let Some(mend) = mended else { return };
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(seconds.into())).await;
+        mend();
+    });
+}
+
+fn bystander_id(cloud: &LocalCloud) -> Option<String> {
+    cloud.vms().into_iter().find(|vm| vm.name == BYSTANDER).map(|vm| vm.provider_id)
+}
+
+type Mend = Option<Box<dyn FnOnce() + Send>>;
+
+fn mend_all(all: impl Iterator<Item = Box<dyn FnOnce() + Send>>) -> Box<dyn FnOnce() + Send> {
+    let all: Vec<_> = all.collect();
+    Box::new(move || all.into_iter().for_each(|mend| mend()))
+}
+
+/// The path of the n-th object by name, counted around; copies do not count.
+fn nth(server: &ApiServer, collection: &str, number: usize) -> Option<String> {
+    let names = server.objects(collection);
+    let names = names.iter().filter_map(|object| object["metadata"]["name"].as_str());
+    let names: Vec<_> = names.filter(|name| !name.starts_with(COPY) && !is_foreign(name)).collect();
+    (!names.is_empty()).then(|| format!("{collection}/{}", names[number % names.len()]))
+}
+
+/// Sets a field of an object. What is returned sets it to what it was.
+fn change(server: &ApiServer, path: &str, field: &str, value: Value) -> Mend {
+    let before = server.object(path)?.pointer(field).cloned();
+    server.change(path, |object| set(object, field, Some(value)))?;
+    let (server, path, field) = (server.clone(), path.to_owned(), field.to_owned());
+    Some(Box::new(move || drop(server.change(&path, |object| set(object, &field, before)))))
+}
+
+fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    let Some((parent, key)) = field.rsplit_once('/') else { return };
+    let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+    match value {
+        Some(value) => drop(parent.insert(key.to_owned(), value)),
+        None => drop(parent.remove(key)),
+    }
+}
+
+/// `kubectl get machine -o yaml`, and another name.
+fn copy(server: &ApiServer, machine: usize, labelled: bool) -> Mend {
+    let original = server.object(&nth(server, MACHINES, machine)?)?;
+    let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
+    make_machine(server, &format!("{COPY}-{machine}"), &original["spec"], &labels, &Value::Null)
+}
+
+/// A machine that names a VM.
+fn claim(server: &ApiServer, id: &str) -> Mend {
+    let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
+    spec["providerID"] = id.into();
+    make_machine(server, &format!("{COPY}-claim"), &spec, &json!({}), &Value::Null)
+}
+
+/// A machine that runs, as machine-controller-manager leaves it, and names a VM: nothing notes that it is its own.
+fn running_claim(server: &ApiServer, id: &str) -> Mend {
+    let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
+    spec["providerID"] = id.into();
+    let status = json!({"currentStatus": {"phase": "Running"}});
+    make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
+}
+
+/// What somebody else has put on a Node.
+const OTHERS: &str = "example.com/others";
+
+/// A Node says that its machine has put there what others have. In the end that has to be there still.
+fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usize) -> Mend {
+    let machine = server.object(&nth(server, MACHINES, machine)?)?;
+    let name = machine["metadata"]["labels"]["node"].as_str().filter(|name| !is_foreign(name))?.to_owned();
+    let path = format!("{NODES}/{name}");
+    let has_it = |node: &Value| ["labels", "annotations"].map(|map| node["metadata"][map][OTHERS] == "1");
+    let before = server.object(&path).filter(|node| has_it(node) == [false, false])?;
+    let forged = json!({"metadata": {"labels": {OTHERS: "1"}, "annotations": {OTHERS: "1"}}, "spec": {}});
+    server.change(&path, |node| {
+        node["metadata"]["labels"][OTHERS] = "1".into();
+        node["metadata"]["annotations"][OTHERS] = "1".into();
+        node["metadata"]["annotations"][annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS] =
+            forged.to_string().into();
+    })?;
+    let (server, oracles) = (server.clone(), oracles.clone());
+    Some(Box::new(move || {
+        let is_same = |node: &Arc<Value>| node["metadata"]["uid"] == before["metadata"]["uid"];
+        let Some(node) = server.object(&path).filter(is_same) else { return };
+        if has_it(&node) != [true, true] {
+            oracles.lock().blame(format!("I12: what others had put on node {name} was taken away"));
+        }
+        server.change(&path, |node| {
+            for map in ["labels", "annotations"] {
+                if let Some(map) = node["metadata"][map].as_object_mut() {
+                    map.remove(OTHERS);
+                }
+            }
+        });
+    }))
+}
+
+/// `kubectl create`, and in the end `kubectl delete`.
+fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value, status: &Value) -> Mend {
+    let path = format!("{MACHINES}/{name}");
+    if server.object(&path).is_some() {
+        return None;
+    }
+    let mut machine = json!({
+        "apiVersion": nodewright_api::API_VERSION, "kind": "Machine", "spec": spec,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+    });
+    if !status.is_null() {
+        machine["status"] = status.clone();
+    }
+    server.seed(MACHINES, machine);
+    let server = server.clone();
+    Some(Box::new(move || _ = server.delete(&path)))
+}
+
+/// A Node that says that it is of the VM of a machine.
+fn make_node(server: &ApiServer, machine: usize) -> Mend {
+    let machine = server.object(&nth(server, MACHINES, machine)?)?;
+    let path = format!("{NODES}/{BY_HAND}");
+    if server.object(&path).is_some() {
+        return None;
+    }
+    server.seed(
+        NODES,
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": BY_HAND},
+            "spec": {"providerID": machine["spec"]["providerID"]}}),
+    );
+    let server = server.clone();
+    Some(Box::new(move || _ = server.delete(&path)))
+}
+
+/// Writes what is JSON, and what our types do not read.
+fn garble(server: &ApiServer, plural: &str, number: usize) -> Mend {
+    let (collection, field, value) = match plural {
+        "nodes" => (NODES, "/spec/taints", json!([{"key": "garbled", "effect": 7}])),
+        "machines" => (MACHINES, "/spec/drainTimeout", json!("as long as it takes")),
+        "machinesets" => (SETS, "/spec/minReadySeconds", json!("some")),
+        _ => (CLASSES, "/secretRef", json!("cloud")),
+    };
+    change(server, &nth(server, collection, number)?, field, value)
+}

@@ -1,0 +1,118 @@
+//! The manager in a simulated cluster: see `nodewright_e2e_simulation`. `make simulate` makes thousands of these runs.
+
+use std::process::{Command, Stdio};
+
+use nodewright_e2e_simulation::{
+    Detail, Report, Run,
+    campaign::{Reference, crashes, edits, examine, up_roll_down},
+    generate,
+    scenarios::{self, Scenario},
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
+};
+
+#[track_caller]
+fn expect_good(run: &Run, report: &Report) {
+    let run = serde_json::to_string(run).expect("a run is JSON");
+    assert!(report.violations.is_empty(), "{}\n{run}\n{:#?}", report.trace.join("\n"), report.violations);
+}
+
+#[test]
+fn undisturbed_it_goes_up_rolls_and_goes_down() {
+    let run = up_roll_down(1);
+    let report = examine(&run, &mut Reference::default(), Detail::Brief);
+    expect_good(&run, &report);
+    let counted = |kind: &str| report.counts.0.get(kind).copied();
+    assert_eq!((counted("machines"), counted("vms"), counted("nodes")), (Some((6, 6)), Some((6, 6)), Some((6, 6))));
+}
+
+#[test]
+fn what_somebody_has_thought_of_breaks_nothing() {
+    let mut reference = Reference::default();
+    for Scenario { name, run } in scenarios::all() {
+        eprintln!("{name}");
+        let report = examine(&run, &mut reference, Detail::Explained);
+        expect_good(&run, &report);
+        assert_eq!(report.missed, 0, "what it is aimed at never comes");
+    }
+}
+
+/// Each fifth step, once before it and once after it; `make simulate` does so at each.
+#[test]
+fn killed_at_any_step_it_makes_and_unmakes_the_same() {
+    let mut reference = Reference::default();
+    let runs = crashes(&up_roll_down(1));
+    assert!(runs.len() > 200, "{} places to be killed at", runs.len());
+    for Scenario { run, .. } in runs.iter().skip(1).step_by(5) {
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
+    }
+}
+
+/// Before each thirtieth step, or so; `make simulate` does so before each.
+#[test]
+fn what_a_user_changes_between_any_two_steps_breaks_nothing() {
+    let mut reference = Reference::default();
+    let runs = edits(&up_roll_down(1));
+    assert!(runs.len() > 400, "{} places to change something at", runs.len());
+    for Scenario { run, .. } in runs.iter().step_by(29) {
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
+    }
+}
+
+#[test]
+fn runs_of_seeds_break_nothing() {
+    let mut reference = Reference::default();
+    for seed in 10_000..10_040 {
+        let run = generate::run(seed);
+        expect_good(&run, &examine(&run, &mut reference, Detail::Brief));
+    }
+}
+
+/// Two processes, and in each all chance is as in the other.
+#[test]
+fn the_same_runs_are_the_same_in_another_process() {
+    let traces = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-simulation"));
+        command.args(["--traces", "--first=1", "--runs=50"]).stdout(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let both = [traces(), traces()].map(|process| process.wait_with_output().expect("it ends"));
+    let [one, other] = &both;
+    assert!(one.status.success() && other.status.success(), "{}", String::from_utf8_lossy(&one.stdout));
+    let lines = |output: &[u8]| String::from_utf8_lossy(output).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (one, other) = (lines(&one.stdout), lines(&other.stdout));
+    let differs = one.iter().zip(&other).find(|(one, other)| one != other);
+    assert_eq!(differs, None);
+    assert_eq!(one.len(), other.len());
+    assert!(one.len() > 10_000, "{} lines", one.len());
+}
+
+fn with(troubles: Vec<Trouble>) -> Run {
+    Run { phases: vec![Edit::Roll("large".to_owned()).into()], schedule: Schedule(troubles), ..up_roll_down(1) }
+}
+
+fn at(millis: u64, act: Act) -> Trouble {
+    Trouble::At { millis, act }
+}
+
+/// What broke once.
+#[test]
+fn what_was_found_by_simulation_stays_mended() {
+    let runs = [
+        // A set that was restored with fewer replicas than machines left the surplus alone for ever.
+        with(vec![Trouble::Step { step: 60, fate: Fate::CrashAfter }, at(36_000, Act::Restore)]),
+        // Two managers, of which each wrote what the other one undid, did so as fast as they could.
+        Run {
+            heartbeats: true,
+            ..with(vec![
+                at(14_000, Act::ApiDown(30)),
+                at(1_400, Act::KillVm(1)),
+                at(20_000, Act::SecondManager(77)),
+                at(20_000, Act::CloudDown(60)),
+            ])
+        },
+    ];
+    let mut reference = Reference::default();
+    for run in &runs {
+        expect_good(run, &examine(run, &mut reference, Detail::Brief));
+    }
+}
