@@ -1,0 +1,96 @@
+//! The tree keeps to the tables in CONTRIBUTING.md.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use nodewright_architecture::{Manifest, circles, is_test, module_graph, module_of, rust_files, table};
+
+/// Crates whose files may not import one another in circles: those that the product is made of.
+const PRODUCT: [&str; 3] = ["runtime", "controllers", "webhooks"];
+
+/// What the runtime knows nothing of.
+const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cluster", "kubelet"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn members() -> Vec<(String, Manifest)> {
+    let members = Manifest::members(&read("Cargo.toml"));
+    members.into_iter().map(|path| (path.clone(), Manifest::read(&root().join(&path)).unwrap())).collect()
+}
+
+/// The allowed imports of each crate, and those that its tests may have besides.
+fn allowed() -> BTreeMap<String, [BTreeSet<String>; 2]> {
+    let rows = table(&read("CONTRIBUTING.md"), &["crate", "uses", "its tests use besides"]);
+    let set = |cell: &Vec<String>| cell.iter().cloned().collect::<BTreeSet<_>>();
+    rows.iter().map(|row| (row[0][0].clone(), [set(&row[1]), set(&row[2])])).collect()
+}
+
+#[test]
+fn crates_depend_on_what_the_table_allows() {
+    let (allowed, mut wrong) = (allowed(), Vec::new());
+    for (path, manifest) in members() {
+        let Some([normal, tests]) = allowed.get(&manifest.name) else {
+            wrong.push(format!("{} ({path}) is missing in the table of CONTRIBUTING.md", manifest.name));
+            continue;
+        };
+        let bad = manifest.dependencies.iter().filter(|name| !normal.contains(*name));
+        wrong.extend(bad.map(|name| format!("{path}/Cargo.toml: {} may not depend on {name}", manifest.name)));
+        let bad = manifest.dev_dependencies.iter().filter(|name| !normal.contains(*name) && !tests.contains(*name));
+        wrong.extend(bad.map(|name| format!("{path}/Cargo.toml: tests of {} may not use {name}", manifest.name)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn controllers_import_what_the_table_allows() {
+    let rows = table(&read("CONTRIBUTING.md"), &["room", "uses"]);
+    let rooms: BTreeMap<_, BTreeSet<_>> = rows.iter().map(|row| (row[0][0].clone(), row[1].iter().cloned().collect())).collect();
+    let mut wrong = Vec::new();
+    for (module, imported) in module_graph(&root().join("controllers/src")).unwrap() {
+        let Some(room) = module.first() else { continue };
+        let Some(uses) = rooms.get(room) else {
+            wrong.push(format!("controllers/src/{room} is missing in the table of CONTRIBUTING.md"));
+            continue;
+        };
+        let bad = imported.iter().filter_map(|path| path.first()).filter(|other| *other != room && !uses.contains(*other));
+        wrong.extend(bad.map(|other| format!("controllers/src: {} may not import {other}", module.join("::"))));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_files_of_the_product_import_one_another_in_a_circle() {
+    let mut wrong = Vec::new();
+    let sources = members().into_iter().filter(|(path, _)| PRODUCT.iter().any(|part| path.starts_with(part)));
+    for (path, _) in sources {
+        for circle in circles(&module_graph(&root().join(&path).join("src")).unwrap()) {
+            let files: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
+            wrong.push(format!("{path}: {} import one another", files.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_runtime_speaks_of_kubernetes_alone() {
+    let src = root().join("runtime/src");
+    let mut wrong = Vec::new();
+    for file in rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file))) {
+        let text = fs::read_to_string(&file).unwrap().to_lowercase();
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            let found = FOREIGN.iter().filter(|word| line.contains(*word));
+            wrong.extend(found.map(|word| format!("{}:{}: {word}", file.display(), number + 1)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
