@@ -1,104 +1,70 @@
-//! The codes with which a driver says how a call ended.
+//! The outcome codes of driver calls.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a driver's call ended: gRPC's codes, and one more.
-///
-/// The name is what stands in `lastOperation.errorCode`, and is part of the contract with the cluster
-/// autoscaler and with Gardener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Code {
-    /// The call was successful.
-    Ok = 0,
-    /// The caller gave up.
-    Canceled = 1,
-    /// An error without a better code.
-    Unknown = 2,
-    /// What was asked for is wrong, whatever the state of the provider.
-    InvalidArgument = 3,
-    /// The call took too long; it may have had an effect.
-    DeadlineExceeded = 4,
-    /// There is no such instance.
-    NotFound = 5,
-    /// There is one already, and it is another.
-    AlreadyExists = 6,
-    /// The credentials do not allow it.
-    PermissionDenied = 7,
-    /// No capacity, or a quota is used up. The autoscaler tries another group.
-    ResourceExhausted = 8,
-    /// The provider is not in a state for it, and trying again does not help by itself.
-    FailedPrecondition = 9,
-    /// A conflict with another call.
-    Aborted = 10,
-    /// Beyond what is valid. Of a listing: there may be instances that nobody knows of.
-    OutOfRange = 11,
-    /// The driver does not have the call.
-    Unimplemented = 12,
-    /// The driver or the provider is broken.
-    Internal = 13,
-    /// The provider cannot be reached; trying again may help.
-    Unavailable = 14,
-    /// Data were lost.
-    DataLoss = 15,
-    /// The credentials are not valid.
-    Unauthenticated = 16,
-    /// The instance exists, but has not been initialised.
-    Uninitialized = 17,
+/// Defines the codes, with their names on the wire.
+macro_rules! codes {
+    ($( $(#[$doc:meta])* $code:ident = $name:literal, )+) => {
+        /// The outcome of a driver call: gRPC's codes, and `Uninitialized`.
+        ///
+        /// `lastOperation.errorCode` has the name. The cluster autoscaler and Gardener read it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $( $(#[$doc])* $code, )+
+        }
+
+        impl Code {
+            /// All codes, in gRPC's order.
+            pub const ALL: &[Self] = &[$( Self::$code, )+];
+
+            /// The name on the wire.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$code => $name, )+
+                }
+            }
+        }
+    };
 }
 
-impl Code {
-    /// All codes, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
-        Self::Ok,
-        Self::Canceled,
-        Self::Unknown,
-        Self::InvalidArgument,
-        Self::DeadlineExceeded,
-        Self::NotFound,
-        Self::AlreadyExists,
-        Self::PermissionDenied,
-        Self::ResourceExhausted,
-        Self::FailedPrecondition,
-        Self::Aborted,
-        Self::OutOfRange,
-        Self::Unimplemented,
-        Self::Internal,
-        Self::Unavailable,
-        Self::DataLoss,
-        Self::Unauthenticated,
-        Self::Uninitialized,
-    ];
-
-    /// The number on the wire between controller and driver.
-    pub const fn number(self) -> u32 {
-        self as u32
-    }
-
-    /// The name, as it stands in `lastOperation.errorCode`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::Canceled => "Canceled",
-            Self::Unknown => "Unknown",
-            Self::InvalidArgument => "InvalidArgument",
-            Self::DeadlineExceeded => "DeadlineExceeded",
-            Self::NotFound => "NotFound",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::PermissionDenied => "PermissionDenied",
-            Self::ResourceExhausted => "ResourceExhausted",
-            Self::FailedPrecondition => "FailedPrecondition",
-            Self::Aborted => "Aborted",
-            Self::OutOfRange => "OutOfRange",
-            Self::Unimplemented => "Unimplemented",
-            Self::Internal => "Internal",
-            Self::Unavailable => "Unavailable",
-            Self::DataLoss => "DataLoss",
-            Self::Unauthenticated => "Unauthenticated",
-            Self::Uninitialized => "Uninitialized",
-        }
-    }
+codes! {
+    /// The call succeeded.
+    Ok = "OK",
+    /// The caller canceled the call.
+    Canceled = "Canceled",
+    /// No other code fits.
+    Unknown = "Unknown",
+    /// The arguments are invalid, whatever the state of the provider.
+    InvalidArgument = "InvalidArgument",
+    /// The call took too long. It may have had an effect.
+    DeadlineExceeded = "DeadlineExceeded",
+    /// The VM does not exist.
+    NotFound = "NotFound",
+    /// Another VM exists in its place.
+    AlreadyExists = "AlreadyExists",
+    /// The credentials do not allow the call.
+    PermissionDenied = "PermissionDenied",
+    /// The provider has no capacity, or a quota is exhausted. The autoscaler tries another node group.
+    ResourceExhausted = "ResourceExhausted",
+    /// The state of the provider does not allow the call, and a retry alone does not help.
+    FailedPrecondition = "FailedPrecondition",
+    /// The call conflicted with another one.
+    Aborted = "Aborted",
+    /// A value is out of range. For a list: there may be unknown VMs.
+    OutOfRange = "OutOfRange",
+    /// The driver does not implement the call.
+    Unimplemented = "Unimplemented",
+    /// The driver or the provider is broken.
+    Internal = "Internal",
+    /// The provider is unreachable. A retry may help.
+    Unavailable = "Unavailable",
+    /// Data were lost.
+    DataLoss = "DataLoss",
+    /// The credentials are invalid.
+    Unauthenticated = "Unauthenticated",
+    /// The VM exists and is not initialized.
+    Uninitialized = "Uninitialized",
 }
 
 impl fmt::Display for Code {
@@ -107,7 +73,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A text is not the name of a [`Code`], or a number is not that of one.
+/// A text is not the name of a [`Code`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no machine code is named {0:?}")]
 pub struct UnknownCodeError(String);
@@ -116,15 +82,7 @@ impl FromStr for Code {
     type Err = UnknownCodeError;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|code| code.name() == name).ok_or_else(|| UnknownCodeError(name.to_owned()))
-    }
-}
-
-impl TryFrom<u32> for Code {
-    type Error = UnknownCodeError;
-
-    fn try_from(number: u32) -> Result<Self, Self::Error> {
-        Self::ALL.into_iter().find(|code| code.number() == number).ok_or_else(|| UnknownCodeError(number.to_string()))
+        Self::ALL.iter().copied().find(|code| code.name() == name).ok_or_else(|| UnknownCodeError(name.to_owned()))
     }
 }
 
@@ -133,13 +91,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_lead_back() {
-        for (position, code) in Code::ALL.into_iter().enumerate() {
-            assert_eq!(usize::try_from(code.number()), Ok(position));
+    fn names_lead_back() {
+        for (number, &code) in Code::ALL.iter().enumerate() {
+            assert_eq!(code as usize, number, "the numbers are gRPC's");
             assert_eq!(code.name().parse(), Ok(code));
-            assert_eq!(Code::try_from(code.number()), Ok(code));
         }
+        assert_eq!((Code::Unauthenticated as usize, Code::Uninitialized as usize), (16, 17));
         assert!("ok".parse::<Code>().is_err());
-        assert!(Code::try_from(18).is_err());
     }
 }

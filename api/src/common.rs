@@ -1,4 +1,4 @@
-//! What several kinds share: templates, references, and the record of the last operation.
+//! Types that several kinds share.
 
 use crate::lenient;
 use crate::machine::MachineSpec;
@@ -10,28 +10,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A reference to the class of a machine, in the namespace of the machine.
+/// Refers to the class of a machine, in the namespace of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]
 pub struct ClassRef {
-    /// API group of the class. Informational.
+    /// API group of the class. Not used.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub api_group: String,
 
-    /// Kind of the class: required, but only its presence counts.
+    /// Kind of the class. Required; the value is not used.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub kind: String,
 
-    /// Name of the class: required. A change of the name in a template starts a rollout.
+    /// Name of the class. Required. Changing it in a template starts a rollout.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     #[schemars(length(max = 253))]
     #[garde(custom(rules::object_name))]
     pub name: String,
 }
 
-/// What is copied onto the Node of a machine: annotations, labels and taints.
+/// The annotations, labels and taints that are copied to the Node of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTemplate {
@@ -40,13 +40,13 @@ pub struct NodeTemplate {
     #[schemars(schema_with = "crate::schema::free_object")]
     pub metadata: ObjectMeta,
 
-    /// The Node's spec, of which only the taints are used.
+    /// Spec of the Node. Only its taints are used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::node_spec")]
     pub spec: NodeTemplateSpec,
 }
 
-/// The spec of a Node. Only its taints are used; the rest is kept as it is.
+/// The spec of a Node. Only its taints are used. The other fields are kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTemplateSpec {
@@ -56,16 +56,16 @@ pub struct NodeTemplateSpec {
     /// Deprecated in Kubernetes.
     #[serde(rename = "externalID", skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
-    /// The range of the Pods' addresses.
+    /// Range of the addresses of Pods.
     #[serde(rename = "podCIDR", skip_serializing_if = "Option::is_none")]
     pub pod_cidr: Option<String>,
-    /// The ranges of the Pods' addresses.
+    /// Ranges of the addresses of Pods.
     #[serde(rename = "podCIDRs", skip_serializing_if = "Option::is_none")]
     pub pod_cidrs: Option<Vec<String>>,
-    /// The provider's id of the instance.
+    /// ID of the VM at the provider.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// What keeps Pods away that do not tolerate it.
+    /// Taints of the Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
     /// Whether the Node is cordoned.
@@ -73,27 +73,27 @@ pub struct NodeTemplateSpec {
     pub unschedulable: Option<bool>,
 }
 
-/// What keeps Pods away from a Node that do not tolerate it.
+/// A taint of a Node.
 ///
-/// It is written as it was read, its time too: a list of taints is replaced under a test of the list that stands.
+/// It is written as it was read, because a JSON patch tests the list of taints that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// What Pods that do not tolerate the taint have to expect.
+    /// What happens to Pods that do not tolerate the taint.
     #[serde(deserialize_with = "null_as_default")]
     pub effect: String,
-    /// The key.
+    /// Key of the taint.
     #[serde(deserialize_with = "null_as_default")]
     pub key: String,
-    /// When it was added, as it is written. Go has times that jiff has not.
+    /// When the taint was added. A string, because Go writes times that jiff cannot represent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
-    /// The value.
+    /// Value of the taint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
-/// What a machine that is created from the template will look like.
+/// A template of machines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]
@@ -103,42 +103,42 @@ pub struct MachineTemplate {
     #[schemars(schema_with = "crate::schema::free_object")]
     pub metadata: ObjectMeta,
 
-    /// The machines' spec.
+    /// Spec of the machines.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub spec: MachineSpec,
 }
 
 wire_string! {
-    /// How far the last operation has come.
+    /// State of the last operation.
     pub enum OperationState {
-        /// Nothing is recorded.
+        /// Not recorded.
         #[default]
         Unset = "",
-        /// The operation is not complete.
+        /// The operation is in progress.
         Processing = "Processing",
-        /// The operation failed. It is tried again unless the machine's phase says otherwise.
+        /// The operation failed. The controller retries it, unless the machine has failed.
         Failed = "Failed",
-        /// The operation is complete.
+        /// The operation succeeded.
         Successful = "Successful",
     }
 }
 
 wire_string! {
-    /// What the last operation was about.
+    /// Type of the last operation.
     pub enum OperationType {
-        /// Nothing is recorded.
+        /// Not recorded.
         #[default]
         Unset = "",
         /// The machine is being created.
         Create = "Create",
-        /// Never written by MCM.
+        /// Not used.
         Update = "Update",
         /// The machine is being updated in place.
         InPlaceUpdate = "InPlaceUpdate",
-        /// The node is being drained for an update in place, or because it is preserved.
+        /// The Node is being drained for an update in place or for preservation.
         DrainNode = "DrainNode",
-        /// The health of the node has been judged.
+        /// The health of the Node has changed.
         HealthCheck = "HealthCheck",
         /// The machine is being deleted.
         Delete = "Delete",
@@ -148,7 +148,7 @@ wire_string! {
 wire_string! {
     /// Whether a condition holds.
     pub enum ConditionStatus {
-        /// It is not known whether the condition holds.
+        /// Unknown.
         #[default]
         Unknown = "Unknown",
         /// The condition holds.
@@ -158,33 +158,56 @@ wire_string! {
     }
 }
 
-/// The last operation on an object, as people and the cluster autoscaler read it.
+/// A condition of a MachineSet or MachineClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type of the condition, such as `Frozen`.
+    #[serde(rename = "type")]
+    pub condition_type: String,
+
+    /// Status of the condition: True, False or Unknown.
+    pub status: ConditionStatus,
+
+    /// When the status last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
+    pub last_transition_time: Option<Time>,
+
+    /// Reason of the status, in CamelCase.
+    #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub reason: String,
+
+    /// Message for users.
+    #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub message: String,
+}
+
+/// The last operation on an object, for users and the cluster autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastOperation {
-    /// What is being done or has happened, in words. Meant for people; never read by Nodewright.
+    /// Description of the operation, for users. Nodewright does not read it.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub description: String,
 
-    /// Name of the code with which the operation failed, such as `ResourceExhausted`; absent when it did
-    /// not fail.
+    /// Code of the failure, such as `ResourceExhausted`. Absent when the operation did not fail.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub error_code: String,
 
-    /// When this record was last changed.
+    /// When the operation was last updated.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
 
-    /// How far the operation has come.
+    /// State of the operation.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub state: OperationState,
 
-    /// What the operation is about.
+    /// Type of the operation.
     #[serde(rename = "type", skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub operation_type: OperationType,
 }
 
-/// What a MachineSet or MachineDeployment tells of one of its machines.
+/// A machine in the status of its MachineSet or MachineDeployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineSummary {
@@ -192,11 +215,11 @@ pub struct MachineSummary {
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub name: String,
 
-    /// The provider's id of the instance.
+    /// ID of the VM at the provider.
     #[serde(rename = "providerID", skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub provider_id: String,
 
-    /// The last operation on the machine.
+    /// Last operation on the machine.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_operation: LastOperation,
 

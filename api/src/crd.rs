@@ -1,32 +1,27 @@
-//! The custom resource definitions, made from the types.
+//! The custom resource definitions, generated from the types.
 //!
-//! Whoever has MCM's definitions installed needs none of these: everything works on those, too. Ours add
-//! to them, and never refuse what MCM would accept and act on:
+//! Nodewright also runs on MCM's definitions. Ours add to them, and never refuse what MCM accepts and acts on:
 //!
-//! * no defaults, since a rollout starts when templates differ, and a default would be added to a
-//!   template that was stored without it;
-//! * one rule of change: `spec.providerID` of a Machine stays once it is set;
-//! * no closed lists of values in a status or for `class.kind`; no rules that look across fields, since
-//!   a write that only changes the replicas must never fail for an older mistake;
-//! * nothing is nullable: the API server then drops the `null`s that Go's types write for a zero time;
-//! * the lists of conditions that MCM has too are atomic, as in its definitions, so that a status is
-//!   replaced as a whole on either.
+//! * No defaults. A default would change a stored template, and a changed template starts a rollout.
+//! * One rule about changes: `spec.providerID` of a Machine is immutable once set.
+//! * No closed list of values in a status or for `class.kind`, and no rule about several fields: a write that only changes
+//!   the replicas must not fail because of an older mistake.
+//! * Nothing is nullable. The API server then drops the `null` that Go writes for a zero time.
+//! * The lists of conditions that MCM also has are atomic, as in its definitions, so that an apply replaces them as a whole.
 
 use crate::validation::machine::PROVIDER_ID_IMMUTABLE;
 use crate::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
-    CustomResourceDefinitionVersion, CustomResourceSubresourceStatus, CustomResourceSubresources,
-    CustomResourceValidation, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::CustomResourceExt;
 use kube::core::ApiResource;
 use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
+use serde_json::json;
 
-/// The definitions of the four kinds, in the order of their names.
+/// The definitions of the four kinds, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut definitions =
         [MachineClass::crd(), MachineDeployment::crd(), Machine::crd(), MachineSet::crd()].map(tidy).to_vec();
@@ -34,7 +29,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     definitions
 }
 
-/// Makes a definition what the header of this module promises, whatever the generators added.
+/// Removes what the generators add and the header of this module excludes.
 fn tidy(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let names = &mut definition.spec.names;
     names.list_kind = Some(format!("{}List", names.kind));
@@ -49,8 +44,8 @@ fn tidy(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     definition
 }
 
-/// The VM of a Machine stays the same. The rule stands at the `spec` of a Machine and not at its type, which templates have
-/// too, and it is only about a change, so that a restored object may come with its id.
+/// Makes `spec.providerID` of a Machine immutable once set. The rule is not part of the type, which templates share. It only
+/// concerns updates, so that a Machine can be restored with its id.
 fn fix_provider_id(schema: &mut JSONSchemaProps) {
     let Some(spec) = schema.properties.as_mut().and_then(|properties| properties.get_mut("spec")) else { return };
     let rule = "!has(oldSelf.providerID) || oldSelf.providerID == '' || \
@@ -79,22 +74,15 @@ fn tidy_schema(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// A description without the marks of Rust's documentation: links become their text, lines are joined.
+/// Removes the markup of rustdoc: replaces links by their text, and joins lines.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(start) = rest.find('[') {
-        let (before, link) = rest.split_at(start);
-        plain.push_str(before);
-        let Some(end) = link.find(']') else {
-            rest = link;
-            break;
-        };
-        plain.push_str(&link[1..end]);
-        rest = &link[end + 1..];
-        if rest.starts_with('(') {
-            rest = rest.find(')').map_or("", |end| &rest[end + 1..]);
-        }
+    while let Some((before, link)) = rest.split_once('[') {
+        let Some((label, after)) = link.split_once(']') else { break };
+        plain.extend([before, label]);
+        let target = after.strip_prefix('(').map(|target| target.split_once(')').map_or("", |(_, after)| after));
+        rest = target.unwrap_or(after);
     }
     plain.push_str(rest);
     plain.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
@@ -102,33 +90,29 @@ fn plain(text: &str) -> String {
 
 impl CustomResourceExt for MachineClass {
     fn crd() -> CustomResourceDefinition {
-        CustomResourceDefinition {
-            metadata: ObjectMeta { name: Some(Self::crd_name().to_owned()), ..ObjectMeta::default() },
-            spec: CustomResourceDefinitionSpec {
-                group: GROUP.to_owned(),
-                names: CustomResourceDefinitionNames {
-                    kind: Self::KIND.to_owned(),
-                    plural: Self::PLURAL.to_owned(),
-                    short_names: Some(Self::shortnames().iter().map(|&name| name.to_owned()).collect()),
-                    singular: Some(Self::KIND.to_lowercase()),
-                    ..CustomResourceDefinitionNames::default()
+        let version = json!({
+            "name": VERSION,
+            "schema": {"openAPIV3Schema": machine_class_schema()},
+            "served": true,
+            "storage": true,
+            "subresources": {"status": {}},
+        });
+        let definition = json!({
+            "metadata": {"name": Self::crd_name()},
+            "spec": {
+                "group": GROUP,
+                "names": {
+                    "kind": Self::KIND,
+                    "plural": Self::PLURAL,
+                    "shortNames": Self::shortnames(),
+                    "singular": Self::KIND.to_lowercase(),
                 },
-                scope: "Namespaced".to_owned(),
-                versions: vec![CustomResourceDefinitionVersion {
-                    name: VERSION.to_owned(),
-                    schema: Some(CustomResourceValidation { open_api_v3_schema: machine_class_schema() }),
-                    served: true,
-                    storage: true,
-                    subresources: Some(CustomResourceSubresources {
-                        scale: None,
-                        status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
-                    }),
-                    ..CustomResourceDefinitionVersion::default()
-                }],
-                ..CustomResourceDefinitionSpec::default()
+                "scope": "Namespaced",
+                "versions": [version],
             },
-            ..CustomResourceDefinition::default()
-        }
+        });
+        // An API server would refuse the default. The tests compare the definition.
+        serde_json::from_value(definition).unwrap_or_default()
     }
 
     fn crd_name() -> &'static str {
@@ -144,19 +128,17 @@ impl CustomResourceExt for MachineClass {
     }
 }
 
-/// The schema of the class, by the settings that kube's derive has for the other kinds.
-fn machine_class_schema() -> Option<JSONSchemaProps> {
+/// The schema of the class, with the settings of kube's derive.
+fn machine_class_schema() -> schemars::Schema {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let schema = settings
+    settings
         .with_transform(AddNullable::default())
         .with_transform(StructuralSchemaRewriter)
         .with_transform(OptionalEnum)
         .with_transform(OptionalIntOrString)
         .into_generator()
-        .into_root_schema_for::<MachineClass>();
-    // `None` would be a definition that no API server accepts; the tests look at the schema.
-    serde_json::from_value(schema.into()).ok()
+        .into_root_schema_for::<MachineClass>()
 }

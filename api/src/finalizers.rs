@@ -1,9 +1,9 @@
-//! Finalizers. There are no others, so that whatever strips MCM's strips all.
+//! Finalizers. All are MCM's, so that a script that removes MCM's removes all.
 
 /// On Machine, MachineSet, MachineDeployment and MachineClass.
 pub const MACHINE_CONTROLLER_MANAGER: &str = "machine.sapcloud.io/machine-controller-manager";
 
-/// On the Secrets that a MachineClass refers to.
+/// On the Secrets of a MachineClass.
 pub const MACHINE_CONTROLLER: &str = "machine.sapcloud.io/machine-controller";
 
 /// On the Nodes of machines.

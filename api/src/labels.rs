@@ -1,60 +1,34 @@
 //! Label keys and their values.
 
-/// On a Machine: name of its Node. Absent until the instance exists, and without a target cluster.
+/// On a Machine: the name of its Node. Absent until the VM exists, and without a target cluster.
 pub const NODE: &str = "node";
 
-/// On a Machine, by convention of its template: name of its MachineDeployment. The autoscaler finds the
-/// machines of a group by it; nothing enforces it.
+/// On a Machine, by convention of its template: the name of its MachineDeployment. The autoscaler finds the machines of a
+/// node group by it.
 pub const NAME: &str = "name";
 
-/// On a MachineSet or Machine, and in selectors: hash of the template.
+/// On a MachineSet or Machine, and in selectors: the hash of the template.
 pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
 
-/// On a MachineSet or MachineDeployment, value [`FREEZE_VALUE`]: there are too many machines, and no more
-/// are created.
+/// On a MachineSet or MachineDeployment, value [`FREEZE_VALUE`]: there are too many machines, and none is created.
 pub const FREEZE: &str = "freeze";
 
 /// The value of [`FREEZE`].
 pub const FREEZE_VALUE: &str = "True";
 
-/// On a Machine, a value that [`parse_bool`] takes for true: drain and deletion are forced.
+/// On a Machine: force its drain and deletion, if [`parse_bool`] reads the value as true.
 pub const FORCE_DELETION: &str = "force-deletion";
 
-/// On a Machine, value [`FORCE_DRAIN_VALUE`]: drains for updates in place and for preservation are forced.
-pub const FORCE_DRAIN: &str = "force-drain";
-
-/// The value of [`FORCE_DRAIN`].
-pub const FORCE_DRAIN_VALUE: &str = "True";
-
-/// On a Node: name of its Machine.
+/// On a Node: the name of its Machine.
 pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
 
-/// On a Node: it may be chosen for an update in place.
-pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
-
-/// On a Node: it has been chosen for an update in place.
-pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
-
-/// On a Node, and on a Machine while it is handed to its new set: how an update in place ended.
-pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
-
-/// [`UPDATE_RESULT`]: the update was successful.
-pub const UPDATE_RESULT_SUCCESSFUL: &str = "successful";
-
-/// [`UPDATE_RESULT`]: the update failed.
-pub const UPDATE_RESULT_FAILED: &str = "failed";
-
-/// On an old MachineSet, value [`SCALE_UP_DISABLED_VALUE`]: no machine is created while machines are
-/// handed over.
+/// On an old MachineSet, value [`SCALE_UP_DISABLED_VALUE`]: create no machine during an update in place.
 pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
 
 /// The value of [`SCALE_UP_DISABLED`].
 pub const SCALE_UP_DISABLED_VALUE: &str = "true";
 
-/// On a Node: the worker pool, by which the autoscaler finds a node to copy.
-pub const WORKER_POOL: &str = "worker.gardener.cloud/pool";
-
-/// Whether Go's `strconv.ParseBool` would take a value for true.
+/// Whether Go's `strconv.ParseBool` returns true.
 pub fn parse_bool(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }

@@ -1,7 +1,6 @@
-//! Readers for what an API server holds and the types of other crates cannot.
+//! Readers for values that an API server stores and the types of other crates reject.
 //!
-//! An object that cannot be decoded is one that nobody looks after. So a value that is merely out of range is read as
-//! the nearest one in range.
+//! An object that cannot be decoded is not reconciled at all. So a value out of range is read as the nearest one in range.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,35 +9,33 @@ use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, Visitor},
-};
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::Number;
 
 use crate::wire::null_as_default;
 
-/// The first moment that an API server takes: 0001-01-01T00:00:00Z.
+/// The first time that an API server accepts: 0001-01-01T00:00:00Z.
 const FIRST: i64 = -62_135_596_800;
 
-/// Reads a time. Go has more of them at the end of the year 9999 than jiff; later ones are the last that jiff has.
+/// Reads a time. Go's range ends later than jiff's: a later time is read as jiff's last.
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
     let Some(text) = Option::<Cow<'de, str>>::deserialize(deserializer)? else { return Ok(None) };
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(Some(Time(time.max(Timestamp::from_second(FIRST).unwrap_or(Timestamp::MIN)))));
     }
-    // Go writes the year 10000 for one that is given with an offset.
+    // Go writes the year 10000 for a time of 9999 with an offset.
     let (year, rest) = text.split_once('-').unwrap_or_default();
     let is_late = year.parse::<u32>().is_ok_and(|year| year >= 9999) && rest.contains(['T', 't']);
     if is_late { Ok(Some(Time(Timestamp::MAX))) } else { Err(D::Error::custom("must be a time as in RFC 3339")) }
 }
 
-/// Reads the conditions of a Node, if there is a list of them, with times as [`time`] reads them.
+/// Reads the conditions of a Node, with times as [`time`] reads them.
 pub fn node_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<NodeCondition>>, D::Error> {
     let all = Option::<Vec<Condition>>::deserialize(deserializer)?;
     Ok(all.map(|all| all.into_iter().map(NodeCondition::from).collect()))
 }
 
-/// The same, where no list is an empty one.
+/// Reads the conditions of a Machine. An absent list is empty.
 pub(crate) fn copied_node_conditions<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<NodeCondition>, D::Error> {
@@ -67,44 +64,21 @@ impl From<Condition> for NodeCondition {
     }
 }
 
-/// Reads quantities, which may be written as numbers: `cpu: 4`.
+/// Reads quantities. A number is one, as in `cpu: 4`.
 pub(crate) fn quantities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Quantity>, D::Error> {
     let all = Option::<BTreeMap<String, NumberOrText>>::deserialize(deserializer)?.unwrap_or_default();
-    Ok(all.into_iter().map(|(name, NumberOrText(text))| (name, Quantity(text))).collect())
+    let text = |value| match value {
+        NumberOrText::Number(number) => number.to_string(),
+        NumberOrText::Text(text) => text,
+    };
+    Ok(all.into_iter().map(|(name, value)| (name, Quantity(text(value)))).collect())
 }
 
-struct NumberOrText(String);
-
-impl<'de> Deserialize<'de> for NumberOrText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberOrTextVisitor)
-    }
-}
-
-struct NumberOrTextVisitor;
-
-impl Visitor<'_> for NumberOrTextVisitor {
-    type Value = NumberOrText;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a number or a text")
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<NumberOrText, E> {
-        Ok(NumberOrText(number.to_string()))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<NumberOrText, E> {
-        Ok(NumberOrText(number.to_string()))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<NumberOrText, E> {
-        Ok(NumberOrText(number.to_string()))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<NumberOrText, E> {
-        Ok(NumberOrText(text.to_owned()))
-    }
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number or a text")]
+enum NumberOrText {
+    Number(Number),
+    Text(String),
 }
 
 #[cfg(test)]

@@ -76,6 +76,3 @@ pub const VERSION: &str = "v1alpha1";
 
 /// `group/version`, as it stands in `apiVersion`.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
-
-/// The kind that `class.kind` usually names. MCM's validation only asks that it is not empty.
-pub const MACHINE_CLASS_KIND: &str = "MachineClass";

@@ -1,6 +1,6 @@
-//! `MachineClass`: how a provider makes the instances of its machines.
+//! `MachineClass`: the provider's configuration of VMs.
 
-use crate::common::ConditionStatus;
+use crate::common::Condition;
 use crate::raw_json::RawJson;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default};
@@ -8,7 +8,7 @@ use crate::{API_VERSION, GROUP, VERSION, lenient};
 use garde::Validate;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{NamespaceResourceScope, Resource};
 use schemars::JsonSchema;
 use serde::ser::SerializeStruct;
@@ -16,10 +16,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-// The fields stand at the top level of the object: there is no `spec`. This is why the kind is written by
-// hand: flattening, which the derive would use, copies the document through a buffer that can neither hold
-// raw text nor nest deeply.
-/// `MachineClass` says how a provider makes the instances of the machines that name it.
+// The kind has no `spec`, so kube's derive does not fit: it would flatten the fields, and serde's buffer for that neither
+// holds raw text nor deep nesting.
+/// `MachineClass` is the provider's configuration of the VMs of machines.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["providerSpec"]))]
@@ -29,14 +28,14 @@ pub struct MachineClass {
     #[schemars(skip)]
     pub metadata: ObjectMeta,
 
-    /// What a node of the class looks like, for the autoscaler, which must know it before there is one.
+    /// Description of a Node of the class. The autoscaler needs it to scale up from zero.
     pub node_template: Option<MachineClassNodeTemplate>,
 
-    /// The secret with the provider's credentials. Its keys win over those of `secretRef`.
+    /// Secret with the credentials of the provider. Its keys override those of `secretRef`.
     #[schemars(schema_with = "crate::schema::secret_reference")]
     pub credentials_secret_ref: Option<SecretReference>,
 
-    /// The provider's own configuration of an instance, handed to the driver as it is.
+    /// Configuration of a VM, in the format of the provider.
     #[serde(deserialize_with = "null_as_default")]
     pub provider_spec: RawJson,
 
@@ -44,15 +43,15 @@ pub struct MachineClass {
     #[serde(deserialize_with = "null_as_default")]
     pub provider: String,
 
-    /// The secret with the user data, and with the credentials if there is no other for them.
+    /// Secret with the user data, and with the credentials unless `credentialsSecretRef` is set.
     #[schemars(schema_with = "crate::schema::secret_reference")]
     pub secret_ref: Option<SecretReference>,
 
-    /// What was last observed of the class. Not part of MCM's schema.
+    /// Status of the class. Not part of MCM's schema.
     pub status: Option<MachineClassStatus>,
 }
 
-/// What a node of a class looks like.
+/// A description of the Nodes of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]
@@ -61,101 +60,73 @@ pub struct MachineClass {
     "x-kubernetes-preserve-unknown-fields" = true
 ))]
 pub struct MachineClassNodeTemplate {
-    /// The resources of the node. The controllers insist on `cpu`, `gpu` and `memory`.
+    /// Resources of the Node. Must have `cpu`, `gpu` and `memory`.
     #[serde(deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub capacity: BTreeMap<String, Quantity>,
 
-    /// Extended resources that are written to the Node's capacity without a rollout.
+    /// Extended resources that are added to the capacity of the Node without a rollout.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub virtual_capacity: BTreeMap<String, Quantity>,
 
-    /// The provider's name of the kind of instance.
+    /// Instance type, in the format of the provider.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub instance_type: String,
 
-    /// The provider's region.
+    /// Region of the provider.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub region: String,
 
-    /// The zone in the region.
+    /// Zone of the region.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub zone: String,
 
-    /// The architecture of the processor, such as `amd64`.
+    /// CPU architecture, such as `amd64`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
 }
 
-/// What was last observed of a class.
+/// The status of a MachineClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineClassStatus {
-    /// The generation of the class that this status speaks of.
+    /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub observed_generation: i64,
 
-    /// Number of machines that name the class.
+    /// Number of machines that refer to the class.
     #[serde(deserialize_with = "null_as_default")]
     pub machines: i32,
 
-    /// The conditions of the class.
+    /// Conditions of the class.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<MachineClassCondition>,
 }
 
 /// A condition of a MachineClass.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineClassCondition {
-    /// The type of the condition, such as `SecretsFound`.
-    #[serde(rename = "type")]
-    pub condition_type: String,
-
-    /// Whether the condition holds: True, False or Unknown.
-    pub status: ConditionStatus,
-
-    /// When the status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
-    pub last_transition_time: Option<Time>,
-
-    /// Why, in one word.
-    #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
-    pub reason: String,
-
-    /// Why, in a sentence.
-    #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
-    pub message: String,
-}
+pub type MachineClassCondition = Condition;
 
 impl MachineClass {
-    /// A class of this name and nothing else.
-    pub fn new(name: &str) -> Self {
-        Self { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..Self::default() }
-    }
+    pub(crate) const KIND: &str = "MachineClass";
+    pub(crate) const PLURAL: &str = "machineclasses";
 
-    /// Whether the object has a deletion timestamp.
+    /// Whether the object is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The secrets that the class refers to, in the order in which they are merged: of a key in both,
-    /// the value of the later one counts.
+    /// References to the Secrets of the class. Keys of later ones override those of earlier ones.
     pub fn secret_refs(&self) -> impl Iterator<Item = &SecretReference> {
         self.secret_ref.iter().chain(&self.credentials_secret_ref)
     }
 
-    /// Namespace and name of each secret that the class refers to, in the order of
-    /// [`MachineClass::secret_refs`], without those that have no name. A reference without a namespace
-    /// means the namespace of the class.
+    /// Namespaces and names of the Secrets of the class, in the order of [`MachineClass::secret_refs`]. Skips references
+    /// without a name. The namespace defaults to that of the class.
     pub fn secret_names(&self) -> impl Iterator<Item = (&str, &str)> {
         let own = self.metadata.namespace.as_deref().unwrap_or_default();
         self.secret_refs().filter_map(move |reference| {
@@ -164,7 +135,7 @@ impl MachineClass {
         })
     }
 
-    /// The condition of this type.
+    /// The condition of a type.
     pub fn condition(&self, condition_type: &str) -> Option<&MachineClassCondition> {
         self.status.as_ref()?.conditions.iter().find(|condition| condition.condition_type == condition_type)
     }
@@ -200,23 +171,6 @@ impl Resource for MachineClass {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
-    }
-}
-
-impl MachineClass {
-    pub(crate) const KIND: &str = "MachineClass";
-    pub(crate) const PLURAL: &str = "machineclasses";
-}
-
-impl kube::core::object::HasStatus for MachineClass {
-    type Status = MachineClassStatus;
-
-    fn status(&self) -> Option<&MachineClassStatus> {
-        self.status.as_ref()
-    }
-
-    fn status_mut(&mut self) -> &mut Option<MachineClassStatus> {
-        &mut self.status
     }
 }
 

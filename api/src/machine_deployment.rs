@@ -1,4 +1,4 @@
-//! `MachineDeployment`: a number of machines, and how they are replaced when their template changes.
+//! `MachineDeployment`: a number of machines, with rollouts of their template.
 
 use crate::common::{ConditionStatus, MachineSummary, MachineTemplate};
 use crate::int_or_percent::{ParseIntOrPercentError, UpdateBounds};
@@ -12,7 +12,7 @@ use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a MachineDeployment is meant to be.
+/// The spec of a MachineDeployment.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Validate)]
 #[kube(
     group = "machine.sapcloud.io",
@@ -24,42 +24,17 @@ use serde::{Deserialize, Serialize};
     shortname = "mcd",
     derive = "PartialEq",
     derive = "Default",
-    doc = "MachineDeployment keeps a number of machines, and replaces them step by step when their template changes.",
+    doc = "MachineDeployment keeps a number of machines, and rolls out changes of their template.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(
-        name = "Ready",
-        type_ = "integer",
-        json_path = ".status.readyReplicas",
-        description = "Number of running machines."
-    ),
-    printcolumn(
-        name = "Desired",
-        type_ = "integer",
-        json_path = ".spec.replicas",
-        description = "Number of desired machines."
-    ),
-    printcolumn(
-        name = "Up-to-date",
-        type_ = "integer",
-        json_path = ".status.updatedReplicas",
-        description = "Number of machines made from the present template."
-    ),
-    printcolumn(
-        name = "Available",
-        type_ = "integer",
-        json_path = ".status.availableReplicas",
-        description = "Number of available machines."
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp",
-        description = "Time since the machine deployment was created."
-    )
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Up-to-date", type_ = "integer", json_path = ".status.updatedReplicas"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["template"]))]
@@ -71,13 +46,13 @@ pub struct MachineDeploymentSpec {
     #[garde(custom(rules::not_negative))]
     pub replicas: i32,
 
-    /// Which machines belong to the deployment. Must match the template's labels.
+    /// Selects the machines of the deployment. Must match the labels of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
 
-    /// What the machines look like. A change of its labels, its annotations or the name of its class
-    /// starts a rollout; other changes are handed to the existing machines.
+    /// Template of the machines. A change of its labels, its annotations or the name of its class starts a rollout. Other
+    /// changes are copied to the existing machines.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub template: MachineTemplate,
@@ -86,35 +61,34 @@ pub struct MachineDeploymentSpec {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub strategy: Strategy,
 
-    /// How many seconds a machine must have been ready to count as available. Ignored by MCM, and by
-    /// Nodewright unless it is asked to honour it.
+    /// Seconds that a machine must have been ready to be available. Not used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub min_ready_seconds: i32,
 
-    /// How many old machine sets are kept for a rollback. Absent keeps all.
+    /// How many old MachineSets are kept for a rollback. Defaults to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative_if_set))]
     pub revision_history_limit: Option<i32>,
 
-    /// Whether rollouts wait. Scaling goes on.
+    /// Whether rollouts are paused. Scaling is not.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub paused: bool,
 
-    /// Deprecated, yet obeyed: the revision to go back to. Cleared when it is done.
+    /// Deprecated. The revision to roll back to. The controller clears it after the rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(dive)]
     pub rollback_to: Option<RollbackConfig>,
 
-    /// After how many seconds without progress the deployment says so in a condition. Absent is never.
+    /// Seconds without progress after which the condition Progressing becomes False. Defaults to never.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative_if_set))]
     pub progress_deadline_seconds: Option<i32>,
 
-    /// How many failed machines are preserved without being asked for, over all machine sets.
+    /// How many failed machines of all MachineSets are preserved automatically.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
@@ -130,39 +104,39 @@ pub struct Strategy {
     #[schemars(schema_with = "crate::schema::strategy_type")]
     pub strategy_type: StrategyType,
 
-    /// Bounds of a rolling update; only used with type `RollingUpdate`.
+    /// Bounds of a rolling update. Only used with type `RollingUpdate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
 
-    /// Bounds and manner of an update in place; only used with type `InPlaceUpdate`.
+    /// Bounds of an update in place. Only used with type `InPlaceUpdate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_update: Option<InPlaceUpdate>,
 }
 
 wire_string! {
-    /// The manner in which machines are replaced.
+    /// How machines are replaced.
     pub enum StrategyType {
-        /// Not said. MCM refuses to act; defaulting turns it into `RollingUpdate`.
+        /// Not set. Defaults to `RollingUpdate`; MCM refuses it.
         #[default]
         Unset = "",
-        /// New machines are made and old ones deleted step by step.
+        /// New machines are created and old ones deleted step by step.
         RollingUpdate = "RollingUpdate",
-        /// All old machines are deleted before new ones are made.
+        /// All old machines are deleted before new ones are created.
         Recreate = "Recreate",
-        /// Machines are kept, and an agent on the node updates them.
+        /// Machines are kept, and an agent on each Node updates it.
         InPlaceUpdate = "InPlaceUpdate",
     }
 }
 
 wire_string! {
-    /// Who chooses the next machine to be updated in place.
+    /// Who chooses the next machine of an update in place.
     pub enum OrchestrationType {
-        /// Not said. MCM refuses to act.
+        /// Not set. Defaults to `Auto`; MCM refuses it.
         #[default]
         Unset = "",
         /// The controller chooses, within the bounds.
         Auto = "Auto",
-        /// The user chooses, with a label on the Node.
+        /// The user chooses, by a label on the Node.
         Manual = "Manual",
     }
 }
@@ -171,31 +145,27 @@ wire_string! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
-    /// How many machines may be missing: a number, or a percentage of the desired machines (rounded
-    /// down).
+    /// How many machines may be unavailable: a number, or a percentage of the desired machines, rounded down.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
 
-    /// How many machines may exist above the desired number: a number, or a percentage of the desired
-    /// machines (rounded up).
+    /// How many machines may exist above the desired number: a number, or a percentage of it, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_surge: Option<IntOrString>,
 }
 
-/// Bounds and manner of an update in place.
+/// Bounds of an update in place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InPlaceUpdate {
-    /// How many machines may be missing: a number, or a percentage of the desired machines (rounded
-    /// down).
+    /// How many machines may be unavailable: a number, or a percentage of the desired machines, rounded down.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
 
-    /// How many machines may exist above the desired number: a number, or a percentage of the desired
-    /// machines (rounded up).
+    /// How many machines may exist above the desired number: a number, or a percentage of it, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_surge: Option<IntOrString>,
@@ -205,30 +175,30 @@ pub struct InPlaceUpdate {
     pub orchestration_type: OrchestrationType,
 }
 
-/// The revision to go back to.
+/// A rollback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollbackConfig {
-    /// The revision; 0 is the one before the present.
+    /// Revision to roll back to. 0 is the one before the current.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(range(min = 0))]
     #[garde(custom(rules::not_negative))]
     pub revision: i64,
 }
 
-/// What was last observed of a MachineDeployment.
+/// The status of a MachineDeployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineDeploymentStatus {
-    /// The generation of the spec that this status speaks of.
+    /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub observed_generation: i64,
 
-    /// Number of existing machines, those in deletion included.
+    /// Number of machines, including those that are being deleted.
     #[serde(deserialize_with = "null_as_default")]
     pub replicas: i32,
 
-    /// Number of machines made from the present template.
+    /// Number of machines with the current template.
     #[serde(deserialize_with = "null_as_default")]
     pub updated_replicas: i32,
 
@@ -244,23 +214,23 @@ pub struct MachineDeploymentStatus {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub preserved_failed_replicas: i32,
 
-    /// Number of machines that are missing to the desired number of available ones.
+    /// Number of machines that are desired and not available.
     #[serde(deserialize_with = "null_as_default")]
     pub unavailable_replicas: i32,
 
-    /// The conditions of the deployment.
+    /// Conditions of the deployment.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub conditions: Vec<MachineDeploymentCondition>,
 
-    /// How many hash collisions there were. Part of the name of the next machine set.
+    /// Number of hash collisions. Part of the name of the next MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
 
-    /// The machines whose last operation failed.
+    /// Machines whose last operation failed.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub failed_machines: Vec<MachineSummary>,
 
-    /// The selector as text, for the scale subresource. Not part of MCM's schema.
+    /// Selector as text, for the scale subresource. Not part of MCM's schema.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub selector: String,
 }
@@ -269,14 +239,14 @@ pub struct MachineDeploymentStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentCondition {
-    /// The type of the condition, such as `Progressing`.
+    /// Type of the condition, such as `Progressing`.
     #[serde(rename = "type")]
     pub condition_type: String,
 
-    /// Whether the condition holds: True, False or Unknown.
+    /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
 
-    /// When the condition was last written. Of `Progressing` this is the clock of the progress deadline.
+    /// When the condition was last updated. The progress deadline counts from that of `Progressing`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
 
@@ -284,51 +254,50 @@ pub struct MachineDeploymentCondition {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
 
-    /// Why, in one word.
+    /// Reason of the status, in CamelCase.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub reason: String,
 
-    /// Why, in a sentence.
+    /// Message for users.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub message: String,
 }
 
 impl MachineDeployment {
-    /// Whether the object has a deletion timestamp.
+    /// Whether the object is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether the deployment is frozen: its machine sets create no machine.
+    /// Whether the deployment is frozen and its MachineSets create no machines.
     pub fn is_frozen(&self) -> bool {
         self.labels().get(labels::FREEZE).is_some_and(|value| value == labels::FREEZE_VALUE)
     }
 
-    /// The condition of this type.
-    pub fn condition(&self, condition_type: &str) -> Option<&MachineDeploymentCondition> {
-        self.status.as_ref()?.conditions.iter().find(|condition| condition.condition_type == condition_type)
-    }
-
-    /// How far a rollout may go above and below `spec.replicas`; see
-    /// [`Strategy::update_bounds`].
+    /// The bounds of a rollout around `spec.replicas`. See [`Strategy::update_bounds`].
     pub fn update_bounds(&self) -> Result<UpdateBounds, ParseIntOrPercentError> {
         self.spec.strategy.update_bounds(self.spec.replicas)
+    }
+
+    /// The condition of a type.
+    pub fn condition(&self, condition_type: &str) -> Option<&MachineDeploymentCondition> {
+        self.status.as_ref()?.conditions.iter().find(|condition| condition.condition_type == condition_type)
     }
 }
 
 impl Strategy {
-    /// The strategy to follow: what is said, and `RollingUpdate` when nothing is.
+    /// The type, by default `RollingUpdate`.
     pub fn effective_type(&self) -> StrategyType {
         match &self.strategy_type {
             StrategyType::Unset => StrategyType::RollingUpdate,
-            said => said.clone(),
+            set => set.clone(),
         }
     }
 
-    /// How far a rollout may go above and below this number of machines.
+    /// The bounds of a rollout around a number of machines.
     ///
-    /// Absent bounds are those of [`crate::defaults`]. A user who chooses the machines of an update in
-    /// place wants no others, so there is no surge. Recreate knows no bounds, so both are 0.
+    /// Absent bounds have their [defaults](crate::defaults). A manual update in place has no surge, because the user chooses
+    /// the machines. `Recreate` has no bounds, so both are 0.
     pub fn update_bounds(&self, replicas: i32) -> Result<UpdateBounds, ParseIntOrPercentError> {
         const NONE: IntOrString = IntOrString::Int(0);
         let (max_surge, max_unavailable) = match (self.effective_type(), &self.rolling_update, &self.in_place_update) {

@@ -1,4 +1,4 @@
-//! Schemas of fields whose Rust type says less, or more, than the wire does.
+//! Schemas of fields for which the schema of the Rust type is too narrow or too wide.
 
 use crate::StrategyType;
 use k8s_openapi::api::core::v1::{NodeSpec, SecretReference};
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// An object of which every field is kept.
+/// An object of any fields, all of which are kept.
 pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
@@ -16,42 +16,37 @@ pub(crate) fn bound(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "minimum": 0, "pattern": "^0*(100|[0-9]{1,2})%$"})
 }
 
-/// Resource names to quantities.
+/// Resource names and quantities.
 pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "additionalProperties": {
-            "pattern": QUANTITY_PATTERN,
-            "x-kubernetes-int-or-string": true,
-        },
-    })
+    let quantity = json!({"pattern": QUANTITY_PATTERN, "x-kubernetes-int-or-string": true});
+    json_schema!({"type": "object", "additionalProperties": quantity})
 }
 
-/// What the API server accepts as a quantity of a Node.
+/// The API server's pattern of a quantity.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// A label selector, replaced as a whole by an apply.
+/// A label selector. An apply replaces it as a whole.
 pub(crate) fn label_selector(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = atomic(generator.subschema_for::<LabelSelector>());
-    set(&mut schema, "/properties/matchExpressions", "x-kubernetes-list-type", json!("atomic"));
-    set(&mut schema, "/properties/matchExpressions/items/properties/values", "x-kubernetes-list-type", json!("atomic"));
+    set_list_type(&mut schema, "/properties/matchExpressions", "atomic");
+    set_list_type(&mut schema, "/properties/matchExpressions/items/properties/values", "atomic");
     schema
 }
 
-/// A reference to a secret, replaced as a whole by an apply.
+/// A reference to a Secret. An apply replaces it as a whole.
 pub(crate) fn secret_reference(generator: &mut SchemaGenerator) -> Schema {
     atomic(generator.subschema_for::<SecretReference>())
 }
 
-/// The spec of a Node. Lists as in Kubernetes' own schema.
+/// The spec of a Node, with the list types of Kubernetes' own schema.
 pub(crate) fn node_spec(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = generator.subschema_for::<NodeSpec>();
-    set(&mut schema, "/properties/podCIDRs", "x-kubernetes-list-type", json!("set"));
-    set(&mut schema, "/properties/taints", "x-kubernetes-list-type", json!("atomic"));
+    set_list_type(&mut schema, "/properties/podCIDRs", "set");
+    set_list_type(&mut schema, "/properties/taints", "atomic");
     schema
 }
 
-/// The strategies, and the empty text for one that is left to defaulting.
+/// The strategies, and the empty string, which defaulting replaces.
 pub(crate) fn strategy_type(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": StrategyType::KNOWN})
 }
@@ -61,10 +56,9 @@ fn atomic(mut schema: Schema) -> Schema {
     schema
 }
 
-/// Sets a keyword of the schema at this pointer. The tests of the generated definitions would see it
-/// missing when the pointer led nowhere.
-fn set(schema: &mut Schema, pointer: &str, keyword: &str, value: Value) {
+/// Sets the list type of the schema at a pointer. The tests of the definitions fail when the pointer is wrong.
+fn set_list_type(schema: &mut Schema, pointer: &str, list_type: &str) {
     if let Some(Value::Object(part)) = schema.pointer_mut(pointer) {
-        part.insert(keyword.to_owned(), value);
+        part.insert("x-kubernetes-list-type".to_owned(), json!(list_type));
     }
 }

@@ -59,7 +59,7 @@ fn a_machine_of_go_is_read_and_written_as_it_was() {
     assert_eq!(machine.class_name(), "pool-z1-abc12");
     assert_eq!(machine.provider_id(), Some("aws:///eu-west-1/i-0123"));
     assert_eq!(machine.priority(), 1);
-    assert!(machine.has_finalizer() && !machine.is_deleting() && !machine.is_force_deletion());
+    assert!(!machine.is_deleting() && !machine.is_force_deletion());
     assert_eq!(machine.spec.drain_timeout.map(|timeout| timeout.to_std().as_secs()), Some(7_200));
 }
 
