@@ -1,4 +1,6 @@
-//! Annotations: set and removed by JSON patches that test what was read.
+//! Annotations and labels: set and removed by JSON patches that test what was read.
+
+use std::collections::BTreeMap;
 
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,15 +9,24 @@ use serde_json::{Value, json};
 /// Gives an annotation a value, or removes it; refused (422, to be taken as a conflict) when it no longer is what was read.
 /// Empty when it has that value.
 pub fn set(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
-    let standing = seen.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    set_in("annotations", seen.annotations.as_ref(), key, value)
+}
+
+/// The same for a label.
+pub fn set_label(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
+    set_in("labels", seen.labels.as_ref(), key, value)
+}
+
+fn set_in(field: &str, seen: Option<&BTreeMap<String, String>>, key: &str, value: Option<&str>) -> Patch {
+    let standing = seen.and_then(|all| all.get(key)).map(String::as_str);
     if standing == value {
         return Patch(vec![]);
     }
-    let path = PointerBuf::from_tokens(["metadata", "annotations", key]);
+    let path = PointerBuf::from_tokens(["metadata", field, key]);
     let mut operations = vec![];
-    if seen.annotations.is_none() {
+    if seen.is_none() {
         // An API server takes a field that is not there for null.
-        let map = PointerBuf::from_tokens(["metadata", "annotations"]);
+        let map = PointerBuf::from_tokens(["metadata", field]);
         operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
         operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));
     } else {

@@ -17,8 +17,7 @@ use tokio::sync::broadcast;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
-    token,
-    world::USER_DATA,
+    token::{self, USER_DATA},
 };
 
 /// Makes the calls of Machines through a driver.

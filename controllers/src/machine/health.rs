@@ -1,16 +1,17 @@
-//! Is a Machine well, and may it be given up?
+//! Is a Machine healthy, and when is it given up?
 //!
-//! A Machine that is not well is `Unknown`, and after its health timeout `Failed`; then its MachineSet replaces it. What was
-//! reported of its Node before this process led, and was in contact with the API servers, proves nothing at first: they may
-//! have been away, so that no kubelet could report. A kubelet that lives does so within six minutes.
+//! An unhealthy Machine becomes `Unknown` and, after its health timeout, `Failed`; then its MachineSet replaces it. Reports
+//! about its Node that are older than our connection to the API servers prove nothing at first: the servers may have been
+//! away, so that no kubelet could report. A live kubelet reports within six minutes.
 //!
 //! # Guarantees
 //! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name. That is the end of its
-//!   health timeout; or, if that is later, six minutes after this process began to lead or contact was regained, unless its
-//!   Node was reported of since. Where that moves the time, status, event and log say so.
+//!   health timeout; or, if that is later, six minutes after this process began to lead or was connected again, unless its
+//!   Node was reported on since. If that moves the time, status, event and log say so.
 //! * So all outages and changes of leaders together cost at most six minutes after the last of them. An outage is a time of
 //!   more than a minute in which an API server does not answer; an idle server is asked ([`Moment::in_touch`]).
-//! * Before it is Failed for the sake of its Node, the Node is read from the API server. One that has changed stops that.
+//! * Before a Machine is Failed because of its Node, the Node is read from the API server. If it has changed, the Machine is
+//!   judged again.
 //!
 //! # Caveats
 //! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
@@ -20,81 +21,146 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{Machine, MachinePhase, conditions, taints};
-use nodewright_runtime::{clip::clip_to, object::is_deleting};
+use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, taints};
+use nodewright_runtime::{
+    clip::clip_to,
+    object::{is_deleting, name},
+};
 
 use super::{
-    Settings,
-    status::{StatusDraft, own_condition},
+    budget::{self, Held},
+    claim::Vm,
+    scope::Scope,
+    snapshot::UnseenNode,
+    status::{StatusDraft, own_condition, phase_since},
 };
-use crate::shared::{node::Node, ownership::is_disputed};
+use crate::shared::{
+    node::Node,
+    ownership::{node_name, vm_id},
+};
 
-/// Within this time a kubelet that lives has reported, whatever was before: it posts its status at least every five
-/// minutes (`nodeStatusReportFrequency`), and at once when the API server shows another one than it knows.
+/// Within this time a live kubelet has reported, whatever was before: it posts its status at least every five minutes
+/// (`nodeStatusReportFrequency`), and at once when the API server shows another status than it knows.
 const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
-
-/// A time that moves by no more has not moved.
-const NO_NEWS: SignedDuration = SignedDuration::from_secs(5);
-
-/// The most bytes of what a Node says of its health: more follows it in statuses.
+/// A time that moves by no more is not written again.
+const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
+/// The most bytes of what a Node says about its health: more follows it in statuses.
 const LONGEST_CAUSE: usize = 512;
 
-/// What a Node says of its health.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Health {
-    /// Ready, and no listed condition against it.
-    Healthy,
-    /// Not so, and why.
-    Unhealthy(String),
+/// What is decided about the health of a Machine whose VM is initialized.
+pub(super) enum Health<'a> {
+    /// Its Node exists and cannot be read. That says nothing about its health.
+    Unreadable(&'a str),
+    /// Somebody deletes its Node. So the Machine is deleted, if the budget permits.
+    NodeDeleted(&'a Node, Result<(), Held>),
+    Healthy(&'a Node, Recovery),
+    /// Its Node is unhealthy or missing.
+    Unhealthy(Problem<'a>, Remedy),
 }
 
-/// Judges a Node as machine-controller-manager does: Ready has to be True and each listed condition that the Node has
-/// has to be False; Unknown counts as unhealthy.
-pub(super) fn judge(machine: &Machine, node: &Node, settings: &Settings) -> Health {
-    let tell = |condition: &NodeCondition| {
+/// Why a Machine is unhealthy.
+pub(super) struct Problem<'a> {
+    /// Its Node, if there is one.
+    pub(super) node: Option<&'a Node>,
+    pub(super) why: String,
+}
+
+/// What follows from a healthy Node.
+pub(super) enum Recovery {
+    /// The Machine was Running before. The provider shows all that it has created: now, or from this time on.
+    None(Option<Timestamp>),
+    /// A taint says that components without which no workload may run have yet to start.
+    ComponentsAwaited,
+    /// The Machine becomes Running for the first time.
+    Joined,
+    /// The Machine becomes Running again.
+    Rejoined,
+}
+
+/// What follows from an unhealthy or missing Node.
+pub(super) enum Remedy {
+    /// Nothing in this phase.
+    None,
+    /// Ignore the report until then: it is older than our connection.
+    AwaitReport(Timestamp),
+    /// A Running Machine becomes Unknown.
+    MarkUnknown(Option<Deadline>),
+    /// What becomes of an Unknown Machine.
+    Unknown(GiveUp),
+    /// A Pending Machine waits for its Node.
+    AwaitJoin,
+    /// The creation timeout is over, so a Pending Machine becomes Failed.
+    JoinTimeout,
+}
+
+/// When an Unknown Machine is given up: it becomes Failed.
+pub(super) enum GiveUp {
+    /// Its health timeout is switched off.
+    Never,
+    Later(Deadline),
+    /// It is due, and the replacement budget does not permit it.
+    Held(Held),
+    Now,
+}
+
+/// Whether the API server itself confirms what the cache says about the Node of a Machine that is given up.
+pub(super) enum Confirmation<'a> {
+    /// A step reads the Node. If it has changed, the plan ends there.
+    Read(&'a Node),
+    /// The API server is asked for a Node of this name. While it has not said that there is none: what is waited for.
+    Look(&'a str, Option<String>),
+    /// The provider has said that there is no VM, or no Node was ever named.
+    Unneeded,
+}
+
+/// Judges a Machine whose VM is initialized.
+pub(super) fn check<'a>(scope: &Scope<'a>) -> Health<'a> {
+    let snapshot = scope.snapshot;
+    if let Some(text) = &snapshot.unreadable_node {
+        return Health::Unreadable(text);
+    }
+    let Some(node) = snapshot.node.as_deref() else {
+        let why = match &snapshot.stranger {
+            _ if snapshot.claim.vm != Vm::Proven => {
+                format!("the provider knows no VM {}", scope.machine.spec.provider_id)
+            }
+            Some(stranger) => format!("node {} belongs to another VM", name(stranger.as_ref())),
+            None => format!("there is no node with providerID {}", vm_id(scope.machine).unwrap_or_default()),
+        };
+        return Health::Unhealthy(Problem { node: None, why }, remedy(scope, None));
+    };
+    if is_deleting(node) {
+        return Health::NodeDeleted(node, budget::permit(scope));
+    }
+    match unhealthy_because(scope, node) {
+        None => Health::Healthy(node, recovery(scope, node)),
+        Some(why) => Health::Unhealthy(Problem { node: Some(node), why }, remedy(scope, Some(node))),
+    }
+}
+
+/// Whether the Machine has a healthy Node: then nothing that went wrong before matters.
+pub(super) fn has_healthy_node(scope: &Scope<'_>) -> bool {
+    scope.snapshot.node.as_deref().is_some_and(|node| !is_deleting(node) && unhealthy_because(scope, node).is_none())
+}
+
+/// Why a Node is unhealthy, if it is. As in machine-controller-manager, Ready has to be True, and each listed condition that
+/// the Node has has to be False; Unknown counts as unhealthy.
+pub(super) fn unhealthy_because(scope: &Scope<'_>, node: &Node) -> Option<String> {
+    let describe = |condition: &NodeCondition| {
         let reason = condition.reason.as_deref().unwrap_or_default();
         clip_to(LONGEST_CAUSE, format!("node condition {} is {} ({reason})", condition.type_, condition.status))
     };
     let Some(ready) = ready(node) else {
-        return Health::Unhealthy("the node has no condition Ready yet".to_owned());
+        return Some("the node has no condition Ready yet".to_owned());
     };
     if ready.status != "True" {
-        return Health::Unhealthy(tell(ready));
+        return Some(describe(ready));
     }
-    let listed = |condition: &&NodeCondition| match &machine.spec.node_conditions {
+    let is_listed = |condition: &&NodeCondition| match &scope.machine.spec.node_conditions {
         Some(list) => list.split(',').any(|kind| kind.trim() == condition.type_),
-        None => settings.node_conditions.contains(&condition.type_),
+        None => scope.settings.node_conditions.contains(&condition.type_),
     };
-    match node.conditions().iter().filter(listed).find(|condition| condition.status != "False") {
-        Some(condition) => Health::Unhealthy(tell(condition)),
-        None => Health::Healthy,
-    }
-}
-
-/// Whether a Node's kubelet, or whoever watches over it, has said anything of its health since then.
-///
-/// What was said before a process was in touch with its servers proves nothing to it: the API server may have been away,
-/// and no kubelet could report.
-pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
-    let ready = ready(node);
-    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
-    told.is_some_and(|told| told.0 > since)
-}
-
-/// Until when bad health that was reported before this process was in touch is ignored; `None` when that time is over.
-pub(super) fn held_until(node: &Node, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    let until = since.checked_add(REPORTS_WITHIN).ok()?;
-    (now < until && !is_reported_since(node, since)).then_some(until)
-}
-
-fn ready(node: &Node) -> Option<&NodeCondition> {
-    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
-}
-
-/// Whether components without which no workload may run have yet to come up.
-pub(super) fn lacks_critical_components(node: &Node) -> bool {
-    let all = node.taints();
-    all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
+    node.conditions().iter().filter(is_listed).find(|condition| condition.status != "False").map(describe)
 }
 
 /// Since when a Node has not been ready, if it is not.
@@ -103,56 +169,115 @@ pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
 }
 
-/// Whether a Machine is one whose replacement is limited by the budget. One that is disputed is not judged: it would hold
-/// up those that come after it.
-pub(crate) fn may_be_replaced(machine: &Machine) -> bool {
-    let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
-    waits && !is_deleting(machine) && !is_disputed(machine)
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
 }
 
-/// Since when a Machine is not well whose phase says so.
-pub(super) fn unwell_since(machine: &Machine) -> Option<Timestamp> {
-    Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
-}
-
-/// When the health timeout of a Machine ends that is not well; `None` when it has none.
-pub(super) fn timeout_at(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
-    timeout_from(machine, settings, unwell_since(machine)?)
-}
-
-/// When the health timeout of a Machine ends that is not well since then.
-pub(super) fn timeout_from(machine: &Machine, settings: &Settings, since: Timestamp) -> Option<Timestamp> {
-    if machine.spec.disable_health_timeout == Some(true) {
-        return None;
+fn recovery(scope: &Scope<'_>, node: &Node) -> Recovery {
+    let machine = scope.machine;
+    if *machine.phase() == MachinePhase::Running {
+        let latest = scope.context.outcomes.latest();
+        let consistent = latest.and_then(|latest| latest.checked_add(scope.driver.consistency()).ok());
+        return Recovery::None(consistent.filter(|at| *at > scope.now()));
     }
-    let limit = machine.spec.health_timeout.as_ref().map_or(settings.health_timeout, |own| own.to_std());
-    since.checked_add(SignedDuration::try_from(limit).ok()?).ok()
+    if *machine.phase() == MachinePhase::Pending && lacks_critical_components(node) {
+        return Recovery::ComponentsAwaited;
+    }
+    let operation = machine.status.as_ref().map(|status| &status.last_operation);
+    let joins = operation.is_none_or(|operation| {
+        operation.operation_type == OperationType::Create && operation.state != OperationState::Successful
+    });
+    if joins { Recovery::Joined } else { Recovery::Rejoined }
+}
+
+fn lacks_critical_components(node: &Node) -> bool {
+    let all = node.taints();
+    all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
+}
+
+fn remedy(scope: &Scope<'_>, node: Option<&Node>) -> Remedy {
+    let (machine, now, connected) = (scope.machine, scope.now(), scope.context.in_touch);
+    match machine.phase() {
+        MachinePhase::Running => {
+            if let Some(until) = node.and_then(|node| ignored_until(node, connected, now)) {
+                return Remedy::AwaitReport(until);
+            }
+            let timeout = scope.settings.health_deadline(machine, now);
+            Remedy::MarkUnknown(timeout.map(|timeout| Deadline::of(timeout, node, connected)))
+        }
+        MachinePhase::Unknown => Remedy::Unknown(give_up(scope, node)),
+        MachinePhase::Pending if scope.is_creation_overdue() => Remedy::JoinTimeout,
+        MachinePhase::Pending => Remedy::AwaitJoin,
+        _ => Remedy::None,
+    }
+}
+
+/// When an Unknown Machine becomes Failed.
+fn give_up(scope: &Scope<'_>, node: Option<&Node>) -> GiveUp {
+    let timeout = phase_since(scope.machine).and_then(|since| scope.settings.health_deadline(scope.machine, since));
+    let Some(timeout) = timeout else { return GiveUp::Never };
+    let deadline = Deadline::of(timeout, node, scope.context.in_touch);
+    if deadline.at > scope.now() {
+        return GiveUp::Later(deadline);
+    }
+    budget::permit(scope).map_or_else(GiveUp::Held, |()| GiveUp::Now)
+}
+
+/// How the API server confirms what the cache says about the Node of a Machine that is given up.
+pub(super) fn confirm<'a>(scope: &Scope<'a>, node: Option<&'a Node>) -> Confirmation<'a> {
+    if let Some(node) = node {
+        return Confirmation::Read(node);
+    }
+    let name = node_name(scope.machine).filter(|_| scope.snapshot.claim.vm == Vm::Proven);
+    let Some(name) = name else { return Confirmation::Unneeded };
+    let pending = match scope.snapshot.unseen_node {
+        UnseenNode::None => None,
+        UnseenNode::Unknown => Some(format!("the API server is asked whether there is a node {name}")),
+        UnseenNode::Found(_) => Some(format!("node {name} is there again, and is yet to show in the cache")),
+    };
+    Confirmation::Look(name, pending)
+}
+
+/// Whether a Node's kubelet, or the controller that watches it, has reported on its health since then.
+///
+/// Reports from before this process was connected prove nothing to it: the API server may have been away, so that no kubelet
+/// could report.
+fn is_reported_since(node: &Node, since: Timestamp) -> bool {
+    let ready = ready(node);
+    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
+    told.is_some_and(|told| told.0 > since)
+}
+
+/// Ignore an unhealthy report that is older than our connection, until this time; `None` once it is over.
+fn ignored_until(node: &Node, connected: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let until = connected.checked_add(REPORTS_WITHIN).ok()?;
+    (now < until && !is_reported_since(node, connected)).then_some(until)
 }
 
 /// When a Machine is given up, and whether that is later than the end of its health timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GivenUp {
+pub(super) struct Deadline {
     pub(super) at: Timestamp,
     is_extended: bool,
 }
 
-impl GivenUp {
-    /// Of a Machine with this timeout. While nothing newer is known of its Node than what was reported before `in_touch`, a
-    /// kubelet that lives gets the time to report.
-    pub(super) fn of(timeout: Timestamp, node: Option<&Node>, in_touch: Timestamp) -> Self {
-        if node.is_some_and(|node| is_reported_since(node, in_touch)) {
+impl Deadline {
+    /// For a Machine with this timeout. While all reports on its Node are older than our connection, a live kubelet gets the
+    /// time to report.
+    fn of(timeout: Timestamp, node: Option<&Node>, connected: Timestamp) -> Self {
+        if node.is_some_and(|node| is_reported_since(node, connected)) {
             return Self { at: timeout, is_extended: false };
         }
-        let at = timeout.max(in_touch.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
+        let at = timeout.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
         Self { at, is_extended: at > timeout }
     }
 
-    /// The word for it in the condition and in logs.
+    /// The reason for the condition and for logs.
     pub(super) fn reason(self) -> &'static str {
         if self.is_extended { "ReportAwaited" } else { "Unhealthy" }
     }
 
-    /// What people are told.
+    /// The message for users.
     pub(super) fn text(self, why: &str) -> String {
         let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
         if self.is_extended {
@@ -162,17 +287,17 @@ impl GivenUp {
         }
     }
 
-    /// Whether the status of a Machine names this time already. Clocks differ a little: a few seconds are no news.
+    /// Whether the status of a Machine names this time already. Clocks differ a little, so a few seconds do not count.
     pub(super) fn is_announced(self, machine: &Machine) -> bool {
         let noted = own_condition(machine, conditions::machine::HEALTH_TIMEOUT);
         let noted: Option<Timestamp> = noted.and_then(|noted| noted.message.as_deref()?.parse().ok());
-        noted.is_some_and(|noted| noted.duration_since(self.at).abs() <= NO_NEWS)
+        noted.is_some_and(|noted| noted.duration_since(self.at).abs() <= SAME_TIME)
     }
 }
 
 impl StatusDraft {
     /// Announces when the Machine is given up.
-    pub(super) fn given_up(self, given_up: GivenUp) -> Self {
-        self.condition(conditions::machine::HEALTH_TIMEOUT, true, given_up.reason(), format!("{:.0}", given_up.at))
+    pub(super) fn health_deadline(self, deadline: Deadline) -> Self {
+        self.condition(conditions::machine::HEALTH_TIMEOUT, true, deadline.reason(), format!("{:.0}", deadline.at))
     }
 }

@@ -1,35 +1,39 @@
 //! Machine: one VM, and the Node that it becomes.
 //!
-//! Its life (`life`): class and secrets are there → VM created through the driver → VM initialised → Node joined and
-//! healthy (`Running`) → watched; unhealthy for too long → `Failed`, within a budget; the MachineSet replaces it.
+//! * Until it is deleted: class and Secrets exist → VM created through the driver → VM initialized → Node joined and healthy
+//!   (`Running`) → watched; unhealthy for too long → `Failed`, within a budget; then the MachineSet replaces it.
+//! * Once it is deleted: Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → finalizer removed.
 //!
-//! Its death (`death`): Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → end.
+//! A plan is made in three steps: `snapshot` reads the caches; decisions (`proof`, `provision`, `health`, `budget`,
+//! `terminate`), each in a file that answers one question, return values; `reconcile` puts the plan together.
 //!
 //! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
 //! and nothing is remembered that cannot be asked again.
 
 mod applied;
-mod birth;
 mod budget;
 mod caller;
 mod calls;
-mod context;
-mod death;
+mod claim;
 mod health;
 mod indexes;
-mod life;
 mod node_sync;
 mod owned;
-mod ownership;
+mod peers;
 mod proof;
+mod provider;
+mod provision;
+mod reconcile;
 mod retry;
+mod scope;
 mod settings;
+mod snapshot;
 mod status;
+mod terminate;
 #[cfg(test)]
 mod tests;
 mod token;
 mod trace;
-mod world;
 
 use std::sync::Arc;
 
@@ -38,25 +42,24 @@ use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
-    object::{Cluster, Key, annotation, is_deleting, name, namespace, uid},
+    object::{Cluster, Key, annotation, name, namespace, uid},
     plan::{Moment, Plan},
 };
 
-use self::indexes::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 pub use self::{
-    budget::Peers,
     caller::Caller,
     calls::{Call, Outcome, Request, Verb},
-    ownership::{Claim, Vm},
+    claim::{Claim, Vm},
+    peers::Peers,
     settings::Settings,
-    world::{ClassProblem, Owner, UnseenNode, World},
+    snapshot::{ClassProblem, Owner, UnseenNode, World},
 };
 use self::{
-    context::Context,
-    world::{is_forced, needs_class},
+    indexes::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
+    scope::Scope,
+    snapshot::{is_forced, needs_class},
 };
 use crate::shared::{
-    class_secrets,
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
     },
@@ -65,7 +68,7 @@ use crate::shared::{
     ownership::{node_name, vm_id},
 };
 
-/// Keeps Machines.
+/// Reconciles Machines.
 #[derive(Clone)]
 pub struct MachineController {
     /// The namespace of the custom resources.
@@ -102,7 +105,7 @@ impl Controller for MachineController {
             .index(HELD_BY_SET)
             .index(LEAVING_BY_SET)
             .sharing(Machine::share)
-            // A place that one Machine has held is free once that Machine is well or gone.
+            // The place of the budget that a Machine holds is free once the Machine is healthy or gone.
             .wakes(move |change, stores, wake| {
                 budget::wake_next(change, stores, &settings, wake);
                 rivals(change, stores, wake);
@@ -141,18 +144,14 @@ impl Controller for MachineController {
     }
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
-        let context = Context { settings: &self.settings, driver: self.driver.as_ref() };
-        let mut plan = match world.secret_pending() {
-            Some(text) => {
-                let mut plan = Plan::idle();
-                plan.wait(class_secrets::PENDING, text);
-                plan
-            }
-            None if is_deleting(world.machine.as_ref()) => death::plan(at, world, context),
-            None => life::plan(at, world, context),
+        let scope = Scope {
+            machine: &world.machine,
+            snapshot: world,
+            context: at,
+            settings: &self.settings,
+            driver: self.driver.as_ref(),
         };
-        plan.looks.extend(world.looks.iter().cloned());
-        plan
+        reconcile::plan(&scope)
     }
 }
 
@@ -168,7 +167,7 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
     }
 }
 
-/// Machines that name one VM wait for one another.
+/// Machines that name the same VM wait for each other.
 fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     for machine in change.sides() {
         let Some(id) = vm_id(machine) else { continue };
@@ -179,8 +178,8 @@ fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) 
     }
 }
 
-/// A Machine waits for its set to see its index retired, for the budget that the set says, and, where the set comes
-/// after the Machine, to see that there is one. Of nothing else that a set says.
+/// A Machine waits for three changes of its set: that its index is retired, that the budget changes, and, if the set appears
+/// after the Machine, that it exists. Other changes of a set wake no Machine.
 fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     budget::wake_all(change, stores, wake);
     let machines = stores.of::<Machine>(Cluster::CONTROL);
@@ -192,7 +191,7 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     if change.new.is_none() || ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
     }
-    // Whatever was waiting for the ledger may be a Machine that has yet to get its VM.
+    // Machines that have yet to get their VM also wait for a valid ledger.
     let had_invalid = ledger(&change.old).is_some_and(|ledger| ledger.parse::<Ledger>().is_err());
     if change.old.is_none() || had_invalid && ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.owned_by(uid(set.as_ref())));
@@ -202,16 +201,16 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     }
 }
 
-/// Rare enough to go through all Machines: it may be the Node of one whose Node has yet to be named.
+/// Goes through all Machines, because it may be the Node of one whose Node has no name yet. It happens rarely.
 fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     for machine in stores.of::<Machine>(Cluster::CONTROL).all() {
-        if world::may_be_node_of(&machine, node_name(&machine), node) {
+        if snapshot::may_be_node_of(&machine, node_name(&machine), node) {
             wake(Key::of(Cluster::CONTROL, machine.as_ref()));
         }
     }
 }
 
-/// The Machines that need their class. They look at its Secrets themselves.
+/// The Machines that need their class. Each watches the Secrets of its class itself.
 fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
     let machines = stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
     for machine in machines.iter().filter(|machine| needs_class(machine)) {

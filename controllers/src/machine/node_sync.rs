@@ -15,7 +15,10 @@ use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{applied::AppliedKeys, owned::LONGEST_LABEL};
+use super::{
+    applied::{self, AppliedKeys},
+    owned::{self, LONGEST_LABEL},
+};
 use crate::shared::node::Node;
 
 type Map = BTreeMap<String, String>;
@@ -65,8 +68,28 @@ impl Applied {
     }
 }
 
+/// What brings a Node and its Machine in step: two tested patches, empty when they are.
+pub(super) struct NodeSync {
+    /// Of the Node.
+    pub(super) node: Patch,
+    /// Of the Machine: what its Node gets, and the label with the Node's name.
+    pub(super) machine: Patch,
+}
+
+/// Compares a Node with its Machine.
+///
+/// Nothing is put on a Node before the Machine's record has it: after a crash in between it could not be removed again. And
+/// the record forgets only once the Node is in step.
+pub(super) fn sync(machine: &Machine, node: &Node) -> NodeSync {
+    let patch = patch(machine, node);
+    let (is_in_step, is_covered) = (patch.0.is_empty(), applied::is_covered(machine));
+    let record = applied::record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
+    let machine = Patch(record.into_iter().chain(owned::relabel(machine)).flat_map(|patch| patch.0).collect());
+    NodeSync { node: if is_covered { patch } else { Patch::default() }, machine }
+}
+
 /// The tested patch that brings a Node in step with its Machine; empty when it is.
-pub(super) fn patch(machine: &Machine, node: &Node) -> Patch {
+fn patch(machine: &Machine, node: &Node) -> Patch {
     let mut operations = Vec::new();
     if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);

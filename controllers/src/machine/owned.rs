@@ -1,11 +1,12 @@
-//! What the Machine controller writes, and reads back.
+//! The fields of a Machine that its controller writes, and how they are read back.
 
 use std::collections::BTreeMap;
 
-use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::Patch;
 use nodewright_api::{Machine, MachineStatus, annotations, labels};
 use nodewright_driver::Instance;
 use nodewright_runtime::{
+    annotations::set_label,
     object::annotation,
     owned::{Owned, Part},
 };
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::applied::AppliedKeys;
 use crate::shared::ownership::noted_node;
 
-/// The durable link to the VM, written right after the driver has answered.
+/// The durable link to the VM, written right after the driver's answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Link {
     metadata: LinkMeta,
@@ -35,22 +36,22 @@ struct LinkSpec {
     provider_id: String,
 }
 
-/// How long the value of a label may be.
+/// The most bytes of a label's value.
 pub(super) const LONGEST_LABEL: usize = 63;
 
 impl Link {
     /// The link of a Machine to an instance. Without a target cluster there is no label `node`.
     pub(super) fn of(machine: &Machine, instance: &Instance, has_target: bool) -> Self {
         let mut metadata = LinkMeta::default();
-        // A longer name is no value of a label. The Node is found by its providerID all the same.
+        // A longer name cannot be a label's value. The Node is found by its providerID anyway.
         if has_target && (1..=LONGEST_LABEL).contains(&instance.node_name.len()) {
             metadata.labels.insert(labels::NODE.to_owned(), instance.node_name.clone());
         }
-        // The autoscaler and users lower it; what they wrote before there was a VM stays.
+        // The autoscaler and users lower it; a value from before there was a VM stays.
         let priority = annotation(machine, annotations::MACHINE_PRIORITY).map(str::to_owned);
         let priority = priority.unwrap_or_else(|| annotations::MACHINE_PRIORITY_DEFAULT.to_string());
         metadata.annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority);
-        // What its Node will get is remembered before there is one.
+        // What the Node will get is recorded before there is a Node.
         if let Some(applied) = AppliedKeys::of(&machine.spec.node_template).to_text().filter(|_| has_target) {
             metadata.annotations.insert(annotations::APPLIED_NODE_TEMPLATE.to_owned(), applied);
         }
@@ -80,18 +81,11 @@ impl Owned for Link {
     }
 }
 
-/// Sets the label `node` to what the provider named the Node, where somebody has changed it: the cluster autoscaler
-/// reads it.
+/// Sets the label `node` to the name that the provider gave the Node, if somebody changed it: the cluster autoscaler reads it.
 pub(super) fn relabel(machine: &Machine) -> Option<Patch> {
     let wanted = noted_node(machine).filter(|name| name.len() <= LONGEST_LABEL)?;
-    let standing = machine.metadata.labels.as_ref()?.get(labels::NODE);
-    if standing.is_some_and(|standing| standing == wanted) {
-        return None;
-    }
-    let path = PointerBuf::from_tokens(["metadata", "labels", labels::NODE]);
-    let test = TestOperation { path: path.clone(), value: standing.cloned().into() };
-    let add = AddOperation { path, value: wanted.into() };
-    Some(Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]))
+    machine.metadata.labels.as_ref()?;
+    Some(set_label(&machine.metadata, labels::NODE, Some(wanted))).filter(|patch| !patch.0.is_empty())
 }
 
 /// All of a Machine's status.
@@ -126,6 +120,6 @@ mod tests {
         assert_eq!(live["metadata"]["labels"]["node"], "n");
         let lost = machine("m").label("x", "y").with("/status/conditions", noted.clone()).build();
         assert!(relabel(&lost).is_some());
-        assert!(relabel(&machine("m").label("node", "cp-1").build()).is_none(), "nobody has named a node");
+        assert!(relabel(&machine("m").label("node", "cp-1").build()).is_none(), "no node was ever named");
     }
 }

@@ -1,11 +1,12 @@
-//! What the flags of machine-controller-manager set.
+//! Timeouts and periods, which the flags of machine-controller-manager set.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use nodewright_api::{GoDuration, Machine, annotations};
 use nodewright_runtime::object::annotation;
 
-/// Timeouts and periods of the Machine controller. Where a Machine has a field of its own, that one counts.
+/// Timeouts and periods of the Machine controller. A field of the Machine takes precedence.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// From the creation of the Machine until its Node has to be healthy (`--machine-creation-timeout`).
@@ -14,7 +15,7 @@ pub struct Settings {
     pub health_timeout: Duration,
     /// From the deletion of the Machine until its Pods are deleted by force (`--machine-drain-timeout`).
     pub drain_timeout: Duration,
-    /// How often the eviction of a Pod is tried before it is deleted (`--machine-max-evict-retries`).
+    /// How often the eviction of a Pod is tried before the Pod is deleted (`--machine-max-evict-retries`).
     pub max_evict_retries: u32,
     /// How long the volumes of a drained Node may take to be detached (`--machine-pv-detach-timeout`).
     pub detach_timeout: Duration,
@@ -26,11 +27,11 @@ pub struct Settings {
     pub short_retry: Duration,
     /// Pause after any other failure of a creation.
     pub medium_retry: Duration,
-    /// How long a Node may be not ready before its Pods are no longer asked to leave but deleted.
+    /// How long a Node may be not ready before its Pods are deleted instead of evicted.
     pub not_ready_limit: Duration,
     /// Pause between two attempts to evict a Pod that a disruption budget holds back.
     pub evict_retry: Duration,
-    /// How long a Node that is being deleted and has no Machine keeps our finalizer (`--orphaned-node-grace`).
+    /// How long a Node that is being deleted and has no Machine keeps its finalizer (`--orphaned-node-grace`).
     pub orphaned_node_grace: Duration,
     /// Groups of the bootstrap tokens (`--bootstrap-token-auth-extra-groups`).
     pub bootstrap_groups: String,
@@ -47,9 +48,30 @@ impl Settings {
         own.map_or(self.creation_timeout, |own| own.to_std())
     }
 
+    /// When a Machine has to be a healthy Node.
+    pub(super) fn creation_deadline(&self, machine: &Machine) -> Option<Timestamp> {
+        let created = machine.metadata.creation_timestamp.as_ref()?.0;
+        created.checked_add(self.creation_timeout_of(machine)).ok()
+    }
+
+    /// When the health timeout ends of a Machine that is unhealthy since then; `None` if it has none.
+    pub(super) fn health_deadline(&self, machine: &Machine, since: Timestamp) -> Option<Timestamp> {
+        if machine.spec.disable_health_timeout == Some(true) {
+            return None;
+        }
+        let timeout = machine.spec.health_timeout.as_ref().map_or(self.health_timeout, |own| own.to_std());
+        since.checked_add(timeout).ok()
+    }
+
     /// How long the drain of a Machine's Node may take.
     pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {
         machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())
+    }
+
+    /// When the Pods of a Machine that is being deleted are no longer evicted but deleted.
+    pub(super) fn drain_deadline(&self, machine: &Machine) -> Option<Timestamp> {
+        let begun = machine.metadata.deletion_timestamp.as_ref()?.0;
+        begun.checked_add(self.drain_timeout_of(machine)).ok()
     }
 }
 

@@ -8,12 +8,12 @@ use nodewright_runtime::{clip::clip, object::Cluster, plan::Step};
 use super::{calls::Call, owned::StatusPart};
 use crate::shared::node::Node;
 
-/// How many conditions of a Node are copied at most: a kubelet can write as many as it likes.
+/// The most conditions that are copied from a Node. A kubelet can write any number.
 const COPIED: usize = 64;
 
-/// A status to be, from the one that stands.
+/// A status to be written, made from the one that stands.
 ///
-/// Times move only with what they are the time of, so that writing the same again writes nothing.
+/// A time moves only with the field that it dates, so writing the same again writes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct StatusDraft {
     now: Timestamp,
@@ -35,19 +35,17 @@ impl StatusDraft {
         self
     }
 
-    /// Sets whether a timeout runs. Where none does, none is announced.
+    /// Sets whether a timeout runs. Without one, none is announced.
     pub(super) fn timeout_active(mut self, active: bool) -> Self {
         self.status.current_status.timeout_active = active;
         if active { self } else { self.without(conditions::machine::HEALTH_TIMEOUT) }
     }
 
-    /// Ends the preservation.
     pub(super) fn not_preserved(mut self) -> Self {
         self.status.current_status.preserve_expiry_time = None;
         self
     }
 
-    /// Sets the last operation.
     pub(super) fn operation(
         mut self,
         kind: OperationType,
@@ -67,7 +65,7 @@ impl StatusDraft {
         self
     }
 
-    /// Keeps the driver's own notes.
+    /// Stores the driver's opaque state, if it gave one.
     pub(super) fn last_known_state(mut self, state: Option<&String>) -> Self {
         if let Some(state) = state {
             self.status.last_known_state.clone_from(state);
@@ -117,12 +115,12 @@ impl StatusDraft {
         self
     }
 
-    /// Says no longer that the Machine waits for the replacement budget.
+    /// Removes the condition that says that the Machine waits for the replacement budget.
     pub(super) fn not_held(self) -> Self {
         self.without(conditions::machine::REMEDIATION_ALLOWED)
     }
 
-    /// Takes one of the Machine's own conditions away.
+    /// Removes one of the Machine's own conditions.
     pub(super) fn without(mut self, kind: &str) -> Self {
         self.status.conditions.retain(|condition| condition.type_ != kind);
         self
@@ -139,7 +137,7 @@ pub(super) fn own_condition<'a>(machine: &'a Machine, kind: &str) -> Option<&'a 
     machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Since when one of the Machine's own conditions stands as it does.
+/// Since when one of the Machine's own conditions has its status.
 pub(super) fn since(machine: &Machine, kind: &str) -> Option<Timestamp> {
     own_condition(machine, kind)?.last_transition_time.as_ref().map(|time| time.0)
 }
@@ -149,7 +147,12 @@ pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
     since(machine, kind).filter(|_| own_condition(machine, kind).is_some_and(|condition| condition.status == "True"))
 }
 
-/// Whether a Node of the Machine was ever seen: its conditions are copied then, by machine-controller-manager, too.
+/// Since when the Machine has its phase.
+pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
+    Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
+}
+
+/// Whether a Node of the Machine was ever seen. Its conditions are copied then, by machine-controller-manager as well.
 pub(super) fn has_shown_node(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| status.conditions.iter().any(|condition| !is_own(condition)))
         || true_since(machine, conditions::machine::NODE_JOINED).is_some()

@@ -10,8 +10,8 @@ use nodewright_driver::Class;
 use nodewright_runtime::request::{Call, Connection, RequestError};
 use serde_json::json;
 
-use super::world::USER_DATA;
-
+/// The key of the user data in a Secret.
+pub(super) const USER_DATA: &str = "userData";
 /// The letters of tokens, as Kubernetes demands: `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";

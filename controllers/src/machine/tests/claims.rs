@@ -247,6 +247,6 @@ fn a_machine_that_is_disputed_holds_up_no_other_ones_replacement() {
     for (reason, expected) in [("ProviderIDNotUnique", false), ("SeveralNodes", false), ("ProviderIDChanged", true)] {
         let said = json!([{"type": "ConfigurationValid", "status": "False", "reason": reason}]);
         let machine = linked("Unknown").with("/status/conditions", said).build();
-        assert_eq!(crate::machine::health::may_be_replaced(&machine), expected, "{reason}");
+        assert_eq!(may_be_replaced(&machine), expected, "{reason}");
     }
 }

@@ -1,10 +1,10 @@
-//! Worlds in, plans out: a Machine's birth, life and death, step by step.
+//! Snapshots in, plans out: how a Machine is provisioned, judged and terminated, step by step.
 
-mod birth;
 mod claims;
-mod death;
-mod life;
+mod health;
 mod observed;
+mod provision;
+mod terminate;
 mod unreadable;
 
 use std::sync::Arc;
@@ -22,7 +22,10 @@ use serde_json::{Value, json};
 
 use super::{
     Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Verb, Vm, World,
-    budget::holds_place, context::Context, health::may_be_replaced, world::UnseenNode,
+    indexes::{holds_place, may_be_replaced},
+    provider::Provider,
+    scope::Scope,
+    snapshot::UnseenNode,
 };
 use crate::{
     shared::{drain::PodView, ledger::Ledger, node::Node},
@@ -101,9 +104,10 @@ impl Scene {
     }
 
     fn call(&self, verb: Verb) -> Call {
-        let settings = Settings::default();
-        let context = Context { settings: &settings, driver: &Uncalled };
-        context.call(verb, &self.world, self.world.class.as_ref().unwrap())
+        let (settings, context) = (Settings::default(), self.moment());
+        let (snapshot, driver) = (&self.world, &Uncalled);
+        let scope = Scope { machine: &snapshot.machine, snapshot, context: &context, settings: &settings, driver };
+        Provider::of(&scope, snapshot.class.as_ref().unwrap()).call(verb)
     }
 
     /// A call has ended so many seconds ago.
@@ -120,8 +124,8 @@ impl Scene {
         self
     }
 
-    fn plan(&self) -> Plan<Call> {
-        let moment = Moment {
+    fn moment(&self) -> Moment<'_, Call> {
+        Moment {
             now: self.now,
             since: self.since,
             in_touch: self.in_touch.unwrap_or(self.since),
@@ -130,13 +134,16 @@ impl Scene {
             outcomes: &self.outcomes,
             refusals: &self.refusals,
             status_written: self.status_written,
-        };
+        }
+    }
+
+    fn plan(&self) -> Plan<Call> {
         let controller = MachineController {
             namespace: "default".into(),
             settings: Settings::default(),
             driver: Arc::new(Uncalled),
         };
-        controller.plan(&moment, &self.world)
+        controller.plan(&self.moment(), &self.world)
     }
 
     fn steps(&self) -> Vec<String> {

@@ -1,36 +1,28 @@
-//! Which VM and which Node are a Machine's.
+//! Which VM and which Node belong to a Machine.
 //!
-//! What an object names is a claim and no proof: anybody may write `spec.providerID`, a label or a Node. Three things prove:
-//! * **The VM**: the driver, which compares the VM's tags with the Machine's cluster and name. Its word is noted in the
-//!   Machine's status, which only this controller writes: the condition `InstanceProvisioned` is True, and its message is
-//!   the id. What is noted stays, whatever becomes of `spec.providerID`.
-//! * **The Node by id**: its `spec.providerID` is the id of a proven VM.
-//! * **The Node by name**, where it has no providerID: the driver gave that name. It is the message of `NodeJoined`.
+//! What an object names is a claim and no proof: anybody may write `spec.providerID`, a label or a Node. Proof is:
+//! * **of the VM**: the driver's answer. The driver compares the VM's tags with the Machine's cluster and name. The answer is
+//!   noted in the Machine's status, which only this controller writes: the condition `InstanceProvisioned` is True, and its
+//!   message is the id. The note stays, whatever happens to `spec.providerID`.
+//! * **of the Node by id**: its `spec.providerID` is the id of a proven VM.
+//! * **of the Node by name**, if it has no providerID: the driver gave that name. It is the message of `NodeJoined`.
 //!
-//! While anything is open nothing is written to, drained or deleted of any Node, and the Machine says what is open.
+//! While a proof is missing, no Node is written, drained or deleted, and the Machine's status says what is missing.
 
 use std::sync::Arc;
 
-use nodewright_api::{Code, Machine, conditions, reasons};
-use nodewright_driver::{Class, DriverError, Instance};
+use nodewright_api::{Machine, conditions, reasons};
+use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Store, Stores},
-    events::EventKind,
     object::{is_deleting, name, uid},
-    plan::{Moment, Plan, Step},
 };
 
-use super::{
-    World,
-    birth::{Answer, newest},
-    calls::{Call, Outcome, Verb},
-    context::{Context, event},
-    status::{StatusDraft, own_condition},
-};
+use super::status::{StatusDraft, own_condition};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     node::Node,
-    ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    ownership::{self, JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
 };
 
 /// What a Machine's object says of its VM.
@@ -64,7 +56,7 @@ pub struct Claim {
     pub rivals: Vec<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
     pub twins: Vec<String>,
-    /// The Node of that VM, while it is open whose it is. It is looked at, and nothing is done to it.
+    /// The Node of that VM, while the VM's owner is not proven. It is only read.
     pub node: Option<Arc<Node>>,
 }
 
@@ -73,19 +65,24 @@ impl Claim {
     pub(super) fn is_settled(&self) -> bool {
         self.vm == Vm::Proven && self.rivals.is_empty()
     }
+
+    /// Whether several Machines name the VM, or several Nodes do.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        !self.rivals.is_empty() || !self.twins.is_empty()
+    }
 }
 
-/// What is found of a Machine's VM and Node.
+/// A Machine's claim, and the Node that follows from it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) claim: Claim,
     /// The Node, if the claim to its VM is settled.
     pub(super) node: Option<Arc<Node>>,
-    /// A Node of the name, and of another VM.
+    /// A Node with the expected name that belongs to another VM.
     pub(super) stranger: Option<Arc<Node>>,
 }
 
-/// Finds a Machine's Node among those that are known, and says how far its claim to the VM is proven.
+/// Finds a Machine's Node in the cache, and how far its claim to the VM is proven.
 pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machine) -> Found {
     let by_id = |id: &str| nodes.map(|nodes| nodes.by(NODE_BY_INSTANCE, instance_id(id)));
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();
@@ -99,23 +96,23 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
     }
 }
 
-/// Whether the driver itself has proven the VM that is noted.
+/// Whether the driver itself has proven the VM that the status notes.
 pub(super) fn is_verified(machine: &Machine) -> bool {
     let noted = own_condition(machine, conditions::machine::INSTANCE_PROVISIONED);
     noted_id(machine).is_some() && noted.is_some_and(|noted| noted.reason.as_deref() == Some(PROVISIONED))
 }
 
-/// The names of the other Machines that name the same VM. Of those that are being deleted themselves none keeps a Machine
-/// from being deleted: two that wait for one another would wait for ever.
+/// The names of the other Machines that name the same VM. A Machine that is being deleted does not wait for others that are
+/// being deleted: two of them would wait for each other for ever.
 fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
-    let mut rivals = crate::shared::ownership::rivals(stores, machine);
+    let mut rivals = ownership::rivals(stores, machine);
     rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
     let mut names: Vec<_> = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
     names.sort();
     names
 }
 
-/// What [`choose`] makes of the Nodes.
+/// See [`choose`].
 #[derive(Debug, Default)]
 struct Choice {
     node: Option<Arc<Node>>,
@@ -149,77 +146,12 @@ fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -
     }
 }
 
-/// What the provider has said to this process of the VM that a Machine names.
-pub(super) enum Word<'a> {
-    /// Nothing yet.
-    Unasked,
-    /// It is the Machine's, or the Machine has this one.
-    Owned(&'a Instance),
-    /// There is none.
-    Absent(Answer<'a>),
-    /// It does not answer such questions.
-    Unimplemented,
-    /// It is another's.
-    Refuted(Answer<'a>, &'a DriverError),
-    /// The call failed.
-    Failed(Answer<'a>),
-}
-
-/// What the provider says of the VM that a Machine names, and the call that asks it again; `None` while there is no answer,
-/// which is asked for.
-pub(super) fn ask<'a>(
-    plan: &mut Plan<Call>,
-    at: &'a Moment<'_, Call>,
-    (world, class): (&World, &Class),
-    context: Context<'_>,
-) -> Option<(Word<'a>, Call)> {
-    let (status, create) = (context.call(Verb::Status, world, class), context.call(Verb::Create, world, class));
-    if at.outcomes.is_running(&status) || at.outcomes.is_running(&create) {
-        plan.wait("CallingProvider", "the provider has not answered yet");
-        return None;
-    }
-    match word(at, &status, &create) {
-        Word::Unasked => {
-            plan.then("nobody has said yet whose VM it is", Step::Call(status));
-            None
-        }
-        said => Some((said, status)),
-    }
-}
-
-/// Says that the VM is another's, if that is not said already. Returns whether it is said now.
-pub(super) fn refute(plan: &mut Plan<Call>, machine: &Machine, draft: StatusDraft, error: &DriverError) -> bool {
-    let reason = reasons::machine::PROVIDER_ID_MISMATCH;
-    let draft = draft.condition(conditions::machine::INSTANCE_PROVISIONED, false, reason, error.message.clone());
-    let Some(step) = draft.step(machine) else { return false };
-    plan.then("the VM is another's", step);
-    plan.event(event(machine, EventKind::Warning, reason, error.message.clone()));
-    true
-}
-
-/// The newest answer that speaks of the VM that is named now.
-pub(super) fn word<'a>(at: &'a Moment<'_, Call>, status: &Call, create: &Call) -> Word<'a> {
-    let id = status.request.machine.provider_id.as_deref();
-    let Some(answer) = newest(at, [status, create]) else { return Word::Unasked };
-    let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call == status;
-    match answer.outcome {
-        Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => Word::Owned(instance),
-        Outcome::Failed(error) if is_of_id => match error.code {
-            _ if error.mismatch.is_some() => Word::Refuted(answer, error),
-            Code::NotFound => Word::Absent(answer),
-            Code::Unimplemented => Word::Unimplemented,
-            _ => Word::Failed(answer),
-        },
-        _ => Word::Unasked,
-    }
-}
-
 impl StatusDraft {
-    /// Notes whose VM it is: as the driver says, or, where it cannot tell, as the Machine says.
+    /// Notes that the VM is the Machine's: as the driver says, or, if the driver cannot tell, as the Machine says.
     pub(super) fn proven(self, machine: &Machine, instance: Option<&Instance>) -> Self {
         let claimed = machine.provider_id().unwrap_or_default();
         let found = instance.map(|instance| instance.provider_id.as_str());
-        // The same id, however its beginning is written, is noted as the Machine writes it.
+        // An id that differs only in its beginning is noted as the Machine writes it.
         let id = found.filter(|found| instance_id(found) != instance_id(claimed)).unwrap_or(claimed);
         let reason = if instance.is_some() { PROVISIONED } else { UNVERIFIED };
         let draft = self.condition(conditions::machine::INSTANCE_PROVISIONED, true, reason, id);
@@ -228,6 +160,12 @@ impl StatusDraft {
             Some(node) => draft.node_named(machine, node),
             None => draft,
         }
+    }
+
+    /// Notes that the VM is another Machine's.
+    pub(super) fn foreign(self, error: &DriverError) -> Self {
+        let reason = reasons::machine::PROVIDER_ID_MISMATCH;
+        self.condition(conditions::machine::INSTANCE_PROVISIONED, false, reason, error.message.clone())
     }
 
     /// Notes the name that the driver gives the Node.
@@ -240,34 +178,33 @@ impl StatusDraft {
     }
 }
 
-/// The name that `NodeJoined` has as its message: the driver's, where it gave one.
+/// The message of the condition `NodeJoined`: the Node's name as the driver gave it, else the Node's own.
 pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
     noted_node(machine).unwrap_or(name(node)).to_owned()
 }
 
-/// What keeps a Machine from being acted on as its object asks for: a reason, and what to do.
-pub(super) fn problem(world: &World) -> Option<(&'static str, String)> {
-    let machine = world.machine.as_ref();
+/// What is wrong with a Machine's claim, if anything: a reason, and what to do about it.
+pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
     let id = vm_id(machine)?;
-    if !world.claim.rivals.is_empty() {
+    if !claim.rivals.is_empty() {
         let text = format!(
             "VM {id} is named by other Machines, too: {}; nothing is done to it or its Node until one Machine is left: \
              delete those whose VM it is not",
-            world.claim.rivals.join(", ")
+            claim.rivals.join(", ")
         );
         return Some((reasons::machine::PROVIDER_ID_NOT_UNIQUE, text));
     }
-    if world.claim.vm == Vm::Proven && machine.spec.provider_id != id {
+    if claim.vm == Vm::Proven && machine.spec.provider_id != id {
         let text = format!(
             "spec.providerID is {:?}, and the VM of this Machine is {id}: set it back; until then {id} is acted on",
             machine.spec.provider_id
         );
         return Some((reasons::machine::PROVIDER_ID_CHANGED, text));
     }
-    if !world.claim.twins.is_empty() {
+    if !claim.twins.is_empty() {
         let text = format!(
             "several Nodes have the providerID {id}: {}; nothing is done to any of them: delete those that are not the VM's",
-            world.claim.twins.join(", ")
+            claim.twins.join(", ")
         );
         return Some((reasons::machine::SEVERAL_NODES, text));
     }
@@ -275,33 +212,19 @@ pub(super) fn problem(world: &World) -> Option<(&'static str, String)> {
 }
 
 /// Whether something is wrong with a Machine's claim.
-pub(super) fn has_problem(world: &World) -> bool {
-    problem(world).is_some()
+pub(super) fn has_problem(machine: &Machine, claim: &Claim) -> bool {
+    problem(machine, claim).is_some()
 }
 
-const PROBLEMS: [&str; 3] =
-    [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::PROVIDER_ID_CHANGED, reasons::machine::SEVERAL_NODES];
-
-/// Says what is wrong with a Machine's claim, and that it is no longer. Returns whether that is written now.
-pub(super) fn report(plan: &mut Plan<Call>, at: &Moment<'_, Call>, world: &World) -> bool {
-    let machine = world.machine.as_ref();
-    let kind = conditions::machine::CONFIGURATION_VALID;
-    let known = own_condition(machine, kind).and_then(|known| known.reason.as_deref());
-    let draft = StatusDraft::of(machine, at.now);
-    let Some((reason, message)) = problem(world) else {
-        let step = draft.without(kind).step(machine).filter(|_| known.is_some_and(|known| PROBLEMS.contains(&known)));
-        let is_written = step.is_some();
-        plan.then("the machine's claim is in order again", step);
-        return is_written;
-    };
-    plan.wait(reason, message.clone());
-    let step = draft.condition(kind, false, reason, message.clone()).step(machine);
-    let is_written = step.is_some();
-    plan.then("the machine's claim is not in order", step);
-    if is_written {
-        plan.event(event(machine, EventKind::Warning, reason, message));
-    }
-    is_written
+/// Whether the status of a Machine names a problem of its claim.
+pub(super) fn names_problem(machine: &Machine) -> bool {
+    let problems = [
+        reasons::machine::PROVIDER_ID_NOT_UNIQUE,
+        reasons::machine::PROVIDER_ID_CHANGED,
+        reasons::machine::SEVERAL_NODES,
+    ];
+    let condition = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    condition.and_then(|condition| condition.reason.as_deref()).is_some_and(|reason| problems.contains(&reason))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a Machine may see.
+//! What the decisions about a Machine may see, taken from the caches at one moment.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use nodewright_runtime::{
 };
 
 use super::{
-    budget::Peers,
-    health::may_be_replaced,
-    ownership::{self, Claim, Found, Vm},
+    claim::{self, Claim, Found, Vm},
+    indexes::may_be_replaced,
+    peers::Peers,
 };
 use crate::shared::{
     class_secrets,
@@ -28,49 +28,46 @@ use crate::shared::{
     ownership::{node_name, vm_id},
 };
 
-/// Key of the user data in a Secret.
-pub(super) const USER_DATA: &str = "userData";
-
-/// A Machine and what concerns it.
+/// A Machine, and the objects that concern it.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The Machine.
     pub machine: Arc<Machine>,
     /// What its VM is made from.
     pub class: Result<Class, ClassProblem>,
-    /// Whether the class and all its Secrets carry our finalizers: without them they could vanish before the VM does.
+    /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
-    /// What it looks at while it needs its class: the class's Secrets.
+    /// The class's Secrets, while the Machine needs its class.
     pub looks: Vec<Look>,
-    /// Why no VM is to be made with the class, though those that exist are worked on: by what it finds VMs was changed.
+    /// Why no VM is created with the class, although existing ones are handled: what the class finds VMs by was changed.
     pub changed_identity: Option<ClassProblem>,
     /// The VM that it names, and how far that is proven.
     pub claim: Claim,
-    /// Its Node: the one of its VM, if that is proven and no other Machine's.
+    /// The Node of its VM, if the VM is proven and no other Machine names it.
     pub node: Option<Arc<Node>>,
-    /// Whether the Nodes have been listed. A forced deletion does not wait for that, and sees no Node before.
+    /// Whether the Nodes have been listed. A forced deletion does not wait for that, and sees no Node before it.
     pub nodes_listed: bool,
-    /// The Node that a look at its name has found, where there is none in the cache.
+    /// The Node that a watch of its name shows, if the cache has none.
     pub unseen_node: UnseenNode,
-    /// A Node with the name of its Node and another VM.
+    /// A Node with the name of its Node that belongs to another VM.
     pub stranger: Option<Arc<Node>>,
-    /// What to say of a Node that exists, may be its Node, and cannot be read.
+    /// What to say about a Node that exists, may be its Node, and cannot be read.
     pub unreadable_node: Option<String>,
     /// The set that controls it.
     pub owner: Owner,
-    /// The other Machines of its MachineDeployment, or of its set where there is none, that count for the replacement
-    /// budget; seen only while the Machine may have to wait for that.
+    /// The other Machines of its MachineDeployment, or else of its set, that count for the replacement budget; only while
+    /// the Machine may have to wait for that.
     pub peers: Peers,
-    /// The Pods of its Node; `None` until they have been listed, or while nobody looks.
+    /// The Pods of its Node; `None` while they are not watched or not listed yet.
     pub pods: Option<Vec<Arc<PodView>>>,
-    /// What to say of a Pod of its Node that exists, has to leave, and cannot be read.
+    /// What to say about a Pod of its Node that exists, has to leave, and cannot be read.
     pub unreadable_pod: Option<String>,
 }
 
-/// A Node that the cache does not show, because it has yet to hear of it.
+/// A Node that the cache does not show yet.
 #[derive(Clone, Debug, Default)]
 pub enum UnseenNode {
-    /// Nobody looks, or there is no answer yet.
+    /// It is not watched by its name, or there is no answer yet.
     #[default]
     Unknown,
     /// There is none.
@@ -82,43 +79,43 @@ pub enum UnseenNode {
 /// The set that controls a Machine.
 #[derive(Clone, Debug)]
 pub enum Owner {
-    /// Nobody: a Machine of its own.
+    /// None: a Machine of its own.
     None,
     /// The set is gone.
     Gone,
-    /// The set exists and cannot be read: what to say of it.
+    /// The set exists and cannot be read: what to say about it.
     Unreadable(String),
     /// The set.
     Set(Arc<MachineSet>),
 }
 
-/// Why a Machine cannot be worked on with its class.
+/// Why a Machine cannot be handled with its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassProblem {
-    /// A word for the condition.
+    /// The reason for the condition.
     pub reason: &'static str,
     /// What to do about it.
     pub message: String,
     /// Whether no Machine that names the class can have asked for a VM with it.
     ///
-    /// A VM is asked for only while the class and all its Secrets carry our finalizers, and these stay for as long as a
-    /// Machine names the class and the class names the Secrets. So nobody has asked with a class that carries none; nor
-    /// with one that names a Secret that is missing and has never been edited (`metadata.generation` 1), which may carry
-    /// that of machine-controller-manager. A class that carries one, and was edited, may have named other Secrets.
+    /// A VM is asked for only while the class and all its Secrets have our finalizers. The finalizers stay for as long as a
+    /// Machine names the class and the class names the Secrets. So a class without the finalizer was never used; nor was one
+    /// that names a missing Secret and was never edited (`metadata.generation` 1), although its finalizer may be that of
+    /// machine-controller-manager. A class that has the finalizer and was edited may have named other Secrets before.
     ///
-    /// Caveats: a finalizer that was taken off by force; a Machine whose class was changed; a VM that
+    /// Caveats: a finalizer that was removed by force; a Machine whose class was changed; a VM that
     /// machine-controller-manager, which has no such rule, asked for just before a take-over, and a restore that brings
     /// such a Machine back without its Secret.
     pub never_used: bool,
 }
 
 impl World {
-    /// `provider` is the one whose classes are this controller's.
+    /// `provider` is the one whose classes this controller handles.
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
         let nodes = nodes(stores, &machine);
         let nodes_listed = nodes.is_some();
-        let Found { claim, node, stranger } = ownership::find(stores, nodes.as_deref(), &machine);
+        let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
         let looks = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
         let unseen_node = if looks && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { UnseenNode::None }
@@ -138,7 +135,7 @@ impl World {
             class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| class(stores, found, provider)),
             class_held: found.is_some_and(|class| is_held(stores, class)),
             looks: found.filter(|_| needs_class(&machine)).map(class_secrets::looks).unwrap_or_default(),
-            // Thousands that have their VM need not read the record.
+            // Thousands of Machines have their VM and need not read the record.
             changed_identity: found.filter(|_| vm_id(&machine).is_none()).and_then(changed_identity),
             claim,
             node,
@@ -157,7 +154,7 @@ impl World {
 
 impl World {
     /// The set's ledger and the Machine's index in it; `None` when there is no ledger or it does not know the Machine.
-    pub(super) fn entry(&self) -> Option<(Ledger, Index)> {
+    pub(super) fn ledger_entry(&self) -> Option<(Ledger, Index)> {
         let Owner::Set(set) = &self.owner else { return None };
         let ledger: Ledger = annotation(set.as_ref(), annotations::LEDGER)?.parse().ok()?;
         let machine = self.machine.as_ref();
@@ -165,9 +162,9 @@ impl World {
         Some((ledger, index))
     }
 
-    /// Why it is not known whether the name has had its life: the set, or its ledger, exists and cannot be read. A word, and
-    /// what to do about it.
-    pub(super) fn unknown_life(&self) -> Option<(&'static str, String)> {
+    /// Why it is not known whether the name is retired: the set or its ledger exists and cannot be read. A reason, and what
+    /// to do about it.
+    pub(super) fn ledger_problem(&self) -> Option<(&'static str, String)> {
         let set = match &self.owner {
             Owner::Set(set) => set.as_ref(),
             Owner::Unreadable(text) => return Some((reasons::MACHINE_SET, text.clone())),
@@ -178,8 +175,7 @@ impl World {
         Some((reasons::LEDGER, format!("MachineSet {}, annotation {key}: {error}; restore the annotation", name(set))))
     }
 
-    /// What to say while the Machine needs its class, and a Secret of that has yet to be read: nothing follows from that
-    /// before there is an answer.
+    /// What to say while the Machine needs its class, and a Secret of the class has yet to be read. Nothing is decided before.
     pub(super) fn secret_pending(&self) -> Option<&str> {
         let problem = self.class.as_ref().err()?;
         let is_pending = problem.reason == class_secrets::PENDING && !self.looks.is_empty();
@@ -188,7 +184,7 @@ impl World {
 
     /// Whether the set's ledger has retired the Machine; `None` when it does not know the Machine.
     pub(super) fn is_retired(&self) -> Option<bool> {
-        self.entry().map(|(ledger, index)| ledger.is_retired(index))
+        self.ledger_entry().map(|(ledger, index)| ledger.is_retired(index))
     }
 }
 
@@ -197,8 +193,8 @@ pub(super) fn node_named(node: &str) -> String {
     format!("metadata.name={node}")
 }
 
-/// What a look at the name of a Machine's Node has found. Names are given to other VMs again: only a Node that says that it
-/// is of this VM is the Machine's.
+/// What a watch of the name of a Machine's Node shows. Names are given to other VMs again: only a Node with the id of the VM
+/// is the Machine's.
 fn unseen_node(stores: &Stores, machine: &Machine) -> UnseenNode {
     let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
     let Some(look) = look else { return UnseenNode::Unknown };
@@ -215,7 +211,7 @@ pub(super) fn pods_of(node: &str) -> String {
 
 fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
     let mut pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?.all();
-    // The most important first, as the drain of machine-controller-manager does.
+    // The highest priority first, as in the drain of machine-controller-manager.
     pods.sort_by(|a, b| {
         (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(
             a.spec.priority,
@@ -226,7 +222,7 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
     Some(pods)
 }
 
-/// The Nodes; `None` for a forced deletion while they have yet to be listed. All others wait for that.
+/// The Nodes; `None` for a forced deletion while they are not listed yet. All other Machines wait for that.
 fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
     if is_forced(machine) { stores.listed::<Node>(Cluster::TARGET) } else { Some(stores.of::<Node>(Cluster::TARGET)) }
 }
@@ -236,7 +232,7 @@ pub(super) fn is_forced(machine: &Machine) -> bool {
     is_deleting(machine) && machine.is_force_deletion()
 }
 
-/// What to say of a Pod that cannot be read and would have to leave the node.
+/// What to say about a Pod that has to leave the Node and cannot be read.
 fn unreadable_pod(stores: &Stores, node: &str) -> Option<String> {
     let pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?;
     let leaves = |pod: &Arc<Unreadable>| {
@@ -246,8 +242,8 @@ fn unreadable_pod(stores: &Stores, node: &str) -> Option<String> {
     pods.unreadable().into_iter().find(leaves).map(|pod| pod.describe::<PodView>())
 }
 
-/// What to say of a Node that cannot be read and may be the Machine's: it has the name of its Node, or bears the
-/// Machine's name. A Machine of which no Node is known may be that of any Node that bears no Machine's name.
+/// What to say about a Node that cannot be read and may be the Machine's: it has the name of the Machine's Node, or the label
+/// with the Machine's name. While no Node of a Machine is known, any Node without that label may be its Node.
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
     let known = node.map(name).or_else(|| node_name(machine));
     let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
@@ -278,13 +274,16 @@ fn owner(stores: &Stores, machine: &Machine) -> Owner {
 /// The peers, while the Machine may have to wait for the replacement budget.
 fn peers(stores: &Stores, machine: &Machine, node: Option<&Node>, owner: &Owner) -> Peers {
     let lost_node = !is_deleting(machine) && node.is_some_and(is_deleting);
-    if may_be_replaced(machine) || lost_node { Peers::of(stores, machine, owner) } else { Peers::default() }
+    match owner {
+        Owner::Set(set) if may_be_replaced(machine) || lost_node => Peers::of(stores, machine, set),
+        _ => Peers::default(),
+    }
 }
 
-/// Why a Machine of a class that is not there waits.
+/// The reason of a wait for a class that does not exist.
 pub(super) const CLASS_NOT_FOUND: &str = "ClassNotFound";
 
-/// Whether neither the class nor one of its Secrets can vanish while the Machine is there.
+/// Whether neither the class nor one of its Secrets can vanish while the Machine exists.
 fn is_held(stores: &Stores, class: &MachineClass) -> bool {
     let is_secret_held = |(namespace, name): (&str, &str)| {
         let secret = class_secrets::find(stores, namespace, name);
@@ -293,14 +292,14 @@ fn is_held(stores: &Stores, class: &MachineClass) -> bool {
     has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)
 }
 
-/// Whether plans of a Machine make calls to the provider: until it runs, and once it goes.
+/// Whether plans of a Machine call the provider: until it is Running, and once it is being deleted.
 pub(super) fn needs_class(machine: &Machine) -> bool {
     let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending, MachinePhase::Failed];
     is_deleting(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
 }
 
-/// Whether VMs of the class were asked for under another identity. A VM that was made under that would not be found, and made
-/// once more; and one that is made now would not be found once the class is set back.
+/// Whether VMs of the class were asked for under another identity. A VM that was created under that one would not be found
+/// and would be created again; one that is created now would not be found once the class is set back.
 fn changed_identity(class: &MachineClass) -> Option<ClassProblem> {
     let wanted = name(class);
     let identity = ClassIdentity::recorded(class)?;
@@ -332,7 +331,7 @@ fn missing(stores: &Stores, machine: &Machine) -> ClassProblem {
     ClassProblem { reason, message, never_used: false }
 }
 
-/// The class with its secrets. Secrets of other namespaces are never read, whatever the class says.
+/// The class with its Secrets. Secrets of other namespaces are never read, whatever the class says.
 fn class(stores: &Stores, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = name(class);
     let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };

@@ -1,0 +1,139 @@
+//! What the provider has answered to this process about a Machine's VM, and when a call is made again.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use nodewright_api::Code;
+use nodewright_driver::{Class, DriverError, Instance, MachineRequest, SecretText};
+use nodewright_runtime::{
+    effect::{Known, Outcomes},
+    object::{name, namespace, uid},
+};
+
+use super::{
+    calls::{Call, Origin, Outcome, Request, Verb},
+    claim::is_verified,
+    scope::Scope,
+    snapshot::{Owner, World},
+    trace,
+};
+use crate::shared::ownership::vm_id;
+
+/// Why a call that failed is made again.
+pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
+
+/// The calls of one Machine, and the answers that this process has.
+pub(super) struct Provider<'a> {
+    outcomes: &'a Outcomes<Call>,
+    now: Timestamp,
+    request: Arc<Request>,
+}
+
+/// The newest answer to one of several calls.
+pub(super) struct Answer<'a> {
+    /// The call as it was made: the Machine and its class may have changed since.
+    pub(super) call: &'a Call,
+    pub(super) ended: Timestamp,
+    pub(super) outcome: &'a Outcome,
+    pub(super) known: &'a Known<Outcome>,
+}
+
+/// What the provider says of the VM that a Machine names.
+pub(super) enum VmStatus<'a> {
+    /// The VM is the Machine's; or the Machine has this one.
+    Owned(&'a Instance),
+    /// There is no such VM.
+    NotFound(Answer<'a>),
+    /// The driver cannot answer such questions.
+    Unimplemented,
+    /// The VM belongs to another Machine or cluster.
+    Foreign(Answer<'a>, &'a DriverError),
+    /// The call failed.
+    Failed(Answer<'a>, &'a DriverError),
+}
+
+/// When a call is made again.
+pub(super) enum Retry {
+    Now(Call),
+    At(Timestamp),
+}
+
+impl<'a> Provider<'a> {
+    /// The calls of a Machine with its class as it is now.
+    pub(super) fn of(scope: &Scope<'a>, class: &Class) -> Self {
+        let machine = scope.machine;
+        let request = MachineRequest {
+            name: name(machine).to_owned(),
+            namespace: namespace(machine).to_owned(),
+            uid: uid(machine).to_owned(),
+            provider_id: vm_id(machine).map(str::to_owned),
+            is_proven: is_verified(machine),
+            last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
+            class: class.clone(),
+            user_data: SecretText::default(),
+        };
+        let request = Request {
+            machine: request,
+            deleting: machine.is_deleting(),
+            origin: origin(scope.snapshot),
+            token_lifetime: scope.settings.creation_timeout_of(machine),
+            deadline: scope.driver.deadline(),
+            traceparent: trace::current(machine),
+        };
+        Self { outcomes: scope.context.outcomes, now: scope.now(), request: Arc::new(request) }
+    }
+
+    pub(super) fn call(&self, verb: Verb) -> Call {
+        Call { verb, request: self.request.clone() }
+    }
+
+    /// What is known of a call.
+    pub(super) fn known(&self, verb: Verb) -> Option<&'a Known<Outcome>> {
+        self.outcomes.get(&self.call(verb))
+    }
+
+    pub(super) fn any_running(&self, verbs: &[Verb]) -> bool {
+        verbs.iter().any(|verb| self.outcomes.is_running(&self.call(*verb)))
+    }
+
+    pub(super) fn newest(&self, verbs: &[Verb]) -> Option<Answer<'a>> {
+        let calls = verbs.iter().map(|verb| self.call(*verb));
+        let known = calls.filter_map(|call| Some((self.outcomes.asked(&call)?, self.outcomes.get(&call)?)));
+        let (call, known) = known.filter(|(_, known)| known.last.is_some()).max_by_key(|(_, known)| known.order)?;
+        let (ended, outcome) = known.last.as_ref()?;
+        Some(Answer { call, ended: *ended, outcome, known })
+    }
+
+    /// What the newest answer says of the VM that the Machine names now; `None` when no answer speaks of it.
+    pub(super) fn vm_status(&self) -> Option<VmStatus<'a>> {
+        let id = self.request.machine.provider_id.as_deref();
+        let answer = self.newest(&[Verb::Status, Verb::Create])?;
+        let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call.verb == Verb::Status;
+        match answer.outcome {
+            Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => {
+                Some(VmStatus::Owned(instance))
+            }
+            Outcome::Failed(error) if is_of_id => Some(match error.code {
+                _ if error.mismatch.is_some() => VmStatus::Foreign(answer, error),
+                Code::NotFound => VmStatus::NotFound(answer),
+                Code::Unimplemented => VmStatus::Unimplemented,
+                _ => VmStatus::Failed(answer, error),
+            }),
+            _ => None,
+        }
+    }
+
+    /// When `next` is called after an answer: after the pause, or at once when the class or its Secrets were corrected.
+    pub(super) fn retry(&self, answer: &Answer<'_>, next: Verb, pause: Duration) -> Retry {
+        let due = answer.ended.checked_add(pause).unwrap_or(self.now);
+        let is_corrected = answer.call.request.machine.class.revision != self.request.machine.class.revision;
+        if due <= self.now || is_corrected { Retry::Now(self.call(next)) } else { Retry::At(due) }
+    }
+}
+
+/// The set and the index that a Machine was made for, if the set's ledger knows the Machine.
+fn origin(snapshot: &World) -> Option<Origin> {
+    let Owner::Set(set) = &snapshot.owner else { return None };
+    let (_, index) = snapshot.ledger_entry()?;
+    Some(Origin { set: name(set.as_ref()).to_owned(), uid: uid(set.as_ref()).to_owned(), index })
+}

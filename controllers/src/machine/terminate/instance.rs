@@ -1,0 +1,233 @@
+//! The stage in which the VM is deleted, and confirmed to be gone.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
+use nodewright_driver::{DriverError, Mismatch};
+use nodewright_runtime::{effect::Known, events::EventKind, object::Cluster, plan::Step};
+
+use super::{
+    super::{
+        calls::{Outcome, Verb},
+        claim::{Vm, is_verified},
+        owned::Link,
+        provider::{Answer, PAUSE_OVER, Provider, Retry},
+        retry,
+        scope::Scope,
+        snapshot::{CLASS_NOT_FOUND, ClassProblem},
+        status::{own_condition, phase_since, true_since},
+    },
+    stage::{Progress, Stage},
+};
+use crate::shared::ownership::vm_id;
+
+/// Pause before the provider is asked again whether a VM is gone.
+const POLL: Duration = Duration::from_secs(2);
+/// How long after its deletion a VM that still exists is deleted again.
+const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+
+/// The provider has confirmed that there is no VM.
+pub(super) fn deleted(scope: &Scope<'_>) -> Stage {
+    let class = match &scope.snapshot.class {
+        Ok(class) => class,
+        Err(problem) if never_had_a_vm(scope, problem) => return Stage::over(),
+        Err(problem) => {
+            let message = with_way_out(scope, &problem.message);
+            return lasting(scope, problem.reason, &message).and_wait(problem.reason, message);
+        }
+    };
+    let provider = Provider::of(scope, class);
+    if provider.any_running(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
+        let stage = lasting(scope, "CallingProvider", "the VM is being removed");
+        return stage.and_wait("CallingProvider", "the provider has not answered yet");
+    }
+    if scope.snapshot.claim.vm == Vm::None {
+        let identified = identified(scope, &provider);
+        if !identified.is_over {
+            return identified;
+        }
+    }
+    // A deletion without the VM's id, or without its proof, was one of a VM that was not known yet.
+    let (id, is_proven) = (vm_id(scope.machine), is_verified(scope.machine));
+    let is_of_this_vm = |answer: &Answer<'_>| {
+        let asked = &answer.call.request.machine;
+        asked.provider_id.as_deref() == id && asked.is_proven == is_proven
+    };
+    let Some(deleted) = provider.newest(&[Verb::Delete]).filter(is_of_this_vm) else {
+        return Stage::step("the VM has to go", Step::Call(provider.call(Verb::Delete)));
+    };
+    match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
+        Some(error) => try_again(scope, &provider, (&deleted, error), Verb::Delete),
+        None => confirmed(scope, &provider, deleted.known),
+    }
+}
+
+/// Whether this process has told the provider to delete the VM: then the stages before are over.
+pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
+    let Ok(class) = &scope.snapshot.class else { return false };
+    Provider::of(scope, class).known(Verb::Delete).is_some()
+}
+
+/// For a Machine that is not linked to a VM: the provider has said, since the deletion, that it knows none and none is on its
+/// way, or that it knows several. A VM that only the provider knows is linked first: then its Node is found, and a restart
+/// knows of both. A deletion without an answer would never learn of that Node.
+fn identified(scope: &Scope<'_>, provider: &Provider<'_>) -> Stage {
+    let known = [Verb::Status, Verb::Create].into_iter().filter_map(|verb| provider.known(verb)?.last.as_ref());
+    let found = known.into_iter().find_map(|(_, outcome)| match outcome {
+        Outcome::Instance(instance) => Some(instance),
+        _ => None,
+    });
+    if let Some(instance) = found {
+        let link = Link::of(scope.machine, instance, scope.settings.has_target);
+        return Stage::step("the VM exists", Step::apply_pinned(Cluster::CONTROL, scope.machine, &link));
+    }
+    let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
+        return Stage::step("has the machine a VM?", Step::Call(provider.call(Verb::Status)));
+    };
+    match status.outcome.error() {
+        Some(error) if error.code == Code::NotFound => none_on_its_way(scope, provider, status.ended),
+        Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
+            try_again(scope, provider, (&status, error), Verb::Status)
+        }
+        _ => Stage::over(),
+    }
+}
+
+/// No VM may still appear that the provider did not know at `told`, when it said that there is none. Such a VM would belong to
+/// nobody once the Machine is gone.
+fn none_on_its_way(scope: &Scope<'_>, provider: &Provider<'_>, told: Timestamp) -> Stage {
+    match uncertain_until(scope, provider).filter(|until| *until > told) {
+        None => Stage::over(),
+        Some(until) if until > scope.now() => {
+            let message = format!("a VM that was asked for may still appear until {until}");
+            lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
+        }
+        Some(_) => Stage::step("is there a late VM?", Step::Call(provider.call(Verb::Status))),
+    }
+}
+
+/// What ends the deletion of a Machine that names a VM, if the provider cannot be asked for it any more.
+fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
+    match vm_id(scope.machine) {
+        Some(id) => format!(
+            "{message}; the class is needed to remove VM {id}: if that is not to be removed, take finalizer {} off the Machine",
+            finalizers::MACHINE_CONTROLLER_MANAGER
+        ),
+        None => message.to_owned(),
+    }
+}
+
+/// Whether no VM can have been asked for: the Machine has none, and its class never existed or could never be used (see
+/// [`ClassProblem::never_used`]). The Machine's own status says that the class never existed: a VM is asked for only while
+/// the class has its finalizer, and with that a class outlives its Machines. Without this rule, a typo in the name of a
+/// class or of a Secret would end only when somebody creates an object of that name.
+///
+/// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
+fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
+    let machine = scope.machine;
+    let said = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
+    let never_existed = problem.reason == CLASS_NOT_FOUND && said;
+    vm_id(machine).is_none() && (never_existed || problem.never_used && scope.context.outcomes.is_empty())
+}
+
+/// The provider says, after the deletion, that there is no VM.
+fn confirmed(scope: &Scope<'_>, provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
+    let ask = || Stage::step("is the VM gone?", Step::Call(provider.call(Verb::Status)));
+    let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
+    let Some(answer) = answer else { return ask() };
+    match answer.outcome {
+        outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(scope, error)) => {
+            return none_on_its_way(scope, provider, answer.ended);
+        }
+        Outcome::Failed(error) if error.code != Code::OutOfRange => {
+            return try_again(scope, provider, (&answer, error), Verb::Status);
+        }
+        _ => {}
+    }
+    let due = answer.ended.checked_add(POLL).unwrap_or(scope.now());
+    let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
+    let stage = if due > scope.now() {
+        Stage::default().waking_at(due)
+    } else if is_overdue {
+        Stage::step("the VM is still there", Step::Call(provider.call(Verb::Delete)))
+    } else {
+        ask()
+    };
+    let message = match vm_id(scope.machine) {
+        Some(id) => format!("VM {id} is being removed"),
+        None => "all VMs of the machine's name are being removed".to_owned(),
+    };
+    show(stage, scope, "Removing", &message).and_wait("RemovingVM", message)
+}
+
+/// Whether a VM that the Machine names, and that is not proven to be its own, is left where it is. A proven VM is not left:
+/// its tags or the class have changed since. Nor is one that bears the Machine's name in another cluster: most likely the
+/// class was edited before the provider was asked.
+fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
+    scope.snapshot.claim.vm != Vm::Proven && error.mismatch == Some(Mismatch::Machine)
+}
+
+/// Until when a VM may exist although the provider does not show one.
+///
+/// A new VM may be hidden for as long as the provider is not consistent, even if it has become a Node meanwhile: that proves
+/// only that the cluster has seen it. What this process did it knows while the Machine does not run. What an earlier process
+/// did it cannot know, but that process acted before this one began. Times in objects are by other clocks, or by a clock
+/// that was set since: they may lengthen the wait, and not shorten it.
+fn uncertain_until(scope: &Scope<'_>, provider: &Provider<'_>) -> Option<Timestamp> {
+    let (hidden, since) = (scope.driver.consistency(), scope.context.since);
+    let asked = provider.known(Verb::Create);
+    if vm_id(scope.machine).is_some() {
+        let told = asked.and_then(|known| known.last.as_ref()).map_or(since, |(ended, _)| *ended);
+        let noted = noted_as_created(scope).filter(|noted| *noted <= scope.now());
+        return noted.map_or(told, |noted| noted.max(told)).checked_add(hidden).ok();
+    }
+    let settle = hidden.checked_add(scope.driver.deadline())?;
+    asked.map_or(since, |known| known.begun).checked_add(settle).ok()
+}
+
+/// When the Machine's status says that it got its VM; else when the termination began.
+fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
+    let machine = scope.machine;
+    true_since(machine, conditions::machine::INSTANCE_PROVISIONED)
+        .or_else(|| true_since(machine, conditions::machine::NODE_JOINED))
+        .or_else(|| phase_since(machine))
+}
+
+/// After a failed call: the pause, and what the status says of it; then the call `next`.
+pub(super) fn try_again(
+    scope: &Scope<'_>,
+    provider: &Provider<'_>,
+    (answer, error): (&Answer<'_>, &DriverError),
+    next: Verb,
+) -> Stage {
+    let pause = retry::of_deletion(error, answer.known.failures, scope.settings);
+    let due = match provider.retry(answer, next, pause) {
+        Retry::Now(call) => return Stage::step(PAUSE_OVER, Step::Call(call)),
+        Retry::At(due) => due,
+    };
+    let text = format!("{}: {error}", operations::INITIATE_VM_DELETION);
+    let draft = scope
+        .status()
+        .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
+        .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
+    let stage = match draft.step(scope.machine) {
+        Some(step) => {
+            let event = scope.event(EventKind::Warning, reasons::machine::FAILED_TERMINATION, error.to_string());
+            Stage::step("the provider refused", step).telling(event)
+        }
+        None => Stage::default(),
+    };
+    stage.and_wait("ProviderFailed", format!("{error}; next attempt at {due}")).waking_at(due)
+}
+
+fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
+    show(Stage::default(), scope, reason, message)
+}
+
+fn show(stage: Stage, scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
+    let operation = format!("{}: {message}", operations::INITIATE_VM_DELETION);
+    let condition = conditions::machine::INSTANCE_TERMINATED;
+    stage.showing(scope, &Progress { operation: &operation, condition, reason, message })
+}
