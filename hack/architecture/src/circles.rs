@@ -11,8 +11,11 @@ pub fn circles(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<Module>> {
         graph.keys().map(|module| (module, reachable(graph, module))).collect();
     let mut groups = BTreeSet::new();
     for (module, others) in &reached {
-        let mut group: Vec<Module> =
-            others.iter().filter(|other| reached.get(*other).is_some_and(|back| back.contains(*module))).map(|other| (*other).clone()).collect();
+        let mut group: Vec<Module> = others
+            .iter()
+            .filter(|other| reached.get(*other).is_some_and(|back| back.contains(*module)))
+            .map(|other| (*other).clone())
+            .collect();
         group.sort();
         if group.len() > 1 {
             groups.insert(group);
@@ -46,7 +49,8 @@ mod tests {
     #[test]
     fn a_circle_is_found_and_a_parent_is_none() {
         let mut graph = BTreeMap::new();
-        let mut edge = |from: &str, to: &str| graph.entry(module(from)).or_insert_with(BTreeSet::new).insert(module(to));
+        let mut edge =
+            |from: &str, to: &str| graph.entry(module(from)).or_insert_with(BTreeSet::new).insert(module(to));
         edge("a", "a::b");
         edge("a::b", "a");
         edge("a::b", "c");

@@ -104,9 +104,9 @@ mod tests {
         assert_eq!(found("use super::{self, status};"), ["crate::machine::self", "crate::machine::status"]);
         assert_eq!(found("use super::super::shared::*;"), ["crate::shared"]);
         assert_eq!(found("use self::inner::Thing; use std::fmt;"), ["crate::machine::drain::inner::Thing"]);
-        assert_eq!(found("fn f() { nodewright_api::served(crate::x::y(), self.z) }"), [
-            "nodewright_api::served",
-            "crate::x::y"
-        ]);
+        assert_eq!(
+            found("fn f() { nodewright_api::served(crate::x::y(), self.z) }"),
+            ["nodewright_api::served", "crate::x::y"]
+        );
     }
 }

@@ -43,8 +43,12 @@ impl Manifest {
 
     /// The directories of the workspace's members.
     pub fn members(text: &str) -> Vec<String> {
-        let list = text.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
-        list.split(',').map(|member| member.trim().trim_matches('"').to_owned()).filter(|name| !name.is_empty()).collect()
+        let list =
+            text.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
+        list.split(',')
+            .map(|member| member.trim().trim_matches('"').to_owned())
+            .filter(|name| !name.is_empty())
+            .collect()
     }
 }
 

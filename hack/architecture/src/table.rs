@@ -11,7 +11,11 @@ pub fn table(markdown: &str, head: &[&str]) -> Vec<Vec<Vec<String>>> {
         return vec![];
     }
     let quoted = |cell: &String| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    lines.skip(1).take_while(|line| line.starts_with('|')).map(|line| cells(line).iter().map(quoted).collect()).collect()
+    lines
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| cells(line).iter().map(quoted).collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -22,10 +26,13 @@ mod tests {
     fn a_table_is_found_by_its_head() {
         let text = "| a | b |\n|---|---|\n| `x` | |\n\n| crate | uses |\n|---|---|\n| `api` | nothing |\n| `web` | `api`, `run` |\n";
         let rows = table(text, &["crate", "uses"]);
-        assert_eq!(rows, [vec![vec!["api".to_owned()], vec![]], vec![vec!["web".to_owned()], vec![
-            "api".to_owned(),
-            "run".to_owned()
-        ]]]);
+        assert_eq!(
+            rows,
+            [
+                vec![vec!["api".to_owned()], vec![]],
+                vec![vec!["web".to_owned()], vec!["api".to_owned(), "run".to_owned()]]
+            ]
+        );
         assert!(table(text, &["room", "uses"]).is_empty());
     }
 }

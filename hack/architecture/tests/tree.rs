@@ -55,7 +55,8 @@ fn crates_depend_on_what_the_table_allows() {
 #[test]
 fn controllers_import_what_the_table_allows() {
     let rows = table(&read("CONTRIBUTING.md"), &["room", "uses"]);
-    let rooms: BTreeMap<_, BTreeSet<_>> = rows.iter().map(|row| (row[0][0].clone(), row[1].iter().cloned().collect())).collect();
+    let rooms: BTreeMap<_, BTreeSet<_>> =
+        rows.iter().map(|row| (row[0][0].clone(), row[1].iter().cloned().collect())).collect();
     let mut wrong = Vec::new();
     for (module, imported) in module_graph(&root().join("controllers/src")).unwrap() {
         let Some(room) = module.first() else { continue };
@@ -63,7 +64,8 @@ fn controllers_import_what_the_table_allows() {
             wrong.push(format!("controllers/src/{room} is missing in the table of CONTRIBUTING.md"));
             continue;
         };
-        let bad = imported.iter().filter_map(|path| path.first()).filter(|other| *other != room && !uses.contains(*other));
+        let bad =
+            imported.iter().filter_map(|path| path.first()).filter(|other| *other != room && !uses.contains(*other));
         wrong.extend(bad.map(|other| format!("controllers/src: {} may not import {other}", module.join("::"))));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
