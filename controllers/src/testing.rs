@@ -9,13 +9,14 @@ use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as Drive
 use nodewright_runtime::{
     cache::{Store, Stores},
     look::Look,
-    object::{Cluster, Key, Kind, Version},
+    object::{Key, Kind, Version},
 };
 use nodewright_testing::{ObjectBuilder, object};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::shared::class_secrets::NAMEABLE;
+use crate::shared::clusters::CONTROL;
 
 /// The moment at which tests plan, in the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
@@ -33,8 +34,8 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
 
 /// The store of a look at a Secret of a class, which has yet to be answered.
 pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
-    let store = Arc::new(Store::new(Cluster::CONTROL, "default"));
-    let look = Look::named::<Secret>(&Key::new(Cluster::CONTROL, "default", name), NAMEABLE);
+    let store = Arc::new(Store::new(CONTROL, "default"));
+    let look = Look::named::<Secret>(&Key::new(CONTROL, "default", name), NAMEABLE);
     stores.add_look(&look, store.clone());
     store
 }

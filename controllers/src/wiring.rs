@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc};
 use nodewright_api::MachineClass;
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
-use nodewright_runtime::{effect::NoEffects, manager::Manager, object::Cluster, term::Clock};
+use nodewright_runtime::{effect::NoEffects, manager::Manager, term::Clock};
 
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::{
     machine::{Caller, MachineController, Settings},
     machine_class::{
@@ -81,8 +82,8 @@ impl Wiring {
     }
 
     fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {
-        let control = manager.connection(Cluster::CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
-        let target = manager.connection(Cluster::TARGET, "machine");
+        let control = manager.connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
+        let target = manager.connection(TARGET, "machine");
         let asker = Asker { control: control.clone() };
         let (driver, groups) = (self.driver.clone(), self.settings.bootstrap_groups.clone());
         let caller = Caller::new(driver.clone(), control, target, groups, self.clock.clone(), self.spans.clone());

@@ -14,6 +14,8 @@ use nodewright_runtime::{
     plan::{Moment, Plan, Step},
 };
 
+/// The only cluster.
+pub const HOME: Cluster = Cluster::new("home");
 const SOURCE: (&str, &str) = ("default", "shared");
 
 /// The controller. What it plans for is a namespace.
@@ -40,10 +42,10 @@ impl Controller for Share {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<Namespace>(Cluster::CONTROL, "");
-        on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|change, stores, wake| {
+        on.primary::<Namespace>(HOME, "");
+        on.kind::<ConfigMap>(HOME, "").wakes(|change, stores, wake| {
             let Some(map) = change.sides().last().filter(|map| name(map.as_ref()) == SOURCE.1) else { return };
-            let (place, spaces) = (namespace(map.as_ref()), stores.of::<Namespace>(Cluster::CONTROL).keys());
+            let (place, spaces) = (namespace(map.as_ref()), stores.of::<Namespace>(HOME).keys());
             spaces.into_iter().filter(|space| place == SOURCE.0 || *space.name == *place).for_each(wake);
         });
     }
@@ -54,7 +56,7 @@ impl Controller for Share {
     }
 
     fn plan(&self, _at: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
-        let (cluster, space, mut plan) = (Cluster::CONTROL, space.as_ref(), Plan::idle());
+        let (cluster, space, mut plan) = (HOME, space.as_ref(), Plan::idle());
         let shared = label(space, "share") == Some("true") && !is_deleting(space) && name(space) != SOURCE.0;
         let ours = copy.as_deref().filter(|copy| controller_uid(*copy) == Some(uid(space)));
         let fresh = |data| ConfigMap { metadata: child_of(space, name(space), SOURCE.1), data, ..ConfigMap::default() };
@@ -71,7 +73,8 @@ impl Controller for Share {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _telemetry = Telemetry::start(&TelemetryConfig::default())?;
-    let mut manager = Manager::new(Options::new("share", "1", nodewright_runtime::request::default_client().await?));
+    let mut manager =
+        Manager::new(Options::new("share", "1", HOME, nodewright_runtime::request::default_client().await?));
     manager.add(Share, Arc::new(NoEffects));
     let stop = tokio_util::sync::CancellationToken::new();
     let asked = stop.clone();

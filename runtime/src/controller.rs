@@ -291,6 +291,7 @@ mod tests {
 
     use super::*;
     use crate::queue::Verdict;
+    use crate::testing::{AWAY, HOME};
     use nodewright_testing::object;
 
     /// What a controller adds to nothing.
@@ -304,28 +305,28 @@ mod tests {
     #[test]
     fn two_controllers_share_a_cache_of_the_same_namespace() {
         let (sources, _) = watches(|on| {
-            on.primary::<ConfigMap>(Cluster::CONTROL, "a");
-            on.kind::<ConfigMap>(Cluster::CONTROL, "a");
-            on.kind::<ConfigMap>(Cluster::TARGET, "b");
+            on.primary::<ConfigMap>(HOME, "a");
+            on.kind::<ConfigMap>(HOME, "a");
+            on.kind::<ConfigMap>(AWAY, "b");
         });
         assert_eq!(sources.0.len(), 2);
     }
 
     #[test]
-    #[should_panic(expected = "configmaps of the control cluster are watched in namespace \"a\" and in all namespaces")]
+    #[should_panic(expected = "configmaps of the home cluster are watched in namespace \"a\" and in all namespaces")]
     fn two_namespaces_of_one_kind_are_a_mistake_that_shows_at_once() {
         watches(|on| {
-            on.primary::<ConfigMap>(Cluster::CONTROL, "a");
-            on.kind::<ConfigMap>(Cluster::CONTROL, "");
+            on.primary::<ConfigMap>(HOME, "a");
+            on.kind::<ConfigMap>(HOME, "");
         });
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_generation_ends_the_back_off_and_another_change_does_not() {
         let (mut sources, queue) = watches(|on| {
-            on.primary::<ConfigMap>(Cluster::CONTROL, "");
+            on.primary::<ConfigMap>(HOME, "");
         });
-        let key = Key::new(Cluster::CONTROL, "default", "a");
+        let key = Key::new(HOME, "default", "a");
         let source = sources.0.values_mut().next().unwrap().as_any_mut().downcast_mut::<Source<ConfigMap>>().unwrap();
         let map = |generation: i64, label: &str| {
             let map = object("a").label("x", label).with("/metadata/generation", generation);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Debug, hash::Hash, time::Duration};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
-/// Calls of one lane never overlap. A lane is one thing outside, such as one VM.
+/// Calls of one lane never overlap. A lane is one thing outside, such as one bucket or one DNS record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lane(pub std::sync::Arc<str>);
 
@@ -22,11 +22,6 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn lane(&self) -> Lane;
     /// Name for metrics, logs and spans.
     fn name(&self) -> &'static str;
-    /// Whose calls count together towards the limit of calls at once: the provider, where there are several.
-    #[allow(clippy::unnecessary_literal_bound)] // others name one that they carry
-    fn provider(&self) -> &str {
-        ""
-    }
     /// How long it may take; then it is dropped and [`Effect::late`] is its outcome.
     fn deadline(&self) -> Duration;
     /// The outcome of a call that did not answer within its deadline, and may still take effect.
@@ -77,7 +72,7 @@ impl Perform<Never> for NoEffects {
 /// What is known of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
-    /// When the newest call was made. For one that waits for its lane or its provider: when it began to wait.
+    /// When the newest call was made. For one that waits for its lane or a place: when it began to wait.
     pub begun: Timestamp,
     /// Whether a call is under way, or waits to be made.
     pub running: bool,

@@ -19,7 +19,7 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 ///
 /// # Guarantees
 /// * Effects of one lane never overlap; a hung call delays its own lane and nobody else.
-/// * At most so many calls to one provider are under way at once: those that hang cannot use up what others need.
+/// * At most so many calls are under way at once.
 /// * A call is begun only while the term lasts, and dropped when the term ends; nor does it go on by then, also when the
 ///   process has slept and wakes with an answer for it. It is dropped at its deadline too, and then its outcome is
 ///   [`Effect::late`]; a panic counts as one.
@@ -29,8 +29,7 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 pub(crate) struct EffectRunner<E: Effect> {
     performer: Arc<dyn Perform<E>>,
     lanes: Mutex<HashMap<Lane, LaneLock>>,
-    limit: usize,
-    providers: Mutex<HashMap<String, Arc<Semaphore>>>,
+    places: Semaphore,
     term: Term,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
@@ -44,8 +43,8 @@ impl<E: Effect> EffectRunner<E> {
         tasks: TaskTracker,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let (lanes, providers) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { performer, lanes, limit, providers, term, tasks, metrics })
+        let (lanes, places) = (Mutex::default(), Semaphore::new(limit));
+        Arc::new(Self { performer, lanes, places, term, tasks, metrics })
     }
 
     /// Queues a call, in `span`. `begun` is called when it is made, which may be much later, and `done` with its outcome.
@@ -73,8 +72,7 @@ impl<E: Effect> EffectRunner<E> {
     }
 
     async fn run(&self, effect: E, begun: impl FnOnce()) -> Option<E::Outcome> {
-        let provider = self.provider(&effect);
-        let _permit = provider.acquire().await.ok()?;
+        let _permit = self.places.acquire().await.ok()?;
         if self.term.is_over() {
             return None;
         }
@@ -114,16 +112,6 @@ impl<E: Effect> EffectRunner<E> {
         self.lanes.lock().entry(effect.lane()).or_default().clone()
     }
 
-    fn provider(&self, effect: &E) -> Arc<Semaphore> {
-        let mut providers = self.providers.lock();
-        if let Some(known) = providers.get(effect.provider()) {
-            return known.clone();
-        }
-        let fresh = Arc::new(Semaphore::new(self.limit));
-        providers.insert(effect.provider().to_owned(), fresh.clone());
-        fresh
-    }
-
     /// Forgets a lane that nobody waits for.
     fn leave(&self, lane: &Lane) {
         let mut lanes = self.lanes.lock();
@@ -144,11 +132,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::hand_clock::HandClock;
+    use crate::testing::HandClock;
 
-    /// A call: its name, its lane, its provider, and how many seconds it lasts.
+    /// A call: its name, its lane, and how many seconds it lasts.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Call(&'static str, &'static str, &'static str, u64);
+    struct Call(&'static str, &'static str, u64);
 
     impl Effect for Call {
         type Outcome = bool;
@@ -157,9 +145,6 @@ mod tests {
         }
         fn name(&self) -> &'static str {
             "call"
-        }
-        fn provider(&self) -> &str {
-            self.2
         }
         fn deadline(&self) -> Duration {
             Duration::from_mins(1)
@@ -185,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Makes calls with so many at once for each provider. Returns when each began, and what is known of lanes at the end.
+    /// Makes calls with so many at once. Returns when each began, and what is known of lanes at the end.
     async fn begun(limit: usize, term: Term, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
         let (tasks, begun) = (TaskTracker::new(), Arc::default());
         let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));
@@ -202,19 +187,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_lane_follow_each_other_and_others_do_not_wait() {
-        let calls = [Call("a", "vm-1", "x", 10), Call("b", "vm-1", "x", 10), Call("c", "vm-2", "x", 10)];
+        let calls = [Call("a", "vm-1", 10), Call("b", "vm-1", 10), Call("c", "vm-2", 10)];
         let (begun, lanes) = begun(100, Term::unlimited(), &calls).await;
         assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10)]);
         assert_eq!(lanes, 0, "a lane that nobody needs is forgotten");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_provider_that_hangs_takes_no_place_from_another() {
-        // Until its deadline.
-        let calls =
-            [Call("a", "1", "x", 900), Call("b", "2", "x", 900), Call("c", "3", "x", 1), Call("d", "4", "y", 1)];
-        let (begun, _) = begun(2, Term::unlimited(), &calls).await;
-        assert_eq!(begun, [("a", 0), ("b", 0), ("d", 0), ("c", 60)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,10 +199,8 @@ mod tests {
         let performer = Arc::new(Calls(Instant::now(), Arc::default()));
         let runner = EffectRunner::new(performer, 2, Term::unlimited(), tasks.clone(), Arc::default());
         let start = Instant::now();
-        // Two that hang until their deadline; one more for the provider, and one for the lane of another.
-        for call in
-            [Call("a", "1", "x", 900), Call("b", "2", "x", 900), Call("c", "3", "x", 50), Call("d", "3", "x", 1)]
-        {
+        // Two that hang until their deadline; one more, which waits for a place, and one for the lane of another.
+        for call in [Call("a", "1", 900), Call("b", "2", 900), Call("c", "3", 50), Call("d", "3", 1)] {
             let (at_begin, at_end, name) = (told.clone(), told.clone(), call.0);
             let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));
             let done = move |_| at_end.lock().push((name, "done", start.elapsed().as_secs()));
@@ -244,7 +218,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_call_begins_after_the_term() {
         let term = Term::unlimited();
-        let calls = [Call("a", "1", "x", 30), Call("b", "2", "x", 30)];
+        let calls = [Call("a", "1", 30), Call("b", "2", 30)];
         let end = async {
             sleep(Duration::from_secs(10)).await;
             term.end();

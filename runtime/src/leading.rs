@@ -143,7 +143,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::hand_clock::HandClock;
+    use crate::testing::HandClock;
 
     /// A server that counts requests; its address and the count.
     async fn counting() -> (String, Arc<AtomicU64>) {

@@ -33,7 +33,7 @@
 //! | [`request`] | the one way to an API server |
 //! | [`lease`], [`term`], [`leading`] | leader election, the right to write that it gives, and what is made before it |
 //! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
-//! | [`conditions`], [`finalizers`], [`events`] | what most controllers need besides |
+//! | [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
 //!
 //! # Writes that are no applies
@@ -49,7 +49,6 @@
 pub mod annotations;
 pub mod cache;
 pub mod clip;
-pub mod conditions;
 mod contact;
 pub mod controller;
 pub mod effect;
@@ -59,8 +58,6 @@ pub mod events;
 mod execute;
 pub mod fair;
 pub mod finalizers;
-#[cfg(test)]
-mod hand_clock;
 pub mod leading;
 pub mod lean;
 pub mod lease;
@@ -74,4 +71,6 @@ pub mod readiness;
 mod reconcile;
 pub mod request;
 pub mod term;
+#[cfg(test)]
+mod testing;
 mod watch;

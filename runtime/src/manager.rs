@@ -41,11 +41,13 @@ pub struct Options {
     pub field_manager: String,
     /// One client for each cluster, made by [`crate::request::client`]: one that does not retry by itself.
     pub clients: BTreeMap<Cluster, kube::Client>,
+    /// The cluster that this process is not ready without.
+    pub home: Cluster,
     /// How many requests may be under way at once in each cluster.
     pub requests_at_once: usize,
     /// How many requests may be sent to each cluster in a second; `None` leaves that to the server's own fairness.
     pub request_rate: Option<Rate>,
-    /// How many calls outside Kubernetes may be under way at once, for each controller and provider.
+    /// How many calls outside Kubernetes may be under way at once, for each controller.
     pub effects_at_once: usize,
     /// Whose term it is to be. The clients are to be made with the same one, by [`crate::request::client`].
     pub leading: Leading,
@@ -70,11 +72,12 @@ impl fmt::Debug for Options {
 impl Options {
     /// One cluster, no events, no traces, no limit but 16 requests and 200 calls outside Kubernetes at once. `name` is the
     /// prefix of field managers; `name/version` stands in each request's `User-Agent`.
-    pub fn new(name: &str, version: &str, client: kube::Client) -> Self {
+    pub fn new(name: &str, version: &str, home: Cluster, client: kube::Client) -> Self {
         Self {
             product: format!("{name}/{version}"),
             field_manager: name.to_owned(),
-            clients: BTreeMap::from([(Cluster::CONTROL, client)]),
+            clients: BTreeMap::from([(home, client)]),
+            home,
             requests_at_once: 16,
             request_rate: None,
             effects_at_once: 200,
@@ -138,7 +141,7 @@ impl Manager {
         let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
         let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact().clone()));
         let (stores, sources) = (Stores::with_contacts(contacts.collect()), Sources::default());
-        let readiness = Readiness::new(stores.clone());
+        let readiness = Readiness::new(options.home, stores.clone());
         Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
     }
 
@@ -211,8 +214,8 @@ impl Manager {
         let watch = || {
             sources.start(&connections, &stores, &watching);
             tasks.spawn(count(stores.clone(), options.metrics.clone(), process.watching.clone()));
-            if let Some(control) = connections.get(&Cluster::CONTROL) {
-                tasks.spawn(readiness.clone().watch(control.clone(), process.watching.clone()));
+            if let Some(home) = connections.get(&options.home) {
+                tasks.spawn(readiness.clone().watch(home.clone(), process.watching.clone()));
             }
         };
         let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };

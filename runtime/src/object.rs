@@ -21,24 +21,20 @@ impl<K> Kind for K where
 {
 }
 
-/// One API server, by its place in the manager's list.
+/// A cluster, by a name that metrics and logs show. Two may be served by the same API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cluster(pub u16);
+pub struct Cluster(&'static str);
 
 impl Cluster {
-    /// Where the custom resources and the leases live.
-    pub const CONTROL: Self = Self(0);
-    /// Where the nodes join. May be the same API server under another number.
-    pub const TARGET: Self = Self(1);
+    /// The cluster of this name.
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
 }
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::CONTROL => f.write_str("control"),
-            Self::TARGET => f.write_str("target"),
-            Self(n) => write!(f, "cluster-{n}"),
-        }
+        f.write_str(self.0)
     }
 }
 

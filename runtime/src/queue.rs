@@ -341,10 +341,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::Cluster;
+    use crate::testing::HOME;
 
     fn key(name: &str) -> Key {
-        Key::new(Cluster::CONTROL, "default", name)
+        Key::new(HOME, "default", name)
     }
 
     fn queue() -> Queue {

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// How long the API server may take to say that it is well.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether the caches are filled, and the control cluster's API server is there.
+/// Whether the caches of the home cluster are filled, and its API server is there.
 ///
 /// # Guarantees
 /// * It is asked without a wait: the API server is looked at in the background, every five seconds.
@@ -28,36 +28,37 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Up to eight seconds late.
 #[derive(Clone, Debug)]
 pub struct Readiness {
+    home: Cluster,
     stores: Stores,
     away: Arc<Mutex<Option<String>>>,
 }
 
 impl Readiness {
-    pub(crate) fn new(stores: Stores) -> Self {
-        Self { stores, away: Arc::default() }
+    pub(crate) fn new(home: Cluster, stores: Stores) -> Self {
+        Self { home, stores, away: Arc::default() }
     }
 
     /// If this process could not work: why.
     pub fn check(&self) -> Result<(), String> {
         if let Some(why) = &*self.away.lock() {
-            return Err(format!("the API server of the control cluster is not well: {why}"));
+            return Err(format!("the API server of the {} cluster is not well: {why}", self.home));
         }
         let lasting = self.stores.lasting();
-        let empty = lasting.iter().filter(|store| store.cluster() == Cluster::CONTROL && !store.is_synced());
+        let empty = lasting.iter().filter(|store| store.cluster() == self.home && !store.is_synced());
         let mut names: Vec<_> = empty.map(|store| store.resource().to_string()).collect();
         names.sort_unstable();
         if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
     }
 
     /// Looks at the API server until told to stop.
-    pub(crate) async fn watch(self, control: Connection, stop: CancellationToken) {
+    pub(crate) async fn watch(self, server: Connection, stop: CancellationToken) {
         let look = async {
             loop {
-                let why = look(&control).await;
+                let why = look(&server).await;
                 let before = std::mem::replace(&mut *self.away.lock(), why.clone());
                 match (before, why) {
-                    (None, Some(why)) => tracing::warn!(why, "the API server of the control cluster is not well"),
-                    (Some(_), None) => tracing::info!("the API server of the control cluster is well again"),
+                    (None, Some(why)) => tracing::warn!(why, "the API server of the {} cluster is not well", self.home),
+                    (Some(_), None) => tracing::info!("the API server of the {} cluster is well again", self.home),
                     _ => {}
                 }
                 sleep(PERIOD).await;
@@ -72,8 +73,8 @@ impl Readiness {
 }
 
 /// Why the API server is not well; `None` when it is. One that refuses to tell (401, 403) is there, and that is enough.
-async fn look(control: &Connection) -> Option<String> {
-    match timeout(PATIENCE, control.ask(Call::get("/readyz"))).await {
+async fn look(server: &Connection) -> Option<String> {
+    match timeout(PATIENCE, server.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) if error.status.is_some_and(|status| status.is_client_error()) => None,
         Ok(Err(error)) => Some(with_causes(&error)),

@@ -255,7 +255,7 @@ impl fmt::Debug for Term {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hand_clock::HandClock;
+    use crate::testing::HandClock;
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)

@@ -5,11 +5,10 @@
 mod support;
 
 use k8s_openapi::api::core::v1::Pod;
-use nodewright_runtime::object::Cluster;
 use nodewright_testing::api_server::ApiServer;
 use serde_json::json;
 
-use self::support::{Running, annotate, annotated, copies::pods_of, source};
+use self::support::{HOME, Running, annotate, annotated, copies::pods_of, source};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -60,10 +59,10 @@ async fn a_look_that_two_share_ends_with_the_last_of_them() {
     running.passes(1).await;
     pod(&server, "another", "n1");
     until_seen(&running, "b", "2").await;
-    assert!(running.stores.seen::<Pod>(Cluster::CONTROL, &pods_of("n1")).is_some());
+    assert!(running.stores.seen::<Pod>(HOME, &pods_of("n1")).is_some());
     server.remove("/api/v1/namespaces/default/configmaps/b");
     running.passes(1).await;
-    assert!(running.stores.seen::<Pod>(Cluster::CONTROL, &pods_of("n1")).is_none(), "nothing of it is kept");
+    assert!(running.stores.seen::<Pod>(HOME, &pods_of("n1")).is_none(), "nothing of it is kept");
     asked();
     running.passes(600).await;
     assert_eq!(asked(), 0, "nobody asks any more");

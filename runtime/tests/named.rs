@@ -21,6 +21,8 @@ use serde::Serialize;
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+const HOME: Cluster = Cluster::new("home");
+
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const HELD: &str = "test.dev/held";
@@ -61,13 +63,13 @@ impl Controller for Finder {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
+        on.primary::<ConfigMap>(HOME, "default");
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        let map = stores.of::<ConfigMap>(Cluster::CONTROL).get(key)?;
+        let map = stores.of::<ConfigMap>(HOME).get(key)?;
         let names = annotation(map.as_ref(), "names").unwrap_or_default();
-        let keys = names.split_whitespace().map(|name| Key::new(Cluster::CONTROL, "default", name));
+        let keys = names.split_whitespace().map(|name| Key::new(HOME, "default", name));
         let secrets = keys.map(|key| (key.clone(), stores.named::<Secret>(&key, FIELDS))).collect();
         Some(World { map, secrets })
     }
@@ -85,12 +87,12 @@ impl Controller for Finder {
             });
             if let Some(secret) = secret.found().filter(|secret| !has_finalizer(secret.as_ref(), HELD)) {
                 let add = finalizers::add(&secret.metadata, HELD);
-                plan.beside("it is named", Step::edit(Cluster::CONTROL, secret.as_ref(), add));
+                plan.beside("it is named", Step::edit(HOME, secret.as_ref(), add));
             }
         }
         let annotations = BTreeMap::from([("found".to_owned(), found.join(" "))]);
         let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("something else is found", Step::apply(Cluster::CONTROL, world.map.as_ref(), &note));
+        plan.then("something else is found", Step::apply(HOME, world.map.as_ref(), &note));
         plan
     }
 }
@@ -106,7 +108,7 @@ impl Running {
     fn naming(server: ApiServer, names: &str) -> Self {
         let metadata = json!({"name": "m", "annotations": {"names": names}});
         server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
-        let mut manager = Manager::new(Options { seed: 1, ..Options::new("test", "1", server.client()) });
+        let mut manager = Manager::new(Options { seed: 1, ..Options::new("test", "1", HOME, server.client()) });
         manager.add(Finder, Arc::new(NoEffects));
         let (stores, stop) = (manager.stores(), CancellationToken::new());
         tokio::spawn(manager.run(vec![], stop.clone()));
@@ -135,7 +137,7 @@ impl Running {
     }
 
     fn lookup(&self, name: &str) -> Lookup<Secret> {
-        self.stores.named(&Key::new(Cluster::CONTROL, "default", name), FIELDS)
+        self.stores.named(&Key::new(HOME, "default", name), FIELDS)
     }
 
     fn watches(&self) -> usize {

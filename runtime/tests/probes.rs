@@ -12,7 +12,11 @@ use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 use tokio::time::Instant;
 
-use self::support::{MAPS, Running, annotate, annotated, clusters::Mirrors, set_copies, source};
+use self::support::{
+    MAPS, Running, annotate, annotated,
+    clusters::{Mirrors, NEAR},
+    set_copies, source,
+};
 
 /// A. Whoever was told of an object that is gone before it could look is told of the next one, too.
 #[tokio::test(start_paused = true)]
@@ -36,7 +40,7 @@ async fn a_an_object_that_came_and_went_before_anybody_looked_is_seen_when_it_co
 async fn b_a_failing_watch_delays_nobody_else() {
     let mirrors = Mirrors::start(|_, far| far.fail_always(Match::any(), Fault::Status(500))).await;
     for round in 0..60 {
-        mirrors.wanted("near", 1, &round.to_string());
+        mirrors.wanted("near", NEAR, &round.to_string());
         let begun = Instant::now();
         mirrors.until("the copy", |it| it.near.value("near").as_deref() == Some(&round.to_string())).await;
         assert!(begun.elapsed() < Duration::from_millis(50), "round {round} took {:?}", begun.elapsed());

@@ -40,6 +40,7 @@ use crate::{
     flags::{ElectionFlags, ManagerFlags, ProcessFlags, ProviderFlags, WebhookFlags, WebhookOnlyFlags},
     preflight::{self, Awaited},
 };
+use nodewright_controllers::shared::clusters::{CONTROL, TARGET};
 
 /// What every fallible step of a process comes to: a message in one line.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -238,6 +239,7 @@ async fn run_manager(
         base.clock.clone(),
     );
     let mut manager = Manager::new(Options {
+        home: CONTROL,
         product: PRODUCT.to_owned(),
         field_manager: "nodewright".to_owned(),
         clients: clients(&clusters),
@@ -269,7 +271,7 @@ async fn run_manager(
     base.ready.add("caches", move || caches.check());
     base.awaited.end();
     if flags.webhook.webhooks {
-        let connection = manager.connection(Cluster::CONTROL, "webhook").ok_or("there is no control cluster")?;
+        let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
         // Webhooks are served by processes that stand by as well.
         let connection = connection.within(Term::unlimited());
         // Not a check of this pod's readiness: the autoscaler asks whether this pod is ready.
@@ -319,8 +321,8 @@ async fn look(clusters: &Clusters, base: &Base) -> Outcome<Option<Served>> {
 }
 
 fn clients(clusters: &Clusters) -> BTreeMap<Cluster, kube::Client> {
-    let target = clusters.target.iter().map(|client| (Cluster::TARGET, client.clone()));
-    [(Cluster::CONTROL, clusters.control.clone())].into_iter().chain(target).collect()
+    let target = clusters.target.iter().map(|client| (TARGET, client.clone()));
+    [(CONTROL, clusters.control.clone())].into_iter().chain(target).collect()
 }
 
 fn agent(name: &str) -> HeaderValue {

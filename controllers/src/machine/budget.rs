@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Change, Stores},
-    object::{Cluster, Key, controller_uid, name, uid},
+    object::{Key, controller_uid, name, uid},
 };
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     snapshot::Owner,
     status::phase_since,
 };
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, SET_BY_UID, instance_id},
     node::Node,
@@ -151,8 +152,8 @@ pub(super) fn wake_next(change: &Change<Machine>, stores: &Stores, settings: &Se
         return;
     }
     let Some(owner) = change.old.as_ref().and_then(|machine| controller_uid(machine.as_ref())) else { return };
-    let Some(set) = stores.of::<MachineSet>(Cluster::CONTROL).by(SET_BY_UID, owner).into_iter().next() else { return };
-    let (machines, nodes) = (stores.of::<Machine>(Cluster::CONTROL), stores.of::<Node>(Cluster::TARGET));
+    let Some(set) = stores.of::<MachineSet>(CONTROL).by(SET_BY_UID, owner).into_iter().next() else { return };
+    let (machines, nodes) = (stores.of::<Machine>(CONTROL), stores.of::<Node>(TARGET));
     let family = family(stores, &set);
     let mut held: Vec<_> = family.iter().flat_map(|set| machines.by(HELD_BY_SET, uid(set.as_ref()))).collect();
     if held.is_empty() {
@@ -168,7 +169,7 @@ pub(super) fn wake_next(change: &Change<Machine>, stores: &Stores, settings: &Se
     // At least one: a stuck deletion is among the places and holds none.
     let free = budget(&Owner::Set(set), all).saturating_sub(places).max(1);
     for machine in held.iter().take(free) {
-        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        wake(Key::of(CONTROL, machine.as_ref()));
     }
 }
 
@@ -188,7 +189,7 @@ pub(super) fn wake_all(change: &Change<MachineSet>, stores: &Stores, wake: &mut 
         return;
     }
     let set = change.sides().last().map(|set| uid(set.as_ref()).to_owned()).unwrap_or_default();
-    for machine in stores.of::<Machine>(Cluster::CONTROL).by(HELD_BY_SET, &set) {
-        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+    for machine in stores.of::<Machine>(CONTROL).by(HELD_BY_SET, &set) {
+        wake(Key::of(CONTROL, machine.as_ref()));
     }
 }

@@ -8,7 +8,7 @@ use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
     effect::Perform,
-    object::{Cluster, Key, ResourceType},
+    object::{Key, ResourceType},
     request::{Call as ApiCall, Connection},
     term::Clock,
 };
@@ -19,6 +19,7 @@ use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     token::{self, USER_DATA},
 };
+use crate::shared::clusters::CONTROL;
 
 /// Makes the calls of Machines through a driver.
 ///
@@ -169,7 +170,7 @@ impl Shared {
     }
 
     async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
-        let key = Key::new(Cluster::CONTROL, namespace, origin.set.as_str());
+        let key = Key::new(CONTROL, namespace, origin.set.as_str());
         let path = ResourceType::of::<MachineSet>().object(&key);
         match self.control.send(ApiCall::get(path)).await {
             Ok(answer) => match serde_json::from_slice::<MachineSet>(&answer.body) {

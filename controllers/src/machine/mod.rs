@@ -59,6 +59,7 @@ use self::{
     scope::Scope,
     snapshot::{is_forced, needs_class},
 };
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
@@ -96,7 +97,7 @@ impl Controller for MachineController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         let settings = self.settings.clone();
-        on.primary::<Machine>(Cluster::CONTROL, &self.namespace)
+        on.primary::<Machine>(CONTROL, &self.namespace)
             .index(MACHINE_BY_INSTANCE)
             .index(MACHINE_BY_NODE)
             .index(MACHINES_BY_CLASS)
@@ -110,16 +111,16 @@ impl Controller for MachineController {
                 budget::wake_next(change, stores, &settings, wake);
                 rivals(change, stores, wake);
             });
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
+        on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
             .wakes_unreadable(|set, stores, wake| {
-                let machines = stores.of::<Machine>(Cluster::CONTROL).owned_by(set.uid());
+                let machines = stores.of::<Machine>(CONTROL).owned_by(set.uid());
                 for machine in &machines {
-                    wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+                    wake(Key::of(CONTROL, machine.as_ref()));
                 }
             })
             .wakes(machines_of_set);
-        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
+        on.kind::<MachineClass>(CONTROL, &self.namespace)
             .wakes_unreadable(|class, stores, wake| machines_of_class(stores, class.namespace(), class.name(), wake))
             .wakes(|change, stores, wake| {
                 for class in change.sides() {
@@ -127,7 +128,7 @@ impl Controller for MachineController {
                 }
             });
         if self.settings.has_target {
-            on.kind::<Node>(Cluster::TARGET, "")
+            on.kind::<Node>(TARGET, "")
                 .index(NODE_BY_INSTANCE)
                 .index(DELETING_NODES)
                 .wakes_unreadable(machines_of_unreadable_node)
@@ -140,7 +141,7 @@ impl Controller for MachineController {
     }
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster) -> bool {
-        cluster == Cluster::TARGET && is_forced(machine)
+        cluster == TARGET && is_forced(machine)
     }
 
     fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
@@ -156,13 +157,13 @@ impl Controller for MachineController {
 }
 
 fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    let machines = stores.of::<Machine>(Cluster::CONTROL);
+    let machines = stores.of::<Machine>(CONTROL);
     for node in change.sides() {
         let id = node.provider_id().map(instance_id);
         let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         for machine in &found {
-            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+            wake(Key::of(CONTROL, machine.as_ref()));
         }
     }
 }
@@ -171,9 +172,9 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
 fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     for machine in change.sides() {
         let Some(id) = vm_id(machine) else { continue };
-        let all = stores.of::<Machine>(Cluster::CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+        let all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
         for other in all.iter().filter(|other| uid(other.as_ref()) != uid(machine.as_ref())) {
-            wake(Key::of(Cluster::CONTROL, other.as_ref()));
+            wake(Key::of(CONTROL, other.as_ref()));
         }
     }
 }
@@ -182,7 +183,7 @@ fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) 
 /// after the Machine, that it exists. Other changes of a set wake no Machine.
 fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     budget::wake_all(change, stores, wake);
-    let machines = stores.of::<Machine>(Cluster::CONTROL);
+    let machines = stores.of::<Machine>(CONTROL);
     let Some(set) = change.sides().last() else { return };
     let ledger = |set: &Option<Arc<MachineSet>>| {
         set.as_deref().and_then(|set| annotation(set, annotations::LEDGER)).map(str::to_owned)
@@ -197,23 +198,23 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }
     for machine in &waiting {
-        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        wake(Key::of(CONTROL, machine.as_ref()));
     }
 }
 
 /// Goes through all Machines, because it may be the Node of one whose Node has no name yet. It happens rarely.
 fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    for machine in stores.of::<Machine>(Cluster::CONTROL).all() {
+    for machine in stores.of::<Machine>(CONTROL).all() {
         if snapshot::may_be_node_of(&machine, node_name(&machine), node) {
-            wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+            wake(Key::of(CONTROL, machine.as_ref()));
         }
     }
 }
 
 /// The Machines that need their class. Each watches the Secrets of its class itself.
 fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
-    let machines = stores.of::<Machine>(Cluster::CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
+    let machines = stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
     for machine in machines.iter().filter(|machine| needs_class(machine)) {
-        wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+        wake(Key::of(CONTROL, machine.as_ref()));
     }
 }

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, annotation, controller_uid, is_deleting, uid},
+    object::{annotation, controller_uid, is_deleting, uid},
 };
 
 use super::indexes::{DELETING_NODES, PLACES_BY_SET, WAITING_BY_SET};
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, instance_id},
     node::Node,
@@ -32,7 +33,7 @@ pub struct Peers {
 impl Peers {
     /// The peers of a Machine of a set.
     pub(super) fn of(stores: &Stores, machine: &Machine, set: &Arc<MachineSet>) -> Self {
-        let machines = stores.of::<Machine>(Cluster::CONTROL);
+        let machines = stores.of::<Machine>(CONTROL);
         let family = family(stores, set);
         let is_other = |peer: &Arc<Machine>| uid(peer.as_ref()) != uid(machine);
         let by = |index| family.iter().flat_map(|set| machines.by(index, uid(set.as_ref()))).filter(is_other).collect();
@@ -52,7 +53,7 @@ impl Peers {
             let peer = found.into_iter().filter(is_other).find(|peer| is_member(peer) && is_node_of(peer, &node))?;
             Some((peer, since))
         };
-        let nodes = stores.of::<Node>(Cluster::TARGET).by(DELETING_NODES, "");
+        let nodes = stores.of::<Node>(TARGET).by(DELETING_NODES, "");
         let nodeless = nodes.into_iter().filter_map(of_node).collect();
         Self { places: by(PLACES_BY_SET), waiting: by(WAITING_BY_SET), nodeless, all }
     }
@@ -61,7 +62,7 @@ impl Peers {
 /// The sets of the deployment that a set belongs to.
 pub(super) fn family(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<MachineSet>> {
     match controller_uid(set.as_ref()) {
-        Some(deployment) => stores.of::<MachineSet>(Cluster::CONTROL).owned_by(deployment),
+        Some(deployment) => stores.of::<MachineSet>(CONTROL).owned_by(deployment),
         None => vec![set.clone()],
     }
 }

@@ -16,7 +16,7 @@ use nodewright_runtime::{
     events::{Event, EventKind},
     finalizers as finalizer,
     look::Look,
-    object::{Cluster, has_finalizer, is_deleting, name},
+    object::{has_finalizer, is_deleting, name},
     plan::{Plan, Planned, Step},
 };
 
@@ -35,6 +35,7 @@ use super::{
     terminate::{self, Stage},
     token, trace,
 };
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     class_secrets,
     node::Node,
@@ -65,7 +66,7 @@ fn maintain(scope: &Scope<'_>) -> Plan<Call> {
     let mut plan = Plan { traceparent: Some(trace::current(machine)), ..Plan::idle() };
     if !has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("the machine has to outlive its VM", Step::edit(Cluster::CONTROL, machine, add));
+        plan.then("the machine has to outlive its VM", Step::edit(CONTROL, machine, add));
         return plan;
     }
     append(&mut plan, claim_reported(scope));
@@ -129,7 +130,7 @@ fn terminate(scope: &Scope<'_>) -> Plan<Call> {
         }
     }
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let remove = remove.and_then(|remove| Step::edit(Cluster::CONTROL, machine, remove));
+    let remove = remove.and_then(|remove| Step::edit(CONTROL, machine, remove));
     plan.then("nothing is left of the machine", remove);
     plan.event(scope.event(EventKind::Normal, reasons::machine::TERMINATED, "nothing is left"));
     plan.spans.extend(terminate::spans(scope));
@@ -297,7 +298,7 @@ fn provision_plan(scope: &Scope<'_>, provision: Provision<'_>) -> Plan<Call> {
         Provision::Link(instance) => {
             let link = Link::of(machine, instance, scope.settings.has_target);
             let mut plan = Plan::idle();
-            plan.then("the VM exists", Step::apply_pinned(Cluster::CONTROL, machine, &link));
+            plan.then("the VM exists", Step::apply_pinned(CONTROL, machine, &link));
             plan
         }
         Provision::Done(evidence) => {
@@ -324,8 +325,8 @@ fn health_plan(scope: &Scope<'_>, health: Health<'_>) -> Plan<Call> {
             // As in machine-controller-manager: to delete a Node is to delete its Machine. The Node's finalizer keeps it until then.
             let mut plan = Plan::idle();
             plan.then(FAILURE_REPORTED, failure_status(scope, Some(node)));
-            plan.then("is its node really being deleted?", Step::confirm_unchanged(Cluster::TARGET, node));
-            plan.then("its node is being deleted", Step::delete(Cluster::CONTROL, machine));
+            plan.then("is its node really being deleted?", Step::confirm_unchanged(TARGET, node));
+            plan.then("its node is being deleted", Step::delete(CONTROL, machine));
             plan
         }
         Health::NodeDeleted(node, Err(held)) => {
@@ -361,10 +362,10 @@ fn node_steps(scope: &Scope<'_>, node: &Node, status: Option<Step<Call>>) -> imp
     let machine = scope.machine;
     let sync = node_sync::sync(machine, node);
     // Not beside the status, which carries the Machine's version.
-    let own = Step::edit(Cluster::CONTROL, machine, sync.machine).filter(|_| status.is_none());
+    let own = Step::edit(CONTROL, machine, sync.machine).filter(|_| status.is_none());
     let steps = [
         ("the node's health shows in the machine", status),
-        ("the node lacks what its machine gives it", Step::edit(Cluster::TARGET, node, sync.node)),
+        ("the node lacks what its machine gives it", Step::edit(TARGET, node, sync.node)),
         ("the machine remembers its node, and what that gets", own),
     ];
     steps.into_iter().filter_map(|(why, step)| Some(Planned { why: why.into(), step: step? }))
@@ -526,11 +527,11 @@ fn confirmation_plan(confirmation: Confirmation<'_>) -> Plan<Call> {
     let mut plan = Plan::idle();
     match confirmation {
         Confirmation::Read(node) => {
-            let confirm = Step::confirm_unchanged(Cluster::TARGET, node);
+            let confirm = Step::confirm_unchanged(TARGET, node);
             plan.then("a node that has changed is judged again", confirm);
         }
         Confirmation::Look(node, pending) => {
-            plan.look(Look::at::<Node>(Cluster::TARGET, node_named(node)));
+            plan.look(Look::at::<Node>(TARGET, node_named(node)));
             if let Some(message) = pending {
                 plan.wait("LookingForNode", message);
             }

@@ -11,7 +11,7 @@ use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
     look::Look,
-    object::{Cluster, Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
+    object::{Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
 };
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     indexes::may_be_replaced,
     peers::Peers,
 };
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     class_secrets,
     drain::PodView,
@@ -112,7 +113,7 @@ pub struct ClassProblem {
 impl World {
     /// `provider` is the one whose classes this controller handles.
     pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
-        let machine = stores.of::<Machine>(Cluster::CONTROL).get(key)?;
+        let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes = nodes(stores, &machine);
         let nodes_listed = nodes.is_some();
         let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
@@ -128,8 +129,7 @@ impl World {
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
         let peers = peers(stores, &machine, node.as_deref(), &owner);
-        let found =
-            stores.of::<MachineClass>(Cluster::CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
+        let found = stores.of::<MachineClass>(CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
         let found = found.as_deref();
         Some(Self {
             class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| class(stores, found, provider)),
@@ -196,7 +196,7 @@ pub(super) fn node_named(node: &str) -> String {
 /// What a watch of the name of a Machine's Node shows. Names are given to other VMs again: only a Node with the id of the VM
 /// is the Machine's.
 fn unseen_node(stores: &Stores, machine: &Machine) -> UnseenNode {
-    let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
+    let look = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let Some(look) = look else { return UnseenNode::Unknown };
     look.all()
         .into_iter()
@@ -210,7 +210,7 @@ pub(super) fn pods_of(node: &str) -> String {
 }
 
 fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
-    let mut pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?.all();
+    let mut pods = stores.seen::<PodView>(TARGET, &pods_of(node))?.all();
     // The highest priority first, as in the drain of machine-controller-manager.
     pods.sort_by(|a, b| {
         (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(
@@ -224,7 +224,7 @@ fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
 
 /// The Nodes; `None` for a forced deletion while they are not listed yet. All other Machines wait for that.
 fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
-    if is_forced(machine) { stores.listed::<Node>(Cluster::TARGET) } else { Some(stores.of::<Node>(Cluster::TARGET)) }
+    if is_forced(machine) { stores.listed::<Node>(TARGET) } else { Some(stores.of::<Node>(TARGET)) }
 }
 
 /// Whether the deletion of a Machine is forced: it waits for nothing in the target cluster.
@@ -234,7 +234,7 @@ pub(super) fn is_forced(machine: &Machine) -> bool {
 
 /// What to say about a Pod that has to leave the Node and cannot be read.
 fn unreadable_pod(stores: &Stores, node: &str) -> Option<String> {
-    let pods = stores.seen::<PodView>(Cluster::TARGET, &pods_of(node))?;
+    let pods = stores.seen::<PodView>(TARGET, &pods_of(node))?;
     let leaves = |pod: &Arc<Unreadable>| {
         let metadata = pod.metadata().cloned();
         metadata.is_none_or(|metadata| PodView { metadata, ..PodView::default() }.leaves())
@@ -246,7 +246,7 @@ fn unreadable_pod(stores: &Stores, node: &str) -> Option<String> {
 /// with the Machine's name. While no Node of a Machine is known, any Node without that label may be its Node.
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
     let known = node.map(name).or_else(|| node_name(machine));
-    let look = node_name(machine).and_then(|name| stores.seen::<Node>(Cluster::TARGET, &node_named(name)));
+    let look = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let mut unreadable = nodes.unreadable();
     unreadable.extend(look.map(|look| look.unreadable()).unwrap_or_default());
     let found = unreadable.iter().find(|node| may_be_node_of(machine, known, node))?;
@@ -263,7 +263,7 @@ pub(super) fn may_be_node_of(machine: &Machine, known: Option<&str>, node: &Unre
 
 fn owner(stores: &Stores, machine: &Machine) -> Owner {
     let Some(owner) = controller_uid(machine) else { return Owner::None };
-    let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+    let sets = stores.of::<MachineSet>(CONTROL);
     if let Some(set) = sets.by(SET_BY_UID, owner).into_iter().next() {
         return Owner::Set(set);
     }
@@ -319,7 +319,7 @@ fn changed_identity(class: &MachineClass) -> Option<ClassProblem> {
 /// Why there is no class to work with.
 fn missing(stores: &Stores, machine: &Machine) -> ClassProblem {
     let (place, wanted) = (namespace(machine), machine.class_name());
-    let (reason, message) = if stores.of::<MachineClass>(Cluster::CONTROL).is_unreadable(place, wanted) {
+    let (reason, message) = if stores.of::<MachineClass>(CONTROL).is_unreadable(place, wanted) {
         (reasons::MACHINE_CLASS, Unreadable::named(place, wanted, "").describe::<MachineClass>())
     } else {
         let text = format!(

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
-use nodewright_runtime::{clip::clip, object::Cluster, plan::Step};
+use nodewright_runtime::{clip::clip, plan::Step};
 
 use super::{calls::Call, owned::StatusPart};
+use crate::shared::clusters::CONTROL;
 use crate::shared::node::Node;
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.
@@ -128,7 +129,7 @@ impl StatusDraft {
 
     /// The write, if there is anything to write.
     pub(super) fn step(self, machine: &Machine) -> Option<Step<Call>> {
-        Step::apply(Cluster::CONTROL, machine, &StatusPart { status: self.status })
+        Step::apply(CONTROL, machine, &StatusPart { status: self.status })
     }
 }
 

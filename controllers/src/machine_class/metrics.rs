@@ -5,7 +5,7 @@ use std::fmt;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, name, namespace},
+    object::{name, namespace},
 };
 use prometheus_client::{
     collector::Collector,
@@ -14,6 +14,7 @@ use prometheus_client::{
 };
 
 use super::ProviderSpecCheck;
+use crate::shared::clusters::CONTROL;
 
 /// How many classes are named at most.
 const LIMIT: usize = 100;
@@ -46,7 +47,7 @@ impl fmt::Debug for InvalidClasses {
 
 impl Collector for InvalidClasses {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let classes = self.stores.of::<MachineClass>(Cluster::CONTROL).all();
+        let classes = self.stores.of::<MachineClass>(CONTROL).all();
         let labels =
             |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
         let refused = classes.iter().filter(|class| !(self.check)(class).is_empty());

@@ -39,12 +39,13 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     look::Look,
-    object::{Cluster, Key, has_finalizer, name, namespace, uid},
+    object::{Key, has_finalizer, name, namespace, uid},
     plan::{Moment, Plan},
 };
 
 pub use self::metrics::InvalidClasses;
 pub use self::secret::{MachineClassSecretController, SecretMetadata, SecretWorld};
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     class_secrets,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, place},
@@ -112,28 +113,28 @@ impl Controller for MachineClassController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineClass>(Cluster::CONTROL, &self.namespace)
+        on.primary::<MachineClass>(CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)
             .wakes(rivals);
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+        on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINES_BY_CLASS)
             .wakes_unreadable(|machine, stores, wake| {
-                let classes = stores.of::<MachineClass>(Cluster::CONTROL).keys();
+                let classes = stores.of::<MachineClass>(CONTROL).keys();
                 classes.into_iter().filter(|class| &*class.namespace == machine.namespace()).for_each(wake);
             })
             .wakes(|change, _, wake| {
                 if is_turnover(change, |machine| machine.class_name().to_owned()) {
-                    let class = |machine: &Machine| Key::of(Cluster::CONTROL, machine).sibling(machine.class_name());
+                    let class = |machine: &Machine| Key::of(CONTROL, machine).sibling(machine.class_name());
                     change.sides().for_each(|machine| wake(class(machine)));
                 }
             });
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        let class = stores.of::<MachineClass>(Cluster::CONTROL).get(key)?;
+        let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let place = place(&key.namespace, &key.name);
-        let machines = stores.of::<Machine>(Cluster::CONTROL);
+        let machines = stores.of::<Machine>(CONTROL);
         // What class an unreadable Machine names is not known, so it may be each.
         let mut unreadable = machines.unreadable().into_iter().filter(|machine| machine.namespace() == &*key.namespace);
         let unreadable = unreadable.next().map(|machine| machine.describe::<Machine>());
@@ -156,7 +157,7 @@ impl Controller for MachineClassController {
 
 /// A secret as a class sees it. One of another namespace does not exist for it.
 fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) -> NamedSecret {
-    let key = Key::new(Cluster::CONTROL, place, name);
+    let key = Key::new(CONTROL, place, name);
     let is_own = place == namespace(class.as_ref());
     let found = if is_own { class_secrets::find(stores, place, name) } else { Lookup::Missing };
     let is_ours = users(stores, &key).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
@@ -166,18 +167,18 @@ fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) ->
 /// When the secrets of a class change, another one may be the first of those that refer to them.
 fn rivals(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
     let secrets = |class: &MachineClass| -> Vec<Key> {
-        class.secret_names().map(|(place, name)| Key::new(Cluster::CONTROL, place, name)).collect()
+        class.secret_names().map(|(place, name)| Key::new(CONTROL, place, name)).collect()
     };
     if is_turnover(change, secrets) {
         let named = change.sides().flat_map(|class| secrets(class));
         let users = named.flat_map(|secret| users(stores, &secret));
-        users.for_each(|class| wake(Key::of(Cluster::CONTROL, class.as_ref())));
+        users.for_each(|class| wake(Key::of(CONTROL, class.as_ref())));
     }
 }
 
 /// The classes that refer to a secret, by name, each once.
 fn users(stores: &Stores, secret: &Key) -> Vec<Arc<MachineClass>> {
-    let classes = stores.of::<MachineClass>(Cluster::CONTROL);
+    let classes = stores.of::<MachineClass>(CONTROL);
     let place = place(&secret.namespace, &secret.name);
     let mut users = classes.by(CLASSES_BY_SECRET, &place);
     users.extend(classes.by(CLASSES_BY_CREDENTIALS, &place));

@@ -11,12 +11,13 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Cluster, has_finalizer, is_deleting},
+    object::{has_finalizer, is_deleting},
     plan::{Moment, Plan, Planned, Step, reference},
 };
 
 use super::{MachineClassController, NamedSecret, World, status};
 use crate::shared::class_secrets;
+use crate::shared::clusters::CONTROL;
 
 /// Event: a class that is being deleted is still needed.
 const IN_USE: &str = "MachineClassInUse";
@@ -36,16 +37,13 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         // What an earlier use has left there says nothing of this one.
         let identity = is_usable.then(|| ClassIdentity::of(class, &(controller.identity)(class)));
         add.0.extend(record(class, identity.as_ref()).0);
-        plan.beside("machines name the class", Step::edit(Cluster::CONTROL, class, add));
+        plan.beside("machines name the class", Step::edit(CONTROL, class, add));
         return plan;
     }
     let identity = ClassIdentity::in_force(class, &(controller.identity)(class));
     if world.machines > 0 && is_held && is_usable && ClassIdentity::recorded(class).as_ref() != Some(&identity) {
         let record = record(class, Some(&identity));
-        plan.beside(
-            "by what the VMs of the class are found is remembered",
-            Step::edit(Cluster::CONTROL, class, record),
-        );
+        plan.beside("by what the VMs of the class are found is remembered", Step::edit(CONTROL, class, record));
         return plan;
     }
     if let Some(text) = world.unreadable.as_ref().filter(|_| world.machines == 0 && is_held) {
@@ -58,7 +56,7 @@ pub(super) fn plan(controller: &MachineClassController, at: &Moment<'_, Never>, 
         let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         let step = remove.and_then(|mut remove| {
             remove.0.extend(record(class, None).0);
-            Step::edit(Cluster::CONTROL, class, remove)
+            Step::edit(CONTROL, class, remove)
         });
         plan.then("no machine names the class any more", step);
         return plan;
@@ -88,7 +86,7 @@ fn hold(secret: &NamedSecret) -> Option<Planned<Never>> {
         return None;
     }
     let add = finalizer::add(&live.metadata, finalizers::MACHINE_CONTROLLER);
-    let step = Step::edit(Cluster::CONTROL, live.as_ref(), add)?;
+    let step = Step::edit(CONTROL, live.as_ref(), add)?;
     Some(Planned { why: "a class refers to the secret".into(), step })
 }
 

@@ -9,12 +9,13 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     finalizers as finalizer,
-    object::{Cluster, Key, has_finalizer, is_deleting},
+    object::{Key, has_finalizer, is_deleting},
     plan::{Moment, Plan, Step},
 };
 use serde::Deserialize;
 
 use super::users;
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     class_secrets::NAMEABLE,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
@@ -54,26 +55,26 @@ impl Controller for MachineClassSecretController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<SecretMetadata>(Cluster::CONTROL, &self.namespace)
+        on.primary::<SecretMetadata>(CONTROL, &self.namespace)
             .selecting(NAMEABLE)
             .metadata_only()
             .keeping(|secret| has_finalizer(secret, finalizers::MACHINE_CONTROLLER));
-        on.kind::<MachineClass>(Cluster::CONTROL, &self.namespace)
+        on.kind::<MachineClass>(CONTROL, &self.namespace)
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)
             .wakes_unreadable(|_, stores, wake| {
-                stores.of::<SecretMetadata>(Cluster::CONTROL).keys().into_iter().for_each(wake);
+                stores.of::<SecretMetadata>(CONTROL).keys().into_iter().for_each(wake);
             })
             .wakes(|change, _, wake| {
                 let named = change.sides().flat_map(|class| class.secret_names());
-                named.for_each(|(namespace, name)| wake(Key::new(Cluster::CONTROL, namespace, name)));
+                named.for_each(|(namespace, name)| wake(Key::new(CONTROL, namespace, name)));
             });
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<SecretWorld> {
-        let secret = stores.of::<SecretMetadata>(Cluster::CONTROL).get(key)?;
+        let secret = stores.of::<SecretMetadata>(CONTROL).get(key)?;
         // What an unreadable class refers to is not known, so it may be each.
-        let unreadable = stores.of::<MachineClass>(Cluster::CONTROL).unreadable();
+        let unreadable = stores.of::<MachineClass>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|class| class.describe::<MachineClass>());
         Some(SecretWorld { secret, users: users(stores, key).len(), unreadable })
     }
@@ -90,7 +91,7 @@ impl Controller for MachineClassSecretController {
         }
         if world.users == 0 && is_held && world.unreadable.is_none() {
             let remove = finalizer::remove(&secret.metadata, finalizers::MACHINE_CONTROLLER);
-            let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, secret, remove));
+            let step = remove.and_then(|remove| Step::edit(CONTROL, secret, remove));
             plan.then("no class refers to the secret any more", step);
         }
         if world.users > 0 && is_deleting(secret) {

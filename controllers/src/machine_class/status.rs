@@ -10,13 +10,13 @@ use nodewright_runtime::{
     cache::Lookup,
     clip::clip,
     effect::Never,
-    object::Cluster,
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
 };
 use serde::Serialize;
 
 use super::{NamedSecret, World};
+use crate::shared::clusters::CONTROL;
 use crate::shared::{class_secrets, pacing};
 
 /// All of a class's status.
@@ -52,7 +52,7 @@ pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
         (status.observed_generation, status.conditions.iter().map(told).collect::<Vec<_>>())
     };
     let urgent = gist(&before) != gist(&after);
-    let Some(step) = Step::apply(Cluster::CONTROL, class, &StatusPart { status: after }) else { return };
+    let Some(step) = Step::apply(CONTROL, class, &StatusPart { status: after }) else { return };
     match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
         Some(later) => drop(plan.wake_at(later)),
         None => drop(plan.beside("the status changed", step)),

@@ -7,12 +7,13 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
-    object::{Cluster, Key, name},
+    object::{Key, name},
     plan::{Moment, Plan, Step},
 };
 use serde_json::{Value, json};
 
 use super::{InvalidClasses, MachineClassController, MachineClassSecretController, SecretMetadata};
+use crate::shared::clusters::CONTROL;
 use crate::shared::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
 use crate::testing::{NOW, answer, look_at_secret, machine};
 
@@ -71,12 +72,12 @@ struct Held {
 impl Held {
     fn stores(&self) -> Stores {
         let stores = Stores::default();
-        let classes = Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default"));
+        let classes = Arc::new(Store::<MachineClass>::new(CONTROL, "default"));
         classes.add_index(CLASSES_BY_SECRET);
         classes.add_index(CLASSES_BY_CREDENTIALS);
-        let machines = Arc::new(Store::<Machine>::new(Cluster::CONTROL, "default"));
+        let machines = Arc::new(Store::<Machine>::new(CONTROL, "default"));
         machines.add_index(MACHINES_BY_CLASS);
-        let secrets = Arc::new(Store::<SecretMetadata>::new(Cluster::CONTROL, "default"));
+        let secrets = Arc::new(Store::<SecretMetadata>::new(CONTROL, "default"));
         self.classes.iter().cloned().for_each(|it| drop(classes.apply(it)));
         self.machines.iter().cloned().for_each(|it| drop(machines.apply(it)));
         self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
@@ -120,7 +121,7 @@ impl Held {
     }
 
     fn plan_in<C: Controller<Effect = Never>>(stores: &Stores, controller: &C, name: &str) -> Plan<Never> {
-        let world = controller.observe(stores, &Key::new(Cluster::CONTROL, "default", name)).unwrap();
+        let world = controller.observe(stores, &Key::new(CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
         let moment = Moment {
             now,

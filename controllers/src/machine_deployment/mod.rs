@@ -53,11 +53,12 @@ use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, annotation, controller_uid, is_deleting},
+    object::{Key, annotation, controller_uid, is_deleting},
     plan::{Moment, Plan},
 };
 
 pub use self::world::{SetView, World};
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::would_adopt,
@@ -81,15 +82,15 @@ impl Controller for MachineDeploymentController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineDeployment>(Cluster::CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID);
-        on.kind::<MachineSet>(Cluster::CONTROL, &self.namespace)
+        on.primary::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID);
+        on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
             .index(ORPHAN_SETS)
             .wakes_unreadable(all_of_namespace)
             .wakes(|change, stores, wake| {
                 change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
             });
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+        on.kind::<Machine>(CONTROL, &self.namespace)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(all_of_namespace)
@@ -120,17 +121,17 @@ impl Controller for MachineDeploymentController {
 
 /// An object that could not be read may be anybody's. It is rare.
 fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    let all = stores.of::<MachineDeployment>(Cluster::CONTROL).keys();
+    let all = stores.of::<MachineDeployment>(CONTROL).keys();
     all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
 }
 
 fn key(deployment: &MachineDeployment) -> Key {
-    Key::of(Cluster::CONTROL, deployment)
+    Key::of(CONTROL, deployment)
 }
 
 /// The deployment that controls a set; for one without an owner those that would adopt it.
 fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
-    let deployments = stores.of::<MachineDeployment>(Cluster::CONTROL);
+    let deployments = stores.of::<MachineDeployment>(CONTROL);
     match controller_uid(set) {
         Some(uid) => deployments.by(DEPLOYMENT_BY_UID, uid),
         None => deployments.all().into_iter().filter(|it| world::may_adopt(it, set)).collect(),
@@ -139,7 +140,7 @@ fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
 
 /// The set that controls a machine; for one without an owner those that will take it.
 fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
-    let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+    let sets = stores.of::<MachineSet>(CONTROL);
     match controller_uid(machine) {
         Some(uid) => sets.by(SET_BY_UID, uid),
         None => sets.all().into_iter().filter(|set| would_adopt(set, machine)).collect(),

@@ -14,7 +14,7 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Cluster, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    object::{annotation, controller_uid, has_finalizer, is_deleting, name, uid},
     owned::Owned,
     plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
 };
@@ -29,6 +29,7 @@ use super::{
     status::{is_complete, next_collision, status, tell},
     world::World,
 };
+use crate::shared::clusters::CONTROL;
 use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
 
 /// What every decision of one plan has before it.
@@ -50,7 +51,7 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
         scene.end(&mut plan);
     } else if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("nothing is owned before the finalizer stands", Step::edit(Cluster::CONTROL, deployment, add));
+        plan.then("nothing is owned before the finalizer stands", Step::edit(CONTROL, deployment, add));
     } else if let Some(problem) = problem(deployment) {
         scene.refuse(&mut plan, problem);
     } else {
@@ -104,13 +105,13 @@ impl Scene<'_> {
         }
         if self.world.sets.is_empty() {
             let remove = finalizer::remove(&self.deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-            let step = remove.and_then(|remove| Step::edit(Cluster::CONTROL, self.deployment, remove));
+            let step = remove.and_then(|remove| Step::edit(CONTROL, self.deployment, remove));
             plan.then("no machine set is left", step);
             return;
         }
         let delete = |view: &super::SetView| Planned {
             why: "the deployment is being deleted".into(),
-            step: Step::delete(Cluster::CONTROL, view.set.as_ref()),
+            step: Step::delete(CONTROL, view.set.as_ref()),
         };
         plan.stage(self.world.staying().map(delete));
         // A set that was released just now must not go: only what is still as it was seen.
@@ -203,12 +204,12 @@ impl Scene<'_> {
         if self.world.orphans.is_empty() {
             return;
         }
-        let confirm = Step::confirm(Cluster::CONTROL, self.deployment);
+        let confirm = Step::confirm(CONTROL, self.deployment);
         plan.then("a deployment that is being deleted takes nobody", confirm);
         plan.stage(self.world.orphans.iter().filter_map(|set| {
             let mut part = SetPart::seen(set);
             part.adopt(self.deployment);
-            let step = Step::apply_pinned(Cluster::CONTROL, set.as_ref(), &part)?;
+            let step = Step::apply_pinned(CONTROL, set.as_ref(), &part)?;
             Some(Planned { why: "the selector matches a machine set without an owner".into(), step })
         }));
     }
@@ -241,7 +242,7 @@ impl Scene<'_> {
             if target.noted {
                 part.resize(target.replicas, self.goal, self.deployment);
             }
-            let Some(step) = Step::apply_pinned(Cluster::CONTROL, set, &part) else { continue };
+            let Some(step) = Step::apply_pinned(CONTROL, set, &part) else { continue };
             steps.push(Planned { why: self.why(&target), step });
             self.announce(plan, &target);
         }
@@ -295,7 +296,7 @@ impl Scene<'_> {
     fn creation(&self, story: &mut Story) -> Option<Planned<Never>> {
         let set = birth(self.deployment, next_revision(self.world.old()));
         story.created = Some(name(&set).to_owned());
-        let step = Step::create(Cluster::CONTROL, &set)?;
+        let step = Step::create(CONTROL, &set)?;
         Some(Planned { why: "there is no machine set for the template".into(), step })
     }
 
@@ -316,7 +317,7 @@ impl Scene<'_> {
         let newest = next_revision(self.world.old());
         let current = self.world.current().filter(|view| view.revision() >= newest);
         if let Some(current) = current.filter(|_| !plan.steps().any(tells)) {
-            let step = Step::apply(Cluster::CONTROL, self.deployment, &RevisionPart::of(&current.set));
+            let step = Step::apply(CONTROL, self.deployment, &RevisionPart::of(&current.set));
             plan.beside("the revision is that of the present set", step);
         }
     }
@@ -363,7 +364,7 @@ impl Scene<'_> {
         let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
         let empty = old.into_iter().take(surplus).filter(|view| view.size().at_most() == 0 && view.size().observed);
         for view in empty {
-            plan.beside("more revisions than are kept", Step::delete(Cluster::CONTROL, view.set.as_ref()));
+            plan.beside("more revisions than are kept", Step::delete(CONTROL, view.set.as_ref()));
         }
         // A deletion that comes late must not meet a set that was taken into use again.
         plan.pin_deletions();

@@ -9,11 +9,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use nodewright_api::{Machine, MachinePhase, annotations};
 use nodewright_runtime::{
     effect::Never,
-    object::{Cluster, annotation, name},
+    object::{annotation, name},
     plan::{Moment, Plan, Planned, Step},
 };
 
 use super::{patch, world::World};
+use crate::shared::clusters::CONTROL;
 
 /// Adds what the list asks for. Returns whether anything is written: then the sizes wait for the next plan, so that the
 /// marks are seen before the smaller number of replicas is.
@@ -31,7 +32,7 @@ pub(super) fn mark(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
     } else {
         patch::annotate(&deployment.metadata, &BTreeMap::from([(annotations::TRIGGER_DELETION, kept.join(","))]))
     };
-    let step = Step::edit(Cluster::CONTROL, deployment, patch);
+    let step = Step::edit(CONTROL, deployment, patch);
     plan.then("names of machines that are gone or leaving are dropped from the list", step);
     !plan.is_idle()
 }
@@ -51,6 +52,6 @@ fn mark_one(machine: &Machine, time: &str) -> Option<Planned<Never>> {
     let time = annotation(machine, annotations::MARKED_FOR_DELETION_TIME).unwrap_or(time).to_owned();
     let wanted =
         BTreeMap::from([(annotations::MACHINE_PRIORITY, priority), (annotations::MARKED_FOR_DELETION_TIME, time)]);
-    let step = Step::edit(Cluster::CONTROL, machine, patch::annotate(&machine.metadata, &wanted))?;
+    let step = Step::edit(CONTROL, machine, patch::annotate(&machine.metadata, &wanted))?;
     Some(Planned { why: "the autoscaler wants the machine to be gone".into(), step })
 }

@@ -10,7 +10,7 @@ use nodewright_api::{MachineDeployment, MachineSet, labels, reasons::events};
 use nodewright_runtime::{
     effect::Never,
     events::Event,
-    object::{Cluster, name},
+    object::name,
     plan::{Plan, Step, reference},
 };
 use serde_json::json;
@@ -20,6 +20,7 @@ use super::{
     patch, template,
     world::{SetView, World},
 };
+use crate::shared::clusters::CONTROL;
 
 /// Adds the rollback, if one is asked for. Returns whether the deployment is written.
 pub(super) fn roll_back(plan: &mut Plan<Never>, world: &World) -> bool {
@@ -43,7 +44,7 @@ pub(super) fn roll_back(plan: &mut Plan<Never>, world: &World) -> bool {
             Event::normal(reference(deployment), events::ROLLBACK_DONE, text)
         }
     };
-    plan.then("a rollback is asked for", Step::edit(Cluster::CONTROL, deployment, Patch(operations)));
+    plan.then("a rollback is asked for", Step::edit(CONTROL, deployment, Patch(operations)));
     plan.event(event);
     true
 }

@@ -3,7 +3,6 @@
 use nodewright_api::{Machine, MachineDeploymentCondition, MachineDeploymentStatus, MachinePhase, selector};
 use nodewright_runtime::{
     effect::Never,
-    object::Cluster,
     plan::{Moment, Plan, Step},
 };
 
@@ -14,6 +13,7 @@ use super::{
     template,
     world::{World, is_available, is_ready},
 };
+use crate::shared::clusters::CONTROL;
 use crate::shared::{failed_machines::FailedMachines, pacing};
 
 /// The whole status. `story` is what the plan knows beyond the world.
@@ -81,7 +81,7 @@ pub(super) fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World
     let deployment = world.deployment.as_ref();
     let before = deployment.status.clone().unwrap_or_default();
     let urgent = is_news(&before, &after) || is_complete(i64::from(deployment.spec.replicas), &after);
-    let Some(step) = Step::apply(Cluster::CONTROL, deployment, &StatusPart { status: after }) else { return };
+    let Some(step) = Step::apply(CONTROL, deployment, &StatusPart { status: after }) else { return };
     match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
         Some(later) => drop(plan.wake_at(later)),
         None => drop(plan.beside("the status changed", step)),

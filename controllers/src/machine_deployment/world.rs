@@ -5,11 +5,12 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, selector};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{Cluster, Key, annotation, is_deleting, label, name, namespace, uid},
+    object::{Key, annotation, is_deleting, label, name, namespace, uid},
 };
 
 use super::rollout::Size;
 use super::template;
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, may_be_member, will_adopt},
@@ -46,9 +47,9 @@ pub struct SetView {
 
 impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
-        let deployment = stores.of::<MachineDeployment>(Cluster::CONTROL).get(key)?;
-        let store = stores.of::<MachineSet>(Cluster::CONTROL);
-        let machines = stores.of::<Machine>(Cluster::CONTROL);
+        let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
+        let store = stores.of::<MachineSet>(CONTROL);
+        let machines = stores.of::<Machine>(CONTROL);
         let mut sets = store.owned_by(uid(deployment.as_ref()));
         sets.sort_by_cached_key(|set| age(set));
         let unread = machines.unreadable();

@@ -22,11 +22,12 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    object::{Cluster, Key, controller_uid, name},
+    object::{Key, controller_uid, name},
     plan::{Moment, Plan},
 };
 
 pub use self::world::World;
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
@@ -51,36 +52,36 @@ impl Controller for MachineSetController {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineSet>(Cluster::CONTROL, &self.namespace).index(SET_BY_UID);
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+        on.primary::<MachineSet>(CONTROL, &self.namespace).index(SET_BY_UID);
+        on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINES_BY_SET_NAME)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(|machine, stores, wake| {
                 // One that can be read again may have other owners: all sets look. It is rare.
-                let sets = stores.of::<MachineSet>(Cluster::CONTROL).keys();
+                let sets = stores.of::<MachineSet>(CONTROL).keys();
                 sets.into_iter().filter(|set| &*set.namespace == machine.namespace()).for_each(wake);
             })
             .wakes(|change, stores, wake| {
-                let sets = stores.of::<MachineSet>(Cluster::CONTROL);
+                let sets = stores.of::<MachineSet>(CONTROL);
                 for machine in change.sides() {
                     let owner =
                         controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
                     for set in &owner {
-                        wake(Key::of(Cluster::CONTROL, set.as_ref()));
+                        wake(Key::of(CONTROL, set.as_ref()));
                     }
                     if let (true, Some(set)) = (owner.is_empty(), set_of(name(machine.as_ref()))) {
-                        wake(Key::of(Cluster::CONTROL, machine.as_ref()).sibling(set));
+                        wake(Key::of(CONTROL, machine.as_ref()).sibling(set));
                     }
                     if controller_uid(machine.as_ref()).is_none() {
                         let all = sets.all();
                         let takers = all.iter().filter(|set| selects(set, machine));
-                        takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
+                        takers.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
                     }
                     // What another Machine named, too, may be taken once that one is gone.
                     for rival in rivals(stores, machine).iter().filter(|it| controller_uid(it.as_ref()).is_none()) {
                         let takers = sets.all().into_iter().filter(|set| selects(set, rival));
-                        takers.for_each(|set| wake(Key::of(Cluster::CONTROL, set.as_ref())));
+                        takers.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
                     }
                 }
             });

@@ -13,7 +13,7 @@ use nodewright_runtime::{
     effect::Never,
     events::{Event, EventKind},
     finalizers as finalizer,
-    object::{Cluster, annotation, has_finalizer, is_deleting, label, name, uid},
+    object::{annotation, has_finalizer, is_deleting, label, name, uid},
     plan::{FailureClass, Moment, Plan, Planned, Step, reference},
 };
 
@@ -23,6 +23,7 @@ use super::{
     owned::MachinePart,
     status::{invalid_ledger_text, status, unreadable_text},
 };
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     ledger::{Index, Ledger, LedgerPart},
     membership::{ORPHAN_FINALIZER, is_sized},
@@ -38,7 +39,7 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
     plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     if !is_deleting(set) && !has_finalizer(set, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("the set has to outlive its machines", Step::edit(Cluster::CONTROL, set, add));
+        plan.then("the set has to outlive its machines", Step::edit(CONTROL, set, add));
         return plan;
     }
     let ledger = match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
@@ -54,7 +55,7 @@ pub(super) fn plan(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> 
         }
         None => {
             let ledger = LedgerPart::of(&Ledger::seeded(uid(set)));
-            plan.then("the names of the machines are fixed", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
+            plan.then("the names of the machines are fixed", Step::apply_pinned(CONTROL, set, &ledger));
             return plan;
         }
     };
@@ -169,7 +170,7 @@ fn end(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledger: &Le
     }
     if world.machines.is_empty() {
         let remove = finalizer::remove(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("no machine is left", remove.and_then(|remove| Step::edit(Cluster::CONTROL, set, remove)));
+        plan.then("no machine is left", remove.and_then(|remove| Step::edit(CONTROL, set, remove)));
         return;
     }
     let victims: Vec<_> = members.staying.iter().copied().take(BATCH).collect();
@@ -207,7 +208,7 @@ fn keep(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, members: 
     let taken = taken_names(at, world, ledger, members, missing);
     if !taken.is_empty() {
         let ledger = LedgerPart::of(&ledger.retire(taken));
-        plan.then("a name is held by a foreign machine", Step::apply_pinned(Cluster::CONTROL, set, &ledger));
+        plan.then("a name is held by a foreign machine", Step::apply_pinned(CONTROL, set, &ledger));
         return;
     }
     propagate(plan, world, members, ledger);
@@ -239,10 +240,10 @@ fn fault(set: &MachineSet) -> Option<String> {
 /// took them back would delete them in the end: so it is asked whether it stays.
 fn adopt(plan: &mut Plan<Never>, world: &World, ledger: &Ledger, count: usize) {
     let set = world.set.as_ref();
-    plan.then("a set that is being deleted takes nobody", Step::confirm(Cluster::CONTROL, set));
+    plan.then("a set that is being deleted takes nobody", Step::confirm(CONTROL, set));
     plan.stage(world.orphans.iter().take(count).filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).adopting(machine);
-        let step = Step::apply_pinned(Cluster::CONTROL, machine.as_ref(), &part)?;
+        let step = Step::apply_pinned(CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "nobody owns the machine, and the set selects it".into(), step })
     }));
 }
@@ -312,12 +313,11 @@ fn remove(
     let after = ledger
         .retire(indices.chain(members.leaving.iter().copied()))
         .note(unnamed.map(|machine| name(machine.as_ref()).to_owned()), present);
-    let retire = Step::apply_pinned(Cluster::CONTROL, set, &LedgerPart::of(&after));
+    let retire = Step::apply_pinned(CONTROL, set, &LedgerPart::of(&after));
     plan.then("a name is retired before its machine goes", retire);
     let doomed = members.doomed.iter().take(BATCH).chain(victims.iter());
-    let deletions: Vec<_> = doomed
-        .map(|machine| Planned { why: why.into(), step: Step::delete(Cluster::CONTROL, machine.as_ref()) })
-        .collect();
+    let deletions: Vec<_> =
+        doomed.map(|machine| Planned { why: why.into(), step: Step::delete(CONTROL, machine.as_ref()) }).collect();
     if let Some(message) = summary(
         "Deleted",
         members.doomed.iter().take(BATCH).chain(victims.iter()).map(|machine| name(machine.as_ref())),
@@ -385,7 +385,7 @@ fn fill(plan: &mut Plan<Never>, set: &MachineSet, members: &Members<'_>, ledger:
         });
     }
     plan.stage(machines.iter().filter_map(|machine| {
-        let step = Step::create(Cluster::CONTROL, machine)?;
+        let step = Step::create(CONTROL, machine)?;
         Some(Planned { why: "a machine is missing".into(), step })
     }));
 }
@@ -397,7 +397,7 @@ fn propagate(plan: &mut Plan<Never>, world: &World, members: &Members<'_>, ledge
     let differs = differing(&set.spec.template.spec, members);
     let changed = differs.filter_map(|machine| {
         let part = MachinePart::of(set, index(world, ledger, machine)).for_live(machine);
-        let step = Step::apply(Cluster::CONTROL, machine.as_ref(), &part)?;
+        let step = Step::apply(CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "the template changed in what machines take over in place".into(), step })
     });
     plan.stage(changed.take(BATCH).collect::<Vec<_>>());
@@ -461,7 +461,7 @@ fn tell(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World, full_sche
         || after.replicas == 0
         || gist(after) != gist(&before)
         || after.observed_generation != before.observed_generation;
-    let Some(step) = Step::apply(Cluster::CONTROL, set, &wanted) else { return };
+    let Some(step) = Step::apply(CONTROL, set, &wanted) else { return };
     match pacing::due(at.now, at.status_written).filter(|_| !urgent) {
         Some(later) => drop(plan.wake_at(later)),
         // What is refused again would keep the status, which tells of it, from being written.

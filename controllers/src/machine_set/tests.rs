@@ -7,12 +7,13 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
-    object::{Cluster, Key, name},
+    object::{Key, name},
     plan::{Expected, FailedStep, Failure, FailureClass, Moment, Plan, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
 use super::{World, plan::plan};
+use crate::shared::clusters::CONTROL;
 use crate::{
     shared::ledger::Ledger,
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
@@ -404,7 +405,7 @@ fn an_own_machine_that_does_not_count_costs_its_name() {
 fn with_failure(world: &World, class: FailureClass, created: &str) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let step = FailedStep::of::<Machine>(StepVerb::Create, Key::new(Cluster::CONTROL, "default", created));
+    let step = FailedStep::of::<Machine>(StepVerb::Create, Key::new(CONTROL, "default", created));
     let failure = Failure { at: now, step, class, message: "no".into(), retry_after: None };
     let at = Moment {
         now,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{Cluster, Key, controller_uid, name, uid},
+    object::{Key, controller_uid, name, uid},
 };
 
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::base,
@@ -34,8 +35,8 @@ pub struct World {
 
 impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
-        let set = stores.of::<MachineSet>(Cluster::CONTROL).get(key)?;
-        let store = stores.of::<Machine>(Cluster::CONTROL);
+        let set = stores.of::<MachineSet>(CONTROL).get(key)?;
+        let store = stores.of::<Machine>(CONTROL);
         let mut machines = store.owned_by(uid(set.as_ref()));
         // Of one that can be read no longer the store has the last version that could be: it says too little to choose a
         // victim by, and after a restart it would not be there.

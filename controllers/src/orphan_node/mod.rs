@@ -27,11 +27,12 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     finalizers as finalizer,
-    object::{Cluster, Key, has_finalizer, is_deleting, label, name, uid},
+    object::{Key, has_finalizer, is_deleting, label, name, uid},
     plan::{Moment, Plan, Step},
 };
 
 pub use self::look::{Asker, Found, Look, Round};
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, instance_id},
     node::Node,
@@ -72,26 +73,26 @@ impl Controller for OrphanNodeController {
     type Effect = Look;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.kind::<Node>(Cluster::TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
+        on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
             // Kubelets change their Nodes all the time: only an orphan is looked at.
             if let Some(node) = change.new.as_ref().filter(|node| is_orphan(stores, node)) {
-                wake(Key::of(Cluster::TARGET, node.as_ref()));
+                wake(Key::of(TARGET, node.as_ref()));
             }
         });
-        on.kind::<Machine>(Cluster::CONTROL, &self.namespace)
+        on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINE_BY_INSTANCE)
             .index(MACHINE_BY_NODE)
             .wakes_unreadable(|_, stores, wake| {
-                let nodes = stores.of::<Node>(Cluster::TARGET).all();
+                let nodes = stores.of::<Node>(TARGET).all();
                 let orphans = nodes.iter().filter(|node| is_orphan(stores, node));
-                orphans.for_each(|node| wake(Key::of(Cluster::TARGET, node.as_ref())));
+                orphans.for_each(|node| wake(Key::of(TARGET, node.as_ref())));
             })
             .wakes(nodes_left_behind);
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        let node = stores.of::<Node>(Cluster::TARGET).get(key)?;
-        let unreadable = stores.of::<Machine>(Cluster::CONTROL).unreadable();
+        let node = stores.of::<Node>(TARGET).get(key)?;
+        let unreadable = stores.of::<Machine>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|machine| machine.describe::<Machine>());
         Some(World { is_claimed: is_claimed(stores, &node), unreadable, node })
     }
@@ -108,11 +109,11 @@ fn nodes_left_behind(change: &Change<Machine>, stores: &Stores, wake: &mut dyn F
     if change.new.as_ref().is_some_and(|new| claim(new) == claim(old)) {
         return;
     }
-    let store = stores.of::<Node>(Cluster::TARGET);
+    let store = stores.of::<Node>(TARGET);
     let mut nodes = vm_id(old).map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
     nodes.extend(node_name(old).and_then(|node| store.by_name("", node)));
     for node in nodes.iter().filter(|node| is_orphan(stores, node)) {
-        wake(Key::of(Cluster::TARGET, node.as_ref()));
+        wake(Key::of(TARGET, node.as_ref()));
     }
 }
 
@@ -122,7 +123,7 @@ fn is_orphan(stores: &Stores, node: &Node) -> bool {
 
 /// Whether any Machine names the Node, rightly or not.
 fn is_claimed(stores: &Stores, node: &Node) -> bool {
-    let machines = stores.of::<Machine>(Cluster::CONTROL);
+    let machines = stores.of::<Machine>(CONTROL);
     let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);
     let by_name = machine_name(node).is_some_and(|name| {
         machines.by_name(machines.namespace(), name).is_some()
@@ -164,7 +165,7 @@ fn plan(at: &Moment<'_, Look>, world: &World, grace: SignedDuration) -> Plan<Loo
     if absent_since(&mut plan, at, look(Round::Second), Some(due)).is_some()
         && let Some(remove) = finalizer::remove(&node.metadata, finalizers::NODE)
     {
-        plan.then("no machine claims the node", Step::edit(Cluster::TARGET, node, remove));
+        plan.then("no machine claims the node", Step::edit(TARGET, node, remove));
     }
     plan
 }

@@ -2,6 +2,7 @@ use nodewright_runtime::{cache::Unreadable, effect::Outcomes};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::shared::clusters::CONTROL;
 use crate::testing::{MachineBuilder, NOW, machine};
 use nodewright_runtime::cache::Store;
 
@@ -92,7 +93,7 @@ fn what_may_have_a_machine_keeps_the_finalizer() {
 fn whatever_names_a_node_claims_it() {
     let is_claimed_by = |machine: MachineBuilder| {
         let stores = Stores::default();
-        let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+        let machines = Store::<Machine>::new(CONTROL, "default");
         machines.add_index(MACHINE_BY_INSTANCE);
         machines.add_index(MACHINE_BY_NODE);
         machines.apply(machine.build());
@@ -104,7 +105,7 @@ fn whatever_names_a_node_claims_it() {
     assert!(is_claimed_by(machine("m")), "by the name that the node bears");
     assert!(!is_claimed_by(machine("a").label("node", "other").with("/spec/providerID", json!("p:///2"))));
     let stores = Stores::default();
-    let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+    let machines = Store::<Machine>::new(CONTROL, "default");
     machines.add_unreadable(Unreadable::named("default", "m", "u"));
     stores.add(Arc::new(machines));
     assert!(is_claimed(&stores, &node(&json!({}))), "by one that cannot be read");

@@ -5,12 +5,13 @@
 //! * A Secret of another namespace than its class's, or of a type that is another program's, is never read, whatever the class
 //!   says.
 
+use crate::shared::clusters::CONTROL;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     look::Look,
-    object::{Cluster, Key, namespace},
+    object::{Key, namespace},
 };
 
 /// A field selector of the Secrets that a class may name. Others are the secrets of other programs: the key of the webhooks,
@@ -28,12 +29,12 @@ pub(crate) const NOT_FOUND: &str = "SecretNotFound";
 /// What to look at to see the Secrets of a class.
 pub(crate) fn looks(class: &MachineClass) -> Vec<Look> {
     let own = class.secret_names().filter(|(place, secret)| *place == namespace(class) && can_exist(secret));
-    own.map(|(place, secret)| Look::named::<Secret>(&Key::new(Cluster::CONTROL, place, secret), NAMEABLE)).collect()
+    own.map(|(place, secret)| Look::named::<Secret>(&Key::new(CONTROL, place, secret), NAMEABLE)).collect()
 }
 
 /// What is known of a Secret that a class of its namespace names, while somebody looks at it.
 pub(crate) fn find(stores: &Stores, place: &str, secret: &str) -> Lookup<Secret> {
-    if can_exist(secret) { stores.named(&Key::new(Cluster::CONTROL, place, secret), NAMEABLE) } else { Lookup::Missing }
+    if can_exist(secret) { stores.named(&Key::new(CONTROL, place, secret), NAMEABLE) } else { Lookup::Missing }
 }
 
 /// What to do about a Secret that cannot be read.

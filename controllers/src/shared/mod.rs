@@ -1,6 +1,7 @@
 //! What two or more controllers use. A controller imports from here and never from another controller.
 
 pub(crate) mod class_secrets;
+pub mod clusters;
 pub mod drain;
 pub(crate) mod failed_machines;
 pub(crate) mod indexes;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use nodewright_api::{Machine, conditions, reasons};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Cluster, name, uid},
+    object::{name, uid},
 };
 
+use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, instance_id},
     node::Node,
@@ -57,7 +58,7 @@ pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
 /// The other Machines that name the same VM.
 pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
     let Some(id) = vm_id(machine) else { return vec![] };
-    let mut all = stores.of::<Machine>(Cluster::CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+    let mut all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
     all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
     all
 }

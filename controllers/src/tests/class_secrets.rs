@@ -11,7 +11,6 @@ use nodewright_runtime::{
     cache::{Lookup, Stores},
     effect::{NoEffects, Perform},
     manager::{Manager, Options},
-    object::Cluster,
     term::{Clock, TokioClock},
 };
 use nodewright_testing::api_server::{ApiServer, Fault, RequestRecord};
@@ -20,6 +19,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::shared::clusters::CONTROL;
 use crate::{
     machine::{Call, MachineController, Outcome, Settings, Verb},
     machine_class::{MachineClassController, MachineClassSecretController, SecretMetadata},
@@ -61,7 +61,7 @@ struct Plane {
 impl Plane {
     fn start(server: ApiServer) -> Self {
         let clock = Arc::new(TokioClock::starting_at(NOW.parse().unwrap()));
-        let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", server.client()) };
+        let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
         let settings = Settings { has_target: false, ..Settings::default() };
@@ -169,8 +169,8 @@ async fn of_a_thousand_secrets_those_that_a_class_names_are_read_and_no_other() 
     assert!(late < Duration::from_secs(2), "a corrected Secret is noticed at once, not after {late:?}");
     assert!(plane.is_held("cloud") && plane.is_known("cloud"));
     // It carries the finalizer, so it is held; its deletion waits for the class.
-    assert_eq!(plane.stores.of::<SecretMetadata>(Cluster::CONTROL).len(), 1, "of the others not even metadata is kept");
-    assert!(plane.stores.of::<Secret>(Cluster::CONTROL).is_empty());
+    assert_eq!(plane.stores.of::<SecretMetadata>(CONTROL).len(), 1, "of the others not even metadata is kept");
+    assert!(plane.stores.of::<Secret>(CONTROL).is_empty());
     assert!((0..1_000).all(|index| !plane.is_known(&format!("other-{index}"))));
 
     plane.refer("class", "next");
@@ -180,7 +180,7 @@ async fn of_a_thousand_secrets_those_that_a_class_names_are_read_and_no_other() 
     server.remove(&format!("{API}/machines/m"));
     server.remove(&format!("{API}/machineclasses/class"));
     plane.until("both to be let go", |it| !it.is_held("next") && !it.is_known("next")).await;
-    assert!(plane.stores.of::<SecretMetadata>(Cluster::CONTROL).is_empty());
+    assert!(plane.stores.of::<SecretMetadata>(CONTROL).is_empty());
     let open = server.open_watches().into_iter().filter(|watch| watch.path == SECRETS);
     assert_eq!(open.count(), 1, "the one of finalizers alone");
     let reads = server.requests().into_iter().filter(|it| it.path == SECRETS && matches!(it.verb, "list" | "watch"));

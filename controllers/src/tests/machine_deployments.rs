@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::shared::clusters::CONTROL;
 use crate::{
     machine_class::{MachineClassController, MachineClassSecretController},
     machine_deployment::MachineDeploymentController,
@@ -31,7 +32,7 @@ struct Plane {
 
 impl Plane {
     fn start(server: ApiServer) -> Self {
-        let mut manager = Manager::new(Options::new("nodewright", "test", server.client()));
+        let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, server.client()));
         let namespace = || "default".to_owned();
         let none = || Arc::new(NoEffects);
         manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() }, none());

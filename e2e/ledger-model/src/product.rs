@@ -25,7 +25,7 @@ use nodewright_runtime::{
     effect::{Effect, Never, NoEffects, Outcomes, Perform},
     leading::Leading,
     manager::{Manager, Options},
-    object::{Cluster, Key, Kind, Version},
+    object::{Key, Kind, Version},
     plan::{Apply, FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
@@ -36,6 +36,7 @@ use super::{
     mutants::Mutant,
     state::{INDICES, Phase, Request, Set, Slot, Table},
 };
+use nodewright_controllers::shared::clusters::CONTROL;
 
 /// The time of all plans.
 const NOW: &str = "2026-06-01T12:00:00Z";
@@ -93,7 +94,7 @@ impl Perform<Call> for NoCalls {
 fn stores(sets: &MachineSetController, machines: &MachineController) -> Stores {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
-    let mut manager = Manager::new(Options::new("nodewright", "test", ApiServer::new().client()));
+    let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, ApiServer::new().client()));
     manager.add(sets.clone(), Arc::new(NoEffects));
     manager.add(machines.clone(), Arc::new(NoCalls));
     manager.stores()
@@ -135,7 +136,7 @@ impl Product {
 
     /// Lets the cache of a kind show these objects and no others.
     fn show<K: Kind>(&self, objects: impl IntoIterator<Item = K>) {
-        let store = self.stores.of::<K>(Cluster::CONTROL);
+        let store = self.stores.of::<K>(CONTROL);
         store.begin_list();
         store.end_list(Version::default(), Instant::now());
         objects.into_iter().for_each(|object| drop(store.apply(object)));
@@ -341,7 +342,7 @@ impl Product {
 }
 
 fn key(name: String) -> Key {
-    Key::new(Cluster::CONTROL, NAMESPACE, name)
+    Key::new(CONTROL, NAMESPACE, name)
 }
 
 /// A class that can be used: without Secrets, and with its finalizer.

@@ -24,7 +24,7 @@ use nodewright_e2e_control_plane::testing::{TestResult, eventually};
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controller_of_the_crate_page_does_what_it_says() -> TestResult {
     let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
-    let mut manager = Manager::new(Options::new("share", "1", plane.client()));
+    let mut manager = Manager::new(Options::new("share", "1", share::HOME, plane.client()));
     manager.add(share::Share, Arc::new(NoEffects));
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run(vec![], stop.clone()));

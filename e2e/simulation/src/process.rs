@@ -14,7 +14,6 @@ use nodewright_runtime::{
     events::EventTask,
     lease::{Election, LeaseConfig},
     manager::{Manager, Options},
-    object::Cluster,
     term::Clock,
 };
 use nodewright_testing::api_server::ApiServer;
@@ -27,6 +26,7 @@ use super::{
     clock::JumpingClock,
     cluster::NAMESPACE,
 };
+use nodewright_controllers::shared::clusters::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
 
 /// How long it takes until a process that ended is there again.
@@ -122,8 +122,8 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     let (client, clock) = (around.server.client(), wiring.clock.clone());
     let (recorder, _sending) =
         EventTask::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
-    let clients = BTreeMap::from([(Cluster::CONTROL, client.clone()), (Cluster::TARGET, client.clone())]);
-    let options = Options::new(&name, "0", client.clone());
+    let clients = BTreeMap::from([(CONTROL, client.clone()), (TARGET, client.clone())]);
+    let options = Options::new(&name, "0", CONTROL, client.clone());
     let mut manager = Manager::new(Options {
         field_manager: "nodewright".to_owned(),
         clients,

@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{contender::Job, server::Server};
 
+const HOME: Cluster = Cluster::new("home");
+
 /// Keeps machines and does nothing.
 struct Keeps;
 
@@ -31,7 +33,7 @@ impl Controller for Keeps {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.kind::<Machine>(Cluster::CONTROL, "").sharing(Machine::share);
+        on.kind::<Machine>(HOME, "").sharing(Machine::share);
     }
 
     fn observe(&self, _: &Stores, _: &Key) -> Option<()> {
@@ -53,11 +55,11 @@ impl Controller for Works {
     type Effect = Slow;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<Machine>(Cluster::CONTROL, "").sharing(Machine::share);
-        on.kind::<ConfigMap>(Cluster::CONTROL, "").wakes(|_, stores, wake| {
-            let machines = stores.of::<Machine>(Cluster::CONTROL).all();
+        on.primary::<Machine>(HOME, "").sharing(Machine::share);
+        on.kind::<ConfigMap>(HOME, "").wakes(|_, stores, wake| {
+            let machines = stores.of::<Machine>(HOME).all();
             for machine in machines {
-                wake(Key::of(Cluster::CONTROL, machine.as_ref()));
+                wake(Key::of(HOME, machine.as_ref()));
             }
         });
     }
@@ -135,7 +137,7 @@ impl Perform<Slow> for Outside {
 pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
     let mut manager = manager(server);
     manager.add(Keeps, Arc::new(NoEffects));
-    let store = manager.stores().of(Cluster::CONTROL);
+    let store = manager.stores().of(HOME);
     start(manager);
     store
 }
@@ -152,7 +154,7 @@ fn manager(server: &Server) -> Manager {
     Manager::new(Options {
         requests_at_once: 64,
         effects_at_once: 10_000,
-        ..Options::new("bench", "1", server.client())
+        ..Options::new("bench", "1", HOME, server.client())
     })
 }
 

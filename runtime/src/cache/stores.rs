@@ -197,12 +197,13 @@ mod tests {
 
     use super::*;
     use crate::object::Version;
+    use crate::testing::HOME;
     use nodewright_testing::object;
 
     /// Whoever begins to look is not woken by what came before, also not by what came while its plan was made.
     #[test]
     fn what_comes_between_a_look_and_its_beginning_is_noticed() {
-        let (all, key) = (Stores::default(), Key::new(Cluster::CONTROL, "default", "a"));
+        let (all, key) = (Stores::default(), Key::new(HOME, "default", "a"));
         let look = Look::named::<ConfigMap>(&key, "");
         let asked = |expected: &str| {
             let view = all.since(Instant::now());
@@ -211,7 +212,7 @@ mod tests {
             view.asked().looked
         };
         let before = asked("Pending");
-        let store = Arc::new(Store::<ConfigMap>::new(Cluster::CONTROL, "default"));
+        let store = Arc::new(Store::<ConfigMap>::new(HOME, "default"));
         all.add_look(&look, store.clone());
         assert!(!all.have_moved(&before), "there is no answer yet");
         store.fail("forbidden");

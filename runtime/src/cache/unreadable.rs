@@ -154,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::object::Cluster;
+    use crate::testing::HOME;
 
     fn controlled(name: &str, owner: &str) -> Unreadable {
         let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "s", "uid": owner, "controller": true});
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_list_that_does_not_show_it_ends_it_and_one_that_breaks_off_does_not() {
-        let store = Store::<ConfigMap>::new(Cluster::CONTROL, "n");
+        let store = Store::<ConfigMap>::new(HOME, "n");
         assert!(store.add_unreadable(controlled("a", "set")) && store.add_unreadable(controlled("b", "set")));
         assert!(!store.add_unreadable(controlled("a", "set")), "it is known");
         assert!(store.add_unreadable(controlled("a", "other")), "its owner has changed");

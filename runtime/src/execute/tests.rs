@@ -7,6 +7,7 @@ use kube::core::Status;
 use serde::Serialize;
 
 use super::*;
+use crate::testing::HOME;
 use crate::{fair::Gate, owned::Owned, plan::Plan, term::Term};
 use nodewright_observability::metrics::Metrics;
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
@@ -52,11 +53,11 @@ impl Owned for Phase {
 
 /// What is done to a Pod that was seen.
 fn apply(live: &Pod) -> Step<()> {
-    Step::apply(Cluster::CONTROL, live, &labels()).unwrap()
+    Step::apply(HOME, live, &labels()).unwrap()
 }
 
 fn apply_pinned(live: &Pod) -> Step<()> {
-    Step::apply_pinned(Cluster::CONTROL, live, &labels()).unwrap()
+    Step::apply_pinned(HOME, live, &labels()).unwrap()
 }
 
 fn labels() -> Labels {
@@ -64,24 +65,24 @@ fn labels() -> Labels {
 }
 
 fn apply_status(live: &Pod) -> Step<()> {
-    Step::apply(Cluster::CONTROL, live, &Phase { status: PhaseStatus { phase: Some("Failed".into()) } }).unwrap()
+    Step::apply(HOME, live, &Phase { status: PhaseStatus { phase: Some("Failed".into()) } }).unwrap()
 }
 
 fn edit(live: &Pod) -> Step<()> {
     let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-    Step::edit(Cluster::CONTROL, live, serde_json::from_value(patch).unwrap()).unwrap()
+    Step::edit(HOME, live, serde_json::from_value(patch).unwrap()).unwrap()
 }
 
 fn confirm(live: &Pod) -> Step<()> {
-    Step::confirm(Cluster::CONTROL, live)
+    Step::confirm(HOME, live)
 }
 
 fn confirm_unchanged(live: &Pod) -> Step<()> {
-    Step::confirm_unchanged(Cluster::CONTROL, live)
+    Step::confirm_unchanged(HOME, live)
 }
 
 fn delete(live: &Pod) -> Step<()> {
-    Step::delete(Cluster::CONTROL, live)
+    Step::delete(HOME, live)
 }
 
 fn delete_pinned(live: &Pod) -> Step<()> {
@@ -91,16 +92,16 @@ fn delete_pinned(live: &Pod) -> Step<()> {
 }
 
 fn delete_now(live: &Pod) -> Step<()> {
-    Step::DeleteNow(Target::of(Cluster::CONTROL, live))
+    Step::DeleteNow(Target::of(HOME, live))
 }
 
 fn evict(live: &Pod) -> Step<()> {
-    Step::Evict(Target::of(Cluster::CONTROL, live))
+    Step::Evict(Target::of(HOME, live))
 }
 
 fn create(name: &str) -> Step<()> {
     let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default"}})).unwrap();
-    Step::create(Cluster::CONTROL, &pod).unwrap()
+    Step::create(HOME, &pod).unwrap()
 }
 
 fn seed(server: &ApiServer) -> Pod {
@@ -116,7 +117,7 @@ async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> 
 async fn execute_again(server: &ApiServer, term: Term, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
     let (gate, metrics) = (Gate::new(100, None), Arc::new(Metrics::new()));
     let connection = Connection::new(server.client(), agent("test/1", "test"), term, gate, metrics);
-    let executor = Executor { connections: Arc::new([(Cluster::CONTROL, connection)].into()), manager: "test".into() };
+    let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
     let sending = Sending { traceparent: TRACE.parse().ok(), ..Sending::default() };

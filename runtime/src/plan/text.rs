@@ -21,12 +21,16 @@ use crate::{
 /// wait NameTaken: somebody else has a ConfigMap of that name
 /// wake 2026-06-01T12:00:30Z
 /// ```
+///
+/// `{:#}` names the cluster of each object as well.
 impl<E: Effect> Display for Plan<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (stage, number) in self.stages.iter().zip(1..) {
             for (place, planned) in stage.iter().enumerate() {
                 let number = if place == 0 { format!("{number}") } else { " ".repeat(format!("{number}").len()) };
-                writeln!(f, "{number} {} | {}", planned.step, planned.why)?;
+                write!(f, "{number} ")?;
+                planned.step.fmt(f)?;
+                writeln!(f, " | {}", planned.why)?;
             }
         }
         for wait in &self.waits {
@@ -48,11 +52,12 @@ impl<E: Effect> Display for Plan<E> {
 
 impl<E: Effect> Display for Step<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |at: &Target| place(at, f.alternate());
         match self {
             Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.part), place(&apply.at), apply.fragment),
             Self::Create(create) => {
                 let (kind, key) = (&create.resource.kind, &create.key);
-                write!(f, "create {kind} {key}{} {}", elsewhere(key.cluster), gist(&create.body))
+                write!(f, "create {kind} {key}{} {}", cluster(key.cluster, f.alternate()), gist(&create.body))
             }
             Self::Edit(edit) => {
                 let operations = serde_json::to_string(&edit.patch).map_err(|_| fmt::Error)?;
@@ -77,13 +82,13 @@ fn of(part: Part) -> &'static str {
     if part == Part::Status { "status of " } else { "" }
 }
 
-fn place(at: &Target) -> String {
+fn place(at: &Target, with_cluster: bool) -> String {
     let version = at.version().map(|version| format!(" at version {version}")).unwrap_or_default();
-    format!("{at}{}{version}", elsewhere(at.key().cluster))
+    format!("{at}{}{version}", cluster(at.key().cluster, with_cluster))
 }
 
-fn elsewhere(cluster: Cluster) -> String {
-    if cluster == Cluster::CONTROL { String::new() } else { format!(" in {cluster}") }
+fn cluster(cluster: Cluster, is_wanted: bool) -> String {
+    if is_wanted { format!(" in {cluster}") } else { String::new() }
 }
 
 /// A new object without what is said beside it.
@@ -104,6 +109,7 @@ mod tests {
 
     use super::*;
     use crate::effect::Never;
+    use crate::testing::{AWAY, HOME};
     use nodewright_testing::object;
 
     #[test]
@@ -114,14 +120,14 @@ mod tests {
         fresh.data = Some([("key".to_owned(), "value".to_owned())].into());
         let mut plan = Plan::<Never>::idle();
         assert_eq!(plan.to_string(), "nothing to do\n");
-        plan.then("it is missing", Step::create(Cluster::TARGET, &fresh));
-        plan.then("it takes over", Step::confirm(Cluster::CONTROL, &live));
-        plan.beside("it is judged", Step::confirm_unchanged(Cluster::CONTROL, &live));
-        plan.then("it is too much", Step::Delete(Target::of(Cluster::CONTROL, &live).pinned()));
-        plan.beside("so is this", Step::Evict(Target::of(Cluster::CONTROL, &live)));
+        plan.then("it is missing", Step::create(AWAY, &fresh));
+        plan.then("it takes over", Step::confirm(HOME, &live));
+        plan.beside("it is judged", Step::confirm_unchanged(HOME, &live));
+        plan.then("it is too much", Step::Delete(Target::of(HOME, &live).pinned()));
+        plan.beside("so is this", Step::Evict(Target::of(HOME, &live)));
         plan.wait("Patience", "for its end").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
         let lines = [
-            r#"1 create ConfigMap b in target {"data":{"key":"value"},"metadata":{}} | it is missing"#,
+            r#"1 create ConfigMap b {"data":{"key":"value"},"metadata":{}} | it is missing"#,
             "2 confirm that ConfigMap default/a is not being deleted | it takes over",
             "  confirm that ConfigMap default/a still has version 10 | it is judged",
             "3 delete ConfigMap default/a at version 10 | it is too much",
@@ -130,5 +136,7 @@ mod tests {
             "wake 2026-06-01T12:00:00Z",
         ];
         assert_eq!(plan.to_string(), lines.join("\n") + "\n");
+        let first = r#"1 create ConfigMap b in away {"data":{"key":"value"},"metadata":{}} | it is missing"#;
+        assert_eq!(format!("{plan:#}").lines().next(), Some(first));
     }
 }

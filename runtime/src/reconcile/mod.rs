@@ -152,7 +152,7 @@ impl<C: Controller> Reconciler<C> {
                 this.queue.done(&key, verdict);
             })),
             Work::Act(act) => {
-                let gate = self.gate(&act.plan);
+                let gate = self.gate(&key, &act.plan);
                 if let Some(pass) = gate.try_enter() {
                     drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await }));
                 } else {
@@ -176,7 +176,7 @@ impl<C: Controller> Reconciler<C> {
         match self.prepare(&key) {
             Work::None(verdict) => self.end(&key, verdict, begun),
             Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
-            Work::Act(act) if Arc::ptr_eq(&gate, &self.gate(&act.plan)) => self.act(key, act, pass, begun).await,
+            Work::Act(act) if Arc::ptr_eq(&gate, &self.gate(&key, &act.plan)) => self.act(key, act, pass, begun).await,
             Work::Act(_) => self.queue.done(&key, Verdict::Again),
         }
     }
@@ -344,9 +344,10 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// Who writes to another cluster than the control cluster waits for that one's answers, and takes places there.
-    fn gate(&self, plan: &Plan<C::Effect>) -> Arc<Gate> {
-        let cluster = plan.steps().filter_map(|planned| planned.step.cluster()).max().unwrap_or(Cluster::CONTROL);
+    /// A plan that writes to another cluster than its object's waits for that one's answers, and takes places there.
+    fn gate(&self, key: &Key, plan: &Plan<C::Effect>) -> Arc<Gate> {
+        let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
+        let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
         self.gates.lock().entry(cluster).or_insert_with(|| Gate::new(EXECUTING, None)).clone()
     }
 
@@ -410,7 +411,7 @@ impl<C: Controller> Reconciler<C> {
         drop(memory);
         let (this, key, same) = (self.clone(), key.clone(), effect.clone());
         let (starting, at, asked) = (self.clone(), key.clone(), effect.clone());
-        // It may have waited for its lane and for a place at its provider: its deadline counts from now.
+        // It may have waited for its lane and for a place: its deadline counts from now.
         let begun = move || {
             if let Some(memory) = starting.memories.get(&at) {
                 let mut memory = memory.lock();
@@ -501,7 +502,7 @@ impl Subject {
 
 fn tell<E: Effect>(plan: &Plan<E>) {
     for planned in plan.steps() {
-        tracing::debug!(why = %planned.why, step = %planned.step, "step");
+        tracing::debug!(why = %planned.why, step = format_args!("{:#}", planned.step), "step");
     }
     for Wait { reason, message, .. } in &plan.waits {
         tracing::debug!(reason, "still waiting: {message}");

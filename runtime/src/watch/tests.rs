@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::{contact::Contact, fair::Gate, object::Cluster, term::Term};
+use crate::testing::HOME;
+use crate::{contact::Contact, fair::Gate, term::Term};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -34,7 +35,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Term::unlimited(), Gate::new(8, None), metrics.clone());
     let contact = connection.contact().clone();
-    let (store, told) = (Arc::new(Store::<K>::new(Cluster::CONTROL, "default")), Arc::new(Mutex::new(vec![])));
+    let (store, told) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
     let heard = told.clone();
     let deliver = Box::new(move |change: &Change<K>, class| {
         let what = if change.new.is_some() { "" } else { " is gone" };
@@ -169,7 +170,7 @@ async fn a_decoder_that_panics_is_an_object_that_cannot_be_decoded() {
     seed(&server, "other", &json!({"key": "fine"}));
     assert_eq!(watching.tells().await, [one("seen unreadable", Class::Live), one("other", Class::Live)]);
     let text = watching.metrics.encode().unwrap();
-    assert!(text.contains(r#"watch_undecodable_objects{cluster="control",resource="configmaps"} 2"#), "{text}");
+    assert!(text.contains(r#"watch_undecodable_objects{cluster="home",resource="configmaps"} 2"#), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

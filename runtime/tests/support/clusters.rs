@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::MAPS;
+use super::{HOME, MAPS};
 
-/// Where copies are made; the third one is the one that is away.
-pub(crate) const NEAR: Cluster = Cluster(1);
-pub(crate) const FAR: Cluster = Cluster(2);
+/// Where copies are made.
+pub(crate) const NEAR: Cluster = Cluster::new("near");
+pub(crate) const FAR: Cluster = Cluster::new("far");
 
 /// Copies a ConfigMap into the cluster that its label names.
 struct Mirror;
@@ -49,25 +49,26 @@ impl Controller for Mirror {
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
+        on.primary::<ConfigMap>(HOME, "default");
         for cluster in [NEAR, FAR] {
             on.kind::<ConfigMap>(cluster, "default").wakes(|change, _, wake| {
                 for map in change.sides() {
-                    wake(Key::new(Cluster::CONTROL, namespace(map.as_ref()), name(map.as_ref())));
+                    wake(Key::new(HOME, namespace(map.as_ref()), name(map.as_ref())));
                 }
             });
         }
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World> {
-        let wanted = stores.of::<ConfigMap>(Cluster::CONTROL).get(key)?;
-        let cluster = Cluster(label(wanted.as_ref(), "cluster")?.parse().ok()?);
+        let wanted = stores.of::<ConfigMap>(HOME).get(key)?;
+        let named = label(wanted.as_ref(), "cluster")?;
+        let cluster = [NEAR, FAR].into_iter().find(|cluster| cluster.to_string() == named)?;
         let copy = stores.of::<ConfigMap>(cluster).by_name(&key.namespace, &key.name);
         Some((wanted, cluster, copy))
     }
 
     fn goes_on_without(&self, wanted: &ConfigMap, cluster: Cluster) -> bool {
-        label(wanted, "without").is_some_and(|without| without == cluster.0.to_string())
+        label(wanted, "without").is_some_and(|without| without == cluster.to_string())
     }
 
     fn plan(&self, _: &Moment<'_, Never>, (wanted, cluster, copy): &Self::World) -> Plan<Never> {
@@ -114,11 +115,11 @@ impl Mirrors {
         let (control, near, far) = (ApiServer::new(), ApiServer::new(), ApiServer::new());
         prepare(&control, &far);
         let mut manager = Manager::new(Options {
-            clients: [(Cluster::CONTROL, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
+            clients: [(HOME, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
             requests_at_once: 8,
             clock: Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap())),
             seed: 1,
-            ..Options::new("test", "1", control.client())
+            ..Options::new("test", "1", HOME, control.client())
         });
         manager.add(Mirror, Arc::new(NoEffects));
         let (readiness, stop) = (manager.readiness(), CancellationToken::new());
@@ -128,14 +129,14 @@ impl Mirrors {
     }
 
     /// From now on a copy with this value is wanted in a cluster.
-    pub(crate) fn wanted(&self, name: &str, cluster: u16, value: &str) -> Value {
+    pub(crate) fn wanted(&self, name: &str, cluster: Cluster, value: &str) -> Value {
         let metadata = json!({"name": name, "labels": {"cluster": cluster.to_string()}});
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": value}});
         self.control.seed(MAPS, map)
     }
 
     /// From now on a copy is wanted in another cluster, and perhaps whatever became of the former one.
-    pub(crate) fn moved(&self, name: &str, cluster: u16, without: Option<u16>) {
+    pub(crate) fn moved(&self, name: &str, cluster: Cluster, without: Option<Cluster>) {
         self.control.change(&format!("{MAPS}/{name}"), |map| {
             map["metadata"]["labels"] = match without {
                 Some(without) => json!({"cluster": cluster.to_string(), "without": without.to_string()}),

@@ -18,12 +18,14 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::{Effect, Lane, Perform},
     look::Look,
-    object::{Cluster, Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
+    object::{Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
     owned::{Owned, Part},
     plan::{Moment, Plan, Planned, Step},
 };
 use serde::Serialize;
 use serde_json::json;
+
+use super::HOME;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -116,27 +118,26 @@ impl Controller for Copies {
     type Effect = Ask;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.kind::<ConfigMap>(Cluster::CONTROL, "default").wakes(|change, stores, wake| {
+        on.kind::<ConfigMap>(HOME, "default").wakes(|change, stores, wake| {
             if let Some(new) = &change.new {
                 assert!(annotation(new.as_ref(), "panic-listen").is_none(), "as told");
             }
             for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
-                let all = stores.of::<ConfigMap>(Cluster::CONTROL).all();
+                let all = stores.of::<ConfigMap>(HOME).all();
                 let owners = all.iter().filter(|map| uid(map.as_ref()) == owner);
-                owners.for_each(|map| wake(Key::of(Cluster::CONTROL, map.as_ref())));
+                owners.for_each(|map| wake(Key::of(HOME, map.as_ref())));
             }
         });
-        on.primary::<ConfigMap>(Cluster::CONTROL, "default");
+        on.primary::<ConfigMap>(HOME, "default");
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        let store = stores.of::<ConfigMap>(Cluster::CONTROL);
+        let store = stores.of::<ConfigMap>(HOME);
         let source = store.get(key)?;
         assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as told");
         let mut copies = store.owned_by(uid(source.as_ref()));
         copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        let seen =
-            annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(Cluster::CONTROL, &pods_of(node)));
+        let seen = annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(HOME, &pods_of(node)));
         Some(World { source, copies, seen: seen.map(|store| store.len()) })
     }
 
@@ -156,14 +157,13 @@ impl Controller for Copies {
         let live: Vec<_> = world.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
         let missing = names.iter().filter(|wanted| live.iter().all(|copy| name(copy.as_ref()) != wanted.as_str()));
         plan.stage(missing.filter_map(|name| {
-            let step = Step::create(Cluster::CONTROL, &copy(source, name))?;
+            let step = Step::create(HOME, &copy(source, name))?;
             Some(Planned { why: "a copy is missing".into(), step })
         }));
         let surplus = live.iter().filter(|copy| !names.iter().any(|wanted| wanted == name(copy.as_ref())));
-        plan.stage(surplus.map(|copy| Planned {
-            why: "a copy too many".into(),
-            step: Step::delete(Cluster::CONTROL, copy.as_ref()),
-        }));
+        plan.stage(
+            surplus.map(|copy| Planned { why: "a copy too many".into(), step: Step::delete(HOME, copy.as_ref()) }),
+        );
         let mut annotations = BTreeMap::from([("copies".to_owned(), live.len().to_string())]);
         if let Some(whom) = annotation(source, "ask") {
             let ask = Ask(whom.to_owned());
@@ -181,18 +181,18 @@ impl Controller for Copies {
             }
         }
         if let Some(node) = annotation(source, "look") {
-            plan.look(Look::at::<Pod>(Cluster::CONTROL, pods_of(node)));
+            plan.look(Look::at::<Pod>(HOME, pods_of(node)));
             annotations.extend(world.seen.map(|count| ("seen".to_owned(), count.to_string())));
         }
         if annotation(source, "evict").is_some() {
             let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
             match due.filter(|due| *due > at.now) {
                 Some(due) => drop(plan.wake_at(due)),
-                None => drop(plan.then("as told", Step::Evict(Target::of(Cluster::CONTROL, source)))),
+                None => drop(plan.then("as told", Step::Evict(Target::of(HOME, source)))),
             }
         }
         let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("the note is out of date", Step::apply(Cluster::CONTROL, source, &note));
+        plan.then("the note is out of date", Step::apply(HOME, source, &note));
         plan
     }
 }

@@ -31,6 +31,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::copies::MAPS;
 use self::copies::{Answers, Copies};
 
+/// The cluster of the manager.
+pub(crate) const HOME: Cluster = Cluster::new("home");
+
 /// A running manager.
 pub(crate) struct Running {
     pub(crate) server: ApiServer,
@@ -61,11 +64,11 @@ impl Running {
             effects_at_once: 20_000,
             clock,
             seed,
-            ..Options::new("test", "1", server.client())
+            ..Options::new("test", "1", HOME, server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());
         manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
-        let (connection, stop) = (manager.connection(Cluster::CONTROL, "calls").unwrap(), CancellationToken::new());
+        let (connection, stop) = (manager.connection(HOME, "calls").unwrap(), CancellationToken::new());
         let stores = manager.stores();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));
         Self { server, stop, plans, answers, metrics, stores, connection, _events: events, manager }

@@ -9,7 +9,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     events::EventKind,
     look::Look,
-    object::{Cluster, Target, name, uid},
+    object::{Target, name, uid},
     plan::Step,
 };
 
@@ -20,6 +20,7 @@ use super::{
     instance::is_deletion_begun,
     stage::{Progress, Stage},
 };
+use crate::shared::clusters::TARGET;
 use crate::shared::{
     drain::{self, Next, PodView, Rules},
     node::Node,
@@ -40,7 +41,7 @@ pub(super) fn drained(scope: &Scope<'_>) -> Stage {
     if !marked.steps.is_empty() {
         return marked;
     }
-    let look = Look::at::<PodView>(Cluster::TARGET, pods_of(name(node)));
+    let look = Look::at::<PodView>(TARGET, pods_of(name(node)));
     let Some(pods) = &scope.snapshot.pods else {
         return Stage::waiting("ListingPods", "the pods of the node are being listed").looking_at(look);
     };
@@ -83,9 +84,9 @@ fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<Stage> {
 
 /// Cordons the Node, and says on it that it goes.
 fn mark(scope: &Scope<'_>, node: &Node) -> Stage {
-    let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(Cluster::TARGET, node, patch));
+    let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(TARGET, node, patch));
     let terminating = node_sync::terminating(node, &terminating(scope, node));
-    let terminating = terminating.and_then(|patch| Step::edit_status(Cluster::TARGET, node, patch));
+    let terminating = terminating.and_then(|patch| Step::edit_status(TARGET, node, patch));
     Stage::step("no new pod may start on the node", cordon).and_step("the node says that it goes", terminating)
 }
 
@@ -100,7 +101,7 @@ fn evict(scope: &Scope<'_>, node: &Node, left: &[&PodView], forced: Option<&'sta
     for pod in left {
         let refusal = scope.context.refusal(uid(*pod));
         refused = refused.or(refusal.map(|refusal| format!("pod {}: {}", name(*pod), refusal.message)));
-        let target = || Target::of(Cluster::TARGET, *pod);
+        let target = || Target::of(TARGET, *pod);
         stage = match drain::next(pod, refusal, rules, scope.now()) {
             Next::Evict => stage.and_step("the node is drained", Step::Evict(target())),
             Next::Delete => {

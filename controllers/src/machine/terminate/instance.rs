@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
 use nodewright_driver::{DriverError, Mismatch};
-use nodewright_runtime::{effect::Known, events::EventKind, object::Cluster, plan::Step};
+use nodewright_runtime::{effect::Known, events::EventKind, plan::Step};
 
 use super::{
     super::{
@@ -20,6 +20,7 @@ use super::{
     },
     stage::{Progress, Stage},
 };
+use crate::shared::clusters::CONTROL;
 use crate::shared::ownership::vm_id;
 
 /// Pause before the provider is asked again whether a VM is gone.
@@ -80,7 +81,7 @@ fn identified(scope: &Scope<'_>, provider: &Provider<'_>) -> Stage {
     });
     if let Some(instance) = found {
         let link = Link::of(scope.machine, instance, scope.settings.has_target);
-        return Stage::step("the VM exists", Step::apply_pinned(Cluster::CONTROL, scope.machine, &link));
+        return Stage::step("the VM exists", Step::apply_pinned(CONTROL, scope.machine, &link));
     }
     let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
         return Stage::step("has the machine a VM?", Step::Call(provider.call(Verb::Status)));

@@ -2,12 +2,13 @@
 
 use jiff::SignedDuration;
 use nodewright_api::{conditions, operations};
-use nodewright_runtime::{object::Cluster, plan::Step};
+use nodewright_runtime::plan::Step;
 
 use super::{
     super::{scope::Scope, snapshot::Owner},
     stage::{Progress, Stage},
 };
+use crate::shared::clusters::CONTROL;
 use crate::shared::ledger::LedgerPart;
 
 /// How long after its deletion a Machine waits for its set to retire its name.
@@ -36,6 +37,6 @@ pub(super) fn retired(scope: &Scope<'_>) -> Stage {
         return stage.waking_at(due);
     }
     let ledger = LedgerPart::of(&ledger.retire([index]));
-    let step = Step::apply_pinned(Cluster::CONTROL, set.as_ref(), &ledger);
+    let step = Step::apply_pinned(CONTROL, set.as_ref(), &ledger);
     stage.and_step("nobody else has retired the name", step)
 }

@@ -2,13 +2,7 @@
 
 use jiff::SignedDuration;
 use nodewright_api::{conditions, finalizers, operations, reasons::unreadable};
-use nodewright_runtime::{
-    events::EventKind,
-    finalizers as finalizer,
-    look::Look,
-    object::{Cluster, is_deleting},
-    plan::Step,
-};
+use nodewright_runtime::{events::EventKind, finalizers as finalizer, look::Look, object::is_deleting, plan::Step};
 
 use super::{
     super::{
@@ -19,6 +13,7 @@ use super::{
     },
     stage::{Progress, Stage},
 };
+use crate::shared::clusters::TARGET;
 use crate::shared::{node::Node, ownership::node_name};
 
 /// A process that has been connected to a cluster for less than this has just lost that connection.
@@ -50,10 +45,10 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
         return Stage::over();
     }
     if !is_deleting(node) {
-        return Stage::step("its VM is gone", Step::delete(Cluster::TARGET, node));
+        return Stage::step("its VM is gone", Step::delete(TARGET, node));
     }
     match finalizer::remove(&node.metadata, finalizers::NODE) {
-        Some(remove) => Stage::step("its VM is gone", Step::edit(Cluster::TARGET, node, remove)),
+        Some(remove) => Stage::step("its VM is gone", Step::edit(TARGET, node, remove)),
         // Other finalizers on the Node are not waited for.
         None => Stage::over(),
     }
@@ -64,7 +59,7 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
 fn ends_without_target(scope: &Scope<'_>) -> bool {
     let context = scope.context;
     let is_away = context.now.duration_since(context.in_touch) < CONNECTION_LOST;
-    let fails = context.failure.is_some_and(|failure| failure.step.key.cluster == Cluster::TARGET);
+    let fails = context.failure.is_some_and(|failure| failure.step.key.cluster == TARGET);
     let attempt = context.attempt;
     scope.machine.is_force_deletion() && attempt > 0 && (is_away || fails && attempt >= REFUSALS)
 }
@@ -94,7 +89,7 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
             }
         }
     };
-    stage.looking_at(Look::at::<Node>(Cluster::TARGET, node_named(name)))
+    stage.looking_at(Look::at::<Node>(TARGET, node_named(name)))
 }
 
 /// A forced deletion goes on while the Nodes are not listed yet. Only at its end it waits a little for the list.

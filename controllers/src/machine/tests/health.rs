@@ -1,6 +1,7 @@
 //! Worlds in, plans out: the life of a Machine.
 
 use super::*;
+use crate::shared::clusters::TARGET;
 
 #[test]
 fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
@@ -420,7 +421,7 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
         scene.attempt = attempt;
         scene.failure = Some(Failure {
             at: scene.now,
-            step: FailedStep::of::<Node>(StepVerb::Read, Key::new(Cluster::TARGET, "", "n")),
+            step: FailedStep::of::<Node>(StepVerb::Read, Key::new(TARGET, "", "n")),
             class: FailureClass::Unknown,
             message: "year is out of range".into(),
             retry_after: None,
@@ -465,5 +466,5 @@ fn a_machine_that_is_well_again_waits_for_no_replacement() {
 fn names_the_cluster_of_its_nodes() {
     let plan = scene(linked("Pending")).node(conditions(READY)).plan();
     let Step::Edit(edit) = &plan.stages[0][1].step else { panic!() };
-    assert_eq!(edit.at().key().cluster, Cluster::TARGET);
+    assert_eq!(edit.at().key().cluster, TARGET);
 }

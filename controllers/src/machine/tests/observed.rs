@@ -9,6 +9,7 @@ use nodewright_runtime::{
 
 use super::super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{super::budget, *};
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID};
 use crate::testing::{answer, look_at_secret};
 
@@ -18,11 +19,11 @@ struct Cache(Stores);
 
 impl Cache {
     fn with<K: Kind>(self, objects: impl IntoIterator<Item = K>) -> Self {
-        self.indexed(Cluster::CONTROL, &[], objects)
+        self.indexed(CONTROL, &[], objects)
     }
 
     fn indexed<K: Kind>(self, at: Cluster, indexes: &[Index<K>], objects: impl IntoIterator<Item = K>) -> Self {
-        let store = Store::new(at, if at == Cluster::CONTROL { "default" } else { "" });
+        let store = Store::new(at, if at == CONTROL { "default" } else { "" });
         for index in indexes {
             store.add_index(*index);
         }
@@ -43,7 +44,7 @@ impl Cache {
     }
 
     fn see(&self, name: &str) -> World {
-        World::observe(&self.0, &Key::new(Cluster::CONTROL, "default", name), "simulated").unwrap()
+        World::observe(&self.0, &Key::new(CONTROL, "default", name), "simulated").unwrap()
     }
 }
 
@@ -191,9 +192,9 @@ fn fleet(budget: &str, machines: Vec<Machine>, nodes: Vec<Node>) -> Cache {
     };
     let by_set = [PLACES_BY_SET, WAITING_BY_SET, HELD_BY_SET, MACHINE_BY_INSTANCE];
     Cache::default()
-        .indexed(Cluster::CONTROL, &[SET_BY_UID], [set("old"), set("new")])
-        .indexed(Cluster::CONTROL, &by_set, machines)
-        .indexed(Cluster::TARGET, &[NODE_BY_INSTANCE, DELETING_NODES], nodes)
+        .indexed(CONTROL, &[SET_BY_UID], [set("old"), set("new")])
+        .indexed(CONTROL, &by_set, machines)
+        .indexed(TARGET, &[NODE_BY_INSTANCE, DELETING_NODES], nodes)
 }
 
 fn member(set: &str, name: &str, phase: &str) -> MachineBuilder {

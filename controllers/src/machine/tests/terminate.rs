@@ -1,6 +1,7 @@
 //! Worlds in, plans out: the death of a Machine.
 
 use super::*;
+use crate::shared::clusters::{CONTROL, TARGET};
 
 fn dying() -> MachineBuilder {
     let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
@@ -98,7 +99,7 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
 fn refusal(at: Timestamp) -> Failure {
     Failure {
         at,
-        step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(Cluster::TARGET, "", "n")),
+        step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(TARGET, "", "n")),
         class: FailureClass::Invalid,
         message: "year is out of range".into(),
         retry_after: None,
@@ -141,10 +142,10 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
 fn only_a_forced_deletion_goes_on_without_the_target_cluster() {
     let controller =
         MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
-    assert!(controller.goes_on_without(&forced().build(), Cluster::TARGET));
-    assert!(!controller.goes_on_without(&forced().build(), Cluster::CONTROL));
-    assert!(!controller.goes_on_without(&dying().build(), Cluster::TARGET));
-    assert!(!controller.goes_on_without(&linked("Running").label("force-deletion", "true").build(), Cluster::TARGET));
+    assert!(controller.goes_on_without(&forced().build(), TARGET));
+    assert!(!controller.goes_on_without(&forced().build(), CONTROL));
+    assert!(!controller.goes_on_without(&dying().build(), TARGET));
+    assert!(!controller.goes_on_without(&linked("Running").label("force-deletion", "true").build(), TARGET));
 }
 
 #[test]
@@ -468,7 +469,7 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
         scene.attempt = 1;
         scene.failure = Some(Failure {
             at: scene.now,
-            step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(Cluster::TARGET, "", "n")),
+            step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(TARGET, "", "n")),
             class,
             message: "connection refused".into(),
             retry_after: None,

@@ -7,6 +7,7 @@ use nodewright_runtime::{
 };
 
 use super::*;
+use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID};
 use crate::testing::{answer, look_at_secret};
 
@@ -139,23 +140,23 @@ fn all_machines_of_a_set_look_again_once_its_ledger_can_be_read() {
 /// The stores of a cluster with one Machine.
 fn stores(machine: MachineBuilder) -> Stores {
     let stores = Stores::default();
-    let machines = Store::<Machine>::new(Cluster::CONTROL, "default");
+    let machines = Store::<Machine>::new(CONTROL, "default");
     machines.add_index(MACHINE_BY_NODE);
     machines.add_index(MACHINE_BY_INSTANCE);
     machines.apply(machine.build());
-    let sets = Store::<MachineSet>::new(Cluster::CONTROL, "default");
+    let sets = Store::<MachineSet>::new(CONTROL, "default");
     sets.add_index(SET_BY_UID);
-    let nodes = Store::<Node>::new(Cluster::TARGET, "");
+    let nodes = Store::<Node>::new(TARGET, "");
     nodes.add_index(NODE_BY_INSTANCE);
     stores.add(Arc::new(machines));
     stores.add(Arc::new(sets));
     stores.add(Arc::new(nodes));
-    stores.add(Arc::new(Store::<MachineClass>::new(Cluster::CONTROL, "default")));
+    stores.add(Arc::new(Store::<MachineClass>::new(CONTROL, "default")));
     stores
 }
 
 fn observed(stores: &Stores) -> World {
-    World::observe(stores, &Key::new(Cluster::CONTROL, "default", "m"), "simulated").unwrap()
+    World::observe(stores, &Key::new(CONTROL, "default", "m"), "simulated").unwrap()
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn which_unreadable_node_may_be_the_machines() {
         (machine("m"), node("other", None), false),
     ] {
         let stores = stores(machine);
-        stores.of::<Node>(Cluster::TARGET).add_unreadable(node.clone());
+        stores.of::<Node>(TARGET).add_unreadable(node.clone());
         assert_eq!(observed(&stores).unreadable_node.is_some(), expected, "{node:?}");
     }
 }
@@ -189,9 +190,9 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
     let problem = |stores: &Stores| observed(stores).class.unwrap_err().reason;
     assert_eq!(problem(&all), "ClassNotFound");
     assert!(matches!(observed(&all).owner, Owner::Gone));
-    all.of::<MachineSet>(Cluster::CONTROL).add_unreadable(Unreadable::named("default", "set", "uid-set"));
+    all.of::<MachineSet>(CONTROL).add_unreadable(Unreadable::named("default", "set", "uid-set"));
     assert!(matches!(observed(&all).owner, Owner::Unreadable(_)));
-    let classes = all.of::<MachineClass>(Cluster::CONTROL);
+    let classes = all.of::<MachineClass>(CONTROL);
     classes.add_unreadable(Unreadable::named("default", "class", "u"));
     assert_eq!(problem(&all), "MachineClassUnreadable");
     let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}, "provider": "simulated",

@@ -7,7 +7,7 @@ use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::Unreadable,
     effect::{Never, Outcomes},
-    object::{self, Key, controller_uid},
+    object::{Key, controller_uid},
     owned::Part,
     plan::{FailedStep, Failure, Moment, Plan, Step, StepVerb},
 };
@@ -18,6 +18,7 @@ use super::super::{
     template,
     world::{SetView, World, may_adopt},
 };
+use crate::shared::clusters::CONTROL;
 use crate::{
     shared::membership::would_adopt,
     testing::{NOW, machine},
@@ -25,7 +26,7 @@ use crate::{
 
 /// The creation of a set, where it has failed.
 pub(super) fn creation(set: &str) -> FailedStep {
-    FailedStep::of::<MachineSet>(StepVerb::Create, Key::new(object::Cluster::CONTROL, "default", set))
+    FailedStep::of::<MachineSet>(StepVerb::Create, Key::new(CONTROL, "default", set))
 }
 
 /// A cluster that holds one deployment.

@@ -2,10 +2,11 @@
 
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
-    object::{Cluster, Key},
+    object::Key,
 };
 
 use super::*;
+use crate::shared::clusters::CONTROL;
 
 #[allow(clippy::needless_pass_by_value)] // a test's value is given away
 fn unreadable(name: &str, metadata: Value) -> Arc<Unreadable> {
@@ -91,13 +92,12 @@ fn a_deleted_set_waits_for_its_unreadable_machines() {
 fn an_unreadable_machine_is_the_same_before_and_after_a_restart() {
     let set = machine_set("set", 1, Some(LEDGER));
     let stores = Stores::default();
-    let (sets, machines) =
-        (Store::new(Cluster::CONTROL, "default"), Store::<Machine>::new(Cluster::CONTROL, "default"));
+    let (sets, machines) = (Store::new(CONTROL, "default"), Store::<Machine>::new(CONTROL, "default"));
     sets.apply(set.clone());
     machines.apply(member(&set, 0).phase("Failed").build());
     machines.add_unreadable(Unreadable::clone(&unreadable(&index_name(LEDGER, 0), controlled_by("uid-set"))));
     stores.add(Arc::new(sets));
     stores.add(Arc::new(machines));
-    let world = World::observe(&stores, &Key::new(Cluster::CONTROL, "default", "set")).unwrap();
+    let world = World::observe(&stores, &Key::new(CONTROL, "default", "set")).unwrap();
     assert!(world.machines.is_empty() && steps(&planned(&world)).is_empty());
 }

@@ -6,6 +6,7 @@ use kube::Resource;
 
 use super::*;
 use crate::queue::Queue;
+use crate::testing::HOME;
 use nodewright_observability::metrics::Metrics;
 
 /// One that waits, and whether it has been woken since this was asked the last time.
@@ -14,7 +15,7 @@ struct Asleep(Arc<Queue>, Sleeper);
 impl Asleep {
     fn new() -> Self {
         let queue = Arc::new(Queue::new("test", 1, Arc::new(Metrics::new())));
-        let sleeper = Sleeper::new(&queue, &Key::new(Cluster::CONTROL, "default", "sleeper"));
+        let sleeper = Sleeper::new(&queue, &Key::new(HOME, "default", "sleeper"));
         Self(queue, sleeper)
     }
 
@@ -40,7 +41,7 @@ fn names(objects: &[Arc<ConfigMap>]) -> Vec<&str> {
 
 #[test]
 fn owner_index_follows_adoption_and_release() {
-    let store = Store::new(Cluster::CONTROL, "default");
+    let store = Store::new(HOME, "default");
     store.apply(map("a", 1, Some("one")));
     store.apply(map("b", 2, Some("one")));
     assert_eq!(names(&store.owned_by("one")), ["a", "b"]);
@@ -53,7 +54,7 @@ fn owner_index_follows_adoption_and_release() {
 fn what_an_owner_has_comes_in_the_order_of_names_and_is_found_by_what_it_is_now() {
     const BY_COLOUR: Index<ConfigMap> =
         Index { name: "colour", key_of: |map| crate::object::label(map, "colour").map(str::to_owned) };
-    let store = Store::new(Cluster::CONTROL, "default");
+    let store = Store::new(HOME, "default");
     store.add_index(BY_COLOUR);
     let coloured = |name: &str, version: u64, colour: &str| {
         let mut map = map(name, version, Some("one"));
@@ -76,7 +77,7 @@ fn what_an_owner_has_comes_in_the_order_of_names_and_is_found_by_what_it_is_now(
 
 #[test]
 fn never_back_in_time() {
-    let store = Store::new(Cluster::CONTROL, "");
+    let store = Store::new(HOME, "");
     store.apply(map("a", 5, None));
     assert!(store.apply(map("a", 4, None)).is_none());
     assert_eq!(Version::of(store.by_name("default", "a").unwrap().as_ref()), Version(5));
@@ -84,7 +85,7 @@ fn never_back_in_time() {
 
 #[test]
 fn what_a_list_does_not_show_is_gone_with_its_last_value() {
-    let store = Store::new(Cluster::CONTROL, "");
+    let store = Store::new(HOME, "");
     store.apply(map("a", 1, None));
     store.apply(map("b", 2, None));
     let kept = store.by_name("default", "a").unwrap();
@@ -99,7 +100,7 @@ fn what_a_list_does_not_show_is_gone_with_its_last_value() {
 
 #[test]
 fn waiters_are_woken_once_their_version_is_reached() {
-    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+    let store = Store::<ConfigMap>::new(HOME, "");
     let asleep = Asleep::new();
     let written = Until::Version(Version(7), Instant::now());
     assert!(!store.wait(&written, &asleep.1));
@@ -108,7 +109,7 @@ fn waiters_are_woken_once_their_version_is_reached() {
     store.apply(map("a", 7, None));
     assert!(asleep.was_woken());
     assert!(store.wait(&written, &asleep.1), "already reached");
-    let key = Key::new(Cluster::CONTROL, "default", "a");
+    let key = Key::new(HOME, "default", "a");
     assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &asleep.1));
     store.remove("default", "a", Version(8));
     assert!(asleep.was_woken());
@@ -117,8 +118,8 @@ fn waiters_are_woken_once_their_version_is_reached() {
 
 #[test]
 fn whoever_asks_again_waits_once() {
-    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
-    let (asleep, other, now) = (Asleep::new(), Key::new(Cluster::CONTROL, "default", "a"), Instant::now());
+    let store = Store::<ConfigMap>::new(HOME, "");
+    let (asleep, other, now) = (Asleep::new(), Key::new(HOME, "default", "a"), Instant::now());
     let another = Sleeper::new(&asleep.0, &other);
     store.apply(map("a", 1, None));
     let conditions = [Until::Version(Version(7), now), Until::Gone(other.clone(), "uid-a".into()), Until::Listed(now)];
@@ -136,7 +137,7 @@ fn whoever_asks_again_waits_once() {
 
 #[test]
 fn a_list_under_way_releases_nobody_too_early() {
-    let store = Store::<ConfigMap>::new(Cluster::CONTROL, "");
+    let store = Store::<ConfigMap>::new(HOME, "");
     store.apply(map("b", 5, None));
     let asleep = Asleep::new();
     let written = Until::Version(Version(7), Instant::now());
@@ -152,7 +153,7 @@ fn a_list_under_way_releases_nobody_too_early() {
 
 #[test]
 fn an_end_that_is_older_than_the_object_is_that_of_another() {
-    let store = Store::new(Cluster::CONTROL, "");
+    let store = Store::new(HOME, "");
     store.apply(map("a", 5, None));
     assert!(store.remove("default", "a", Version(4)).is_none());
     assert!(store.by_name("default", "a").is_some());
@@ -161,7 +162,7 @@ fn an_end_that_is_older_than_the_object_is_that_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_for_what_it_lost() {
-    let store = Store::new(Cluster::CONTROL, "");
+    let store = Store::new(HOME, "");
     for (name, version) in [("changed", 8), ("kept", 3), ("lost", 9)] {
         store.apply(map(name, version, None));
     }
@@ -186,7 +187,7 @@ async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_f
 
 #[test]
 fn slots_are_used_again() {
-    let store = Store::new(Cluster::CONTROL, "");
+    let store = Store::new(HOME, "");
     for round in 0..10 {
         store.apply(map("a", 10 + 2 * round, None));
         store.remove("default", "a", Version(11 + 2 * round));
@@ -202,7 +203,7 @@ fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
         metadata: kube::core::ObjectMeta,
         data: Arc<Vec<String>>,
     }
-    let store = Store::new(Cluster::CONTROL, "default");
+    let store = Store::new(HOME, "default");
     store.set_share(|new: &mut Shared, known| {
         if new.data == known.data {
             new.data = known.data.clone();
@@ -253,7 +254,7 @@ fn a_look_up_reads_no_object_but_its_own() {
         }
     }
     let reads = |objects: u64| {
-        let store = Store::<Counted>::new(Cluster::CONTROL, "default");
+        let store = Store::<Counted>::new(HOME, "default");
         for n in 0..objects {
             let owner = format!("owner-{}", n / 10);
             store.apply(Counted { metadata: map(&format!("a-{n}"), n + 2, Some(&owner)).metadata });

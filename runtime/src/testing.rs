@@ -1,11 +1,15 @@
-//! A clock that goes on when a test says so.
+//! What unit tests share.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::Duration,
 };
 
-use crate::term::Clock;
+use crate::{object::Cluster, term::Clock};
+
+/// The cluster of most tests, and another one.
+pub(crate) const HOME: Cluster = Cluster::new("home");
+pub(crate) const AWAY: Cluster = Cluster::new("away");
 
 /// A clock that only a test moves: as if the process slept through the rest. The time of day is the computer's.
 #[derive(Debug, Default)]
