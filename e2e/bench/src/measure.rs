@@ -82,7 +82,7 @@ impl Measured {
     /// Starts again what has ended by itself, the manager excepted; says what.
     pub(crate) async fn mend(&mut self) -> Result<Vec<String>, BenchError> {
         let said = Mutex::new(Vec::new());
-        self.set.mend(|line| said.lock().push(line)).await?;
+        self.set.restart_ended(|line| said.lock().push(line)).await?;
         Ok(said.into_inner())
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::manager::ManagerOptions;
 
-/// The command and all flags. What the caller gives replaces what we would: a flag may stand there once only.
+/// The command and all flags. Flags of the caller replace the default ones, because each flag may be given once.
 pub(crate) fn manager(options: &ManagerOptions, port: u16, webhook_port: Option<u16>) -> Vec<String> {
     let target = options.target_kubeconfig.as_deref().unwrap_or(Path::new("none"));
     let mut ours = vec![
@@ -27,7 +27,7 @@ pub(crate) fn manager(options: &ManagerOptions, port: u16, webhook_port: Option<
     [vec![options.command.clone()], ours, options.flags.clone()].concat()
 }
 
-/// The value of a flag among some: `--name=value`, or `--name` and the value behind it.
+/// The value of a flag: `--name=value`, or `--name` and the next argument.
 pub fn flag_value<'a>(flags: &'a [String], name: &str) -> Option<&'a str> {
     let mut rest = flags.iter().skip_while(|flag| name_of(flag) != name);
     match rest.next()?.split_once('=') {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_replaces_what_we_would_say() {
+    fn flags_of_the_caller_replace_the_default_ones() {
         let options = ManagerOptions::new("/k", "http://c").with_flags(["--port=7", "--machine-health-timeout=30s"]);
         let line = manager(&options, 1, Some(2));
         assert_eq!(line[0], "manager");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_without_a_target_says_so() {
+    fn a_manager_without_a_target_cluster_has_none() {
         let options = ManagerOptions { target_kubeconfig: None, ..ManagerOptions::new("/k", "http://c") };
         let line = manager(&options, 1, None);
         assert!(line.contains(&"--target-kubeconfig=none".to_owned()), "{line:?}");

@@ -11,72 +11,72 @@ use std::{
 
 use crate::{
     DevclusterError,
-    control_socket::{Answer, Connection, Order},
+    control_socket::{Connection, Request, Response},
+    daemon::{self, LockedDirectory},
     directory::{DirectoryArgument, RunDirectory},
-    journal::Journal,
-    keeper::{Claim, keep},
     manager::BINARY_VARIABLE,
+    progress::Progress,
     screen::Screen,
-    view::{reach_text, until_over, until_running},
+    view::{show_until_ended, show_until_running, usage_text},
 };
 use nodewright_e2e_control_plane::{USER_AGENT, client};
 use nodewright_e2e_process::{command::Shutdown, executable};
 
-/// How long the keeper may take until it takes orders; some milliseconds, on an idle machine.
-const KEEPER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a set may take to end, until it is killed, and then.
+/// How long the daemon may take until it accepts connections: milliseconds on an idle computer.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a devcluster may take to end, until its daemon is killed, and after that.
 const END_TIMEOUT: Duration = Duration::from_secs(40);
-/// Between two looks of a wait.
-const LOOK: Duration = Duration::from_millis(50);
-/// How many lines of the keeper's log an error shows.
+/// Time between two checks of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How many lines of the daemon's log an error shows.
 const TAIL_LINES: usize = 15;
 
-/// Starts a control plane, a cloud and the manager in the background, with three machines, and returns when they run.
+/// Start a devcluster in the background, and wait until its three machines run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UpArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
-    /// Seconds that the machines may take
+    /// Seconds until the machines must run
     #[arg(long, default_value_t = 180)]
     timeout: u64,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Ends what `up` or `run` has started. Does nothing if nothing runs.
+/// End the devcluster that `up` or `run` started. Does nothing if none runs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DownArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
 }
 
-/// Starts a control plane, a cloud and the manager, shows how three machines come up, and ends everything on Ctrl-C.
+/// Start a devcluster, show its three machines, and end everything on Ctrl-C.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Starts the manager of a running set again, in the background, after it has ended or was killed.
+/// Start the manager of a running devcluster again, after it ended or was killed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManagerArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Keeps the set that `up` has started.
+/// Run the daemon, which `up` starts.
 #[derive(Clone, Debug, clap::Args)]
-pub struct KeepArguments {
+pub struct DaemonArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
@@ -85,38 +85,38 @@ pub struct KeepArguments {
 pub async fn up(arguments: UpArguments) -> Result<(), DevclusterError> {
     let directory = arguments.directory.open()?;
     let shutdown = Shutdown::listen()?;
-    let coming = come_up(&directory, &arguments);
-    match shutdown.graceful.run_until_cancelled(coming).await {
+    let starting = start(&directory, &arguments);
+    match shutdown.graceful.run_until_cancelled(starting).await {
         Some(result) => result,
         None => end(&directory).await.map(drop),
     }
 }
 
-async fn come_up(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), DevclusterError> {
+async fn start(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), DevclusterError> {
     let mut screen = Screen::new();
-    let say = |screen: &mut Screen<_>, text: &str| screen.say(text).map_err(output);
+    let print = |screen: &mut Screen<_>, text: &str| screen.print(text).map_err(output);
     if let Some(mut connection) = connect(directory).await? {
         follow(directory, &mut connection, |_| Ok(())).await?;
         check(directory).await?;
-        let text = format!("A set is up already in {}.", directory.root().display());
-        return say(&mut screen, &(text + "\n" + &reach_text(&directory.shown())));
+        let text = format!("A devcluster is up already in {}.", directory.root().display());
+        return print(&mut screen, &(text + "\n" + &usage_text(&directory.displayed())));
     }
-    let mut connection = start_keeper(directory, &arguments.manager_flags).await?;
-    follow(directory, &mut connection, |line| say(&mut screen, line)).await?;
+    let mut connection = start_daemon(directory, &arguments.manager_flags).await?;
+    follow(directory, &mut connection, |line| print(&mut screen, line)).await?;
     let client = client(&directory.kubeconfig(), USER_AGENT).await?;
     let timeout = Duration::from_secs(arguments.timeout);
-    let running = until_running(&mut screen, &client, timeout).await;
+    let running = show_until_running(&mut screen, &client, timeout).await;
     running.map_err(|error| with_manager_log(error, directory))?;
-    say(&mut screen, &reach_text(&directory.shown()))
+    print(&mut screen, &usage_text(&directory.displayed()))
 }
 
-/// The reason why machines do not come up stands in the manager's log, most likely.
+/// Adds the end of the manager's log, which most likely says why machines do not run.
 fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> DevclusterError {
     match error {
         DevclusterError::Machines { what, waited, seen } => {
             let log = directory.root().join("logs/manager.log");
             let tail = tail(&log);
-            let hint = "The set is still up, `make down` ends it.";
+            let hint = "The devcluster is still up, `make down` ends it.";
             let seen = format!("{seen}the last lines of {}:\n{tail}\n{hint}", log.display());
             DevclusterError::Machines { what, waited, seen }
         }
@@ -124,34 +124,34 @@ fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> Devclus
     }
 }
 
-/// Runs `keep`, which `up` starts in the background.
-pub async fn keep_up(arguments: KeepArguments) -> Result<(), DevclusterError> {
+/// Runs `daemon`.
+pub async fn daemon(arguments: DaemonArguments) -> Result<(), DevclusterError> {
     let shutdown = Shutdown::listen()?;
-    let claim = Claim::take(arguments.directory.open()?)?;
-    keep(claim, arguments.manager_flags, &Journal::new(true), &shutdown).await
+    let locked = LockedDirectory::lock(arguments.directory.open()?)?;
+    daemon::run(locked, arguments.manager_flags, &Progress::new(true), &shutdown).await
 }
 
 /// Runs `run`.
 pub async fn run(arguments: RunArguments) -> Result<(), DevclusterError> {
     let shutdown = Shutdown::listen()?;
     let directory = arguments.directory.open()?;
-    let claim = Claim::take(directory.clone())?;
-    let journal = Journal::new(false);
+    let locked = LockedDirectory::lock(directory.clone())?;
+    let progress = Progress::new(false);
     let viewing = async {
-        let result = until_over(journal.listen(), &directory).await;
-        // Nobody watches any more: the set has no purpose left. (If it is over already, nothing happens.)
+        let result = show_until_ended(progress.subscribe(), &directory).await;
+        // Output failed, or the devcluster ended: end it in both cases.
         shutdown.graceful.cancel();
         result
     };
-    let (kept, viewed) = tokio::join!(keep(claim, arguments.manager_flags, &journal, &shutdown), viewing);
-    kept.and(viewed)
+    let (ran, viewed) = tokio::join!(daemon::run(locked, arguments.manager_flags, &progress, &shutdown), viewing);
+    ran.and(viewed)
 }
 
 /// Runs `down`.
 pub async fn down(arguments: DownArguments) -> Result<(), DevclusterError> {
     let directory = arguments.directory.open()?;
-    let said = if end(&directory).await? { "It has ended; logs are still in" } else { "Nothing runs in" };
-    Screen::new().say(&format!("{said} {}.", directory.shown())).map_err(output)
+    let outcome = if end(&directory).await? { "The devcluster has ended. Its logs stay in" } else { "Nothing runs in" };
+    Screen::new().print(&format!("{outcome} {}.", directory.displayed())).map_err(output)
 }
 
 /// Runs `manager`.
@@ -162,35 +162,35 @@ pub async fn manager(arguments: ManagerArguments) -> Result<(), DevclusterError>
     };
     let program = executable("nodewright", BINARY_VARIABLE)?;
     let program = std::path::absolute(&program).map_err(DevclusterError::file("find", program))?;
-    let order = Order::StartManager { program, flags: arguments.manager_flags };
-    ask(&directory, &mut connection, &order, "start the manager").await?;
-    let log = format!("{}/logs/manager.log", directory.shown());
-    Screen::new().say(&format!("The manager is ready; its log is {log}.")).map_err(output)
+    let request = Request::StartManager { program, flags: arguments.manager_flags };
+    call(&directory, &mut connection, &request, "start the manager").await?;
+    let log = format!("{}/logs/manager.log", directory.displayed());
+    Screen::new().print(&format!("The manager is ready. Its log is {log}.")).map_err(output)
 }
 
 async fn connect(directory: &RunDirectory) -> Result<Option<Connection>, DevclusterError> {
     Connection::open(directory).await.map_err(DevclusterError::file("connect to", directory.socket()))
 }
 
-/// Starts the keeper, in a process group of its own: a Ctrl-C here is not for it.
-async fn start_keeper(directory: &RunDirectory, manager_flags: &[String]) -> Result<Connection, DevclusterError> {
-    let log = directory.keeper_log();
+/// Starts the daemon in a process group of its own, which Ctrl-C does not reach.
+async fn start_daemon(directory: &RunDirectory, manager_flags: &[String]) -> Result<Connection, DevclusterError> {
+    let log = directory.daemon_log();
     let open = || File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
     let (stdout, stderr) = open().map_err(DevclusterError::file("open the log", &log))?;
     let program = std::env::current_exe().map_err(DevclusterError::file("find", "the present executable"))?;
     let mut command = Command::new(&program);
-    command.arg("keep").arg("--directory").arg(directory.root()).arg("--").args(manager_flags);
+    command.arg("daemon").arg("--directory").arg(directory.root()).arg("--").args(manager_flags);
     command.process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-    let mut keeper = command.spawn().map_err(DevclusterError::file("start", program))?;
+    let mut daemon = command.spawn().map_err(DevclusterError::file("start", program))?;
     let since = Instant::now();
     loop {
         if let Some(connection) = connect(directory).await? {
             return Ok(connection);
         }
-        if has_ended(&mut keeper) || since.elapsed() > KEEPER_TIMEOUT {
+        if has_ended(&mut daemon) || since.elapsed() > DAEMON_TIMEOUT {
             return Err(gone(directory, "start"));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -198,94 +198,94 @@ fn has_ended(process: &mut Child) -> bool {
     process.try_wait().is_ok_and(|status| status.is_some())
 }
 
-/// Hears what the keeper tells until everything is there.
+/// Calls `report` with the progress until everything was started.
 async fn follow(
     directory: &RunDirectory,
     connection: &mut Connection,
-    mut hear: impl FnMut(&str) -> Result<(), DevclusterError>,
+    mut report: impl FnMut(&str) -> Result<(), DevclusterError>,
 ) -> Result<(), DevclusterError> {
     let broken = || DevclusterError::file("ask", directory.socket());
-    connection.send(&Order::Follow).await.map_err(broken())?;
+    connection.send(&Request::Follow).await.map_err(broken())?;
     loop {
         match connection.receive().await.map_err(broken())? {
-            Some(Answer::Told { line }) => hear(&line)?,
-            Some(Answer::Done { .. }) => return Ok(()),
-            Some(Answer::Refused { reason }) => return Err(DevclusterError::Refused(reason)),
+            Some(Response::Progress { line }) => report(&line)?,
+            Some(Response::Done { .. }) => return Ok(()),
+            Some(Response::Failed { reason }) => return Err(DevclusterError::Failed(reason)),
             None => return Err(gone(directory, "start")),
         }
     }
 }
 
-/// An error if not all runs that should.
+/// Fails if a process is missing.
 async fn check(directory: &RunDirectory) -> Result<(), DevclusterError> {
-    let Some(mut connection) = connect(directory).await? else { return Err(gone(directory, "tell how it is")) };
-    let missing = ask(directory, &mut connection, &Order::Status, "tell how it is").await?;
+    let Some(mut connection) = connect(directory).await? else { return Err(gone(directory, "report its status")) };
+    let missing = call(directory, &mut connection, &Request::Status, "report its status").await?;
     if missing.is_empty() {
         return Ok(());
     }
     Err(DevclusterError::Incomplete { directory: directory.root().to_owned(), missing: missing.join(", ") })
 }
 
-/// Gives an order and waits until it is obeyed.
-async fn ask(
+/// Sends a request and waits for the response.
+async fn call(
     directory: &RunDirectory,
     connection: &mut Connection,
-    order: &Order,
+    request: &Request,
     action: &'static str,
 ) -> Result<Vec<String>, DevclusterError> {
     let broken = || DevclusterError::file("ask", directory.socket());
-    connection.send(order).await.map_err(broken())?;
+    connection.send(request).await.map_err(broken())?;
     match connection.receive().await.map_err(broken())? {
-        Some(Answer::Done { missing }) => Ok(missing),
-        Some(Answer::Refused { reason }) => Err(DevclusterError::Refused(reason)),
-        Some(Answer::Told { .. }) | None => Err(gone(directory, action)),
+        Some(Response::Done { missing }) => Ok(missing),
+        Some(Response::Failed { reason }) => Err(DevclusterError::Failed(reason)),
+        Some(Response::Progress { .. }) | None => Err(gone(directory, action)),
     }
 }
 
-/// Ends the set, and returns when nothing of it is left; `false` if there was none.
+/// Ends the devcluster and waits until nothing of it is left. `false` if none ran.
 async fn end(directory: &RunDirectory) -> Result<bool, DevclusterError> {
     let mut ran = false;
     if let Some(mut connection) = connect(directory).await? {
         ran = true;
-        // The keeper may end before it has answered.
-        let _ = ask(directory, &mut connection, &Order::Stop, "end").await;
+        // The daemon may end before it answers.
+        let _ = call(directory, &mut connection, &Request::Stop, "end").await;
     }
-    if !is_over(directory, END_TIMEOUT).await? {
+    if !has_stopped(directory, END_TIMEOUT).await? {
         ran = true;
-        kill_keeper(directory)?;
-        if !is_over(directory, END_TIMEOUT).await? {
+        kill_daemon(directory)?;
+        if !has_stopped(directory, END_TIMEOUT).await? {
             return Err(DevclusterError::NotEnded { directory: directory.root().to_owned(), waited: 2 * END_TIMEOUT });
         }
     }
     Ok(ran)
 }
 
-/// Waits until there is no keeper and no process of its, and removes what one that was killed has left.
-async fn is_over(directory: &RunDirectory, patience: Duration) -> Result<bool, DevclusterError> {
+/// Waits until there is no daemon and no process of it, and removes the files of a killed one.
+async fn has_stopped(directory: &RunDirectory, timeout: Duration) -> Result<bool, DevclusterError> {
     let since = Instant::now();
     loop {
-        let claim = directory.claim()?;
-        if claim.is_some() && directory.is_released()? {
-            directory.clear()?;
+        let lock = directory.lock()?;
+        if lock.is_some() && directory.is_released()? {
+            directory.clean()?;
             return Ok(true);
         }
-        drop(claim);
-        if since.elapsed() > patience {
+        drop(lock);
+        if since.elapsed() > timeout {
             return Ok(false);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// The lock says that there is a keeper, so its process id is not somebody else's.
-fn kill_keeper(directory: &RunDirectory) -> Result<(), DevclusterError> {
-    let Some(pid) = directory.keeper_pid() else { return Ok(()) };
+/// Kills the daemon. It holds the lock, so the process id is still its own.
+fn kill_daemon(directory: &RunDirectory) -> Result<(), DevclusterError> {
+    let Some(pid) = directory.daemon_pid() else { return Ok(()) };
     let killed = Command::new("sh").args(["-c", "kill -s KILL \"$1\"", "sh", &pid.to_string()]).status();
     killed.map(drop).map_err(DevclusterError::file("run", "sh"))
 }
 
 fn gone(directory: &RunDirectory, action: &'static str) -> DevclusterError {
-    let log = directory.keeper_log();
+    let log = directory.daemon_log();
     let tail = tail(&log);
     DevclusterError::Gone { action, log, tail }
 }

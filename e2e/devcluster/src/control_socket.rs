@@ -1,8 +1,8 @@
-//! What commands ask of the keeper, over a socket in the directory of the set: one line with an order as JSON, then
-//! lines with answers.
+//! The control socket of the daemon, in the directory of the devcluster. A client sends one line with a [`Request`] as JSON,
+//! and receives lines with [`Response`]s.
 //!
-//! The path of a socket may have about a hundred bytes, and that of a checkout may be longer. So both sides go by a
-//! path relative to the directory of the set, which is their working directory.
+//! The path of a socket is limited to about a hundred bytes; the path of a checkout may be longer. Both sides therefore change
+//! their working directory to the directory of the devcluster, and use a relative path.
 
 use std::{
     io,
@@ -20,47 +20,54 @@ use tokio::{
 
 use crate::directory::RunDirectory;
 
-/// What can be asked for.
+/// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "order", rename_all = "kebab-case")]
-pub(crate) enum Order {
-    /// Tell what happens until everything was started.
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Report progress until everything was started.
     Follow,
     /// Start the manager, which has ended.
     StartManager {
         /// Its executable.
         program: PathBuf,
-        /// More flags for it.
+        /// Its additional flags.
         flags: Vec<String>,
     },
-    /// Which processes run?
+    /// Report which processes are missing.
     Status,
-    /// End everything.
+    /// End the devcluster.
     Stop,
 }
 
-/// What is answered.
+/// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "kebab-case")]
-pub(crate) enum Answer {
-    /// Something happened; more answers follow.
-    Told {
-        /// What it was.
+#[serde(tag = "response", rename_all = "kebab-case")]
+pub(crate) enum Response {
+    /// Something happened. More responses follow.
+    Progress {
+        /// What happened.
         line: String,
     },
-    /// It is done.
+    /// The request succeeded.
     Done {
-        /// The processes that do not run and should.
+        /// Processes that should run and do not.
         missing: Vec<String>,
     },
-    /// It cannot be done.
-    Refused {
-        /// Why not.
+    /// The request failed.
+    Failed {
+        /// Why it failed.
         reason: String,
     },
 }
 
-/// Listens in the directory. A socket that was left by a keeper that is gone is replaced.
+impl Response {
+    /// Success, with nothing missing.
+    pub(crate) const fn done() -> Self {
+        Self::Done { missing: Vec::new() }
+    }
+}
+
+/// Listens in the directory. Replaces the socket of a daemon that was killed.
 pub(crate) fn listen(directory: &RunDirectory) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(directory.socket());
     UnixListener::bind(relative(directory)?)
@@ -84,7 +91,7 @@ impl Connection {
         Self { from: BufReader::new(from), to }
     }
 
-    /// Connects to the keeper of a directory; `None` if there is none.
+    /// Connects to the daemon of a directory. `None` if there is none.
     pub(crate) async fn open(directory: &RunDirectory) -> io::Result<Option<Self>> {
         match UnixStream::connect(relative(directory)?).await {
             Ok(stream) => Ok(Some(Self::new(stream))),
@@ -101,7 +108,7 @@ impl Connection {
         self.to.write_all(&line).await
     }
 
-    /// The next message; `None` when the other side has closed the connection.
+    /// The next message. `None` when the other side has closed the connection.
     pub(crate) async fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
         let mut line = String::new();
         match self.from.read_line(&mut line).await {

@@ -1,4 +1,4 @@
-//! A set: a control plane, a cloud and a manager.
+//! A control plane, a fake cloud and a manager.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use kube::Client;
 
 use crate::{
     DevclusterError,
-    directory::{CLOUD_STATE, Reach},
+    directory::{CLOUD_STATE, Endpoints},
     manager::{ManagerOptions, ManagerProcess},
 };
 use nodewright_e2e_cloud::{
@@ -20,40 +20,40 @@ use nodewright_e2e_cloud::{
 use nodewright_e2e_control_plane::{Component, ControlPlane, ControlPlaneError, ControlPlaneOptions};
 use nodewright_e2e_process::{Process, ProcessError, executable, free_ports, repository};
 
-/// How long the cloud may take until it answers; some milliseconds, on an idle machine.
+/// How long the cloud may take until it answers: milliseconds on an idle computer.
 const CLOUD_START_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a manager that was killed, or asked to end, may take for that before it counts as one that goes on.
+/// How long a manager that was asked to end may take, until a new one is refused.
 const MANAGER_END_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often another port is tried for the cloud.
+/// How many ports are tried for the cloud.
 const ATTEMPTS: usize = 5;
-/// Where the custom resources live.
+/// The namespace of the custom resources.
 pub const NAMESPACE: &str = "default";
 
-/// How a set is started.
+/// How a devcluster is started.
 #[derive(Clone, Debug, Default)]
 pub struct DevclusterOptions {
-    /// Where it keeps its files; `None` for a temporary directory, of which nothing stays.
+    /// The directory of its files. `None`: a temporary directory, which is removed.
     pub directory: Option<PathBuf>,
     /// More flags for the manager.
     pub manager_flags: Vec<String>,
     /// More flags for the cloud.
     pub cloud_flags: Vec<String>,
-    /// Without controller manager and scheduler: nothing but etcd and the API server stands beside the manager.
+    /// Start no controller manager and no scheduler.
     pub bare: bool,
 }
 
-/// A running set. Dropping it kills all its processes, without asking; see [`Devcluster::stop`].
+/// A running devcluster. Dropping it kills its processes; [`Devcluster::stop`] ends them gracefully.
 #[derive(Debug)]
 pub struct Devcluster {
-    // Dropped in this order.
+    // Fields are dropped in this order.
     manager: ManagerProcess,
     cloud: Process,
     cloud_url: String,
-    plane: ControlPlane,
+    control_plane: ControlPlane,
 }
 
 impl Devcluster {
-    /// Starts everything, CRDs included, and waits until it is ready. `report` is told of each step.
+    /// Starts everything, installs the CRDs, and waits until all is ready. Calls `report` after each step.
     pub async fn start(options: &DevclusterOptions, report: impl Fn(String)) -> Result<Self, DevclusterError> {
         report("starting the control plane".to_owned());
         let plane_options = ControlPlaneOptions {
@@ -70,25 +70,25 @@ impl Devcluster {
         let manager = manager_options(&plane, &cloud_url, &options.manager_flags);
         let manager = ManagerProcess::start_on(&plane, manager).await?;
         report(format!("the manager is ready, its endpoints at {}", manager.url("/")));
-        Ok(Self { manager, cloud, cloud_url, plane })
+        Ok(Self { manager, cloud, cloud_url, control_plane: plane })
     }
 
-    /// Applies `config/samples`, as a user would.
+    /// Applies `config/samples` with kubectl.
     pub async fn apply_samples(&self) -> Result<(), DevclusterError> {
         let samples = repository().join("config/samples");
         let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "--kustomize"].map(Path::new);
-        self.plane.kubectl(arguments.into_iter().chain([samples.as_path()])).await?;
+        self.control_plane.kubectl(arguments.into_iter().chain([samples.as_path()])).await?;
         Ok(())
     }
 
     /// The control plane.
     pub fn control_plane(&self) -> &ControlPlane {
-        &self.plane
+        &self.control_plane
     }
 
-    /// A client of the administrator.
+    /// A client of the API server, as administrator.
     pub fn client(&self) -> Client {
-        self.plane.client()
+        self.control_plane.client()
     }
 
     /// A client of the cloud.
@@ -101,20 +101,20 @@ impl Devcluster {
         &mut self.manager
     }
 
-    pub(crate) fn reach(&self) -> Reach {
-        Reach {
-            kubeconfig: self.plane.kubeconfig_path(),
+    pub(crate) fn endpoints(&self) -> Endpoints {
+        Endpoints {
+            kubeconfig: self.control_plane.kubeconfig_path(),
             namespace: NAMESPACE.to_owned(),
             cloud_url: self.cloud_url.clone(),
-            audit_log: self.plane.audit_log(),
-            binaries: self.plane.binaries().to_owned(),
+            audit_log: self.control_plane.audit_log(),
+            binaries: self.control_plane.binaries().to_owned(),
         }
     }
 
-    /// The processes that run, by name.
+    /// The process ids of running processes, by name.
     pub fn pids(&mut self) -> BTreeMap<String, u32> {
         let mut pids: BTreeMap<_, _> =
-            self.plane.pids().into_iter().map(|(component, pid)| (component.name().to_owned(), pid)).collect();
+            self.control_plane.pids().into_iter().map(|(component, pid)| (component.name().to_owned(), pid)).collect();
         if self.cloud.ended().is_none() {
             pids.extend(self.cloud.pid().map(|pid| ("cloud".to_owned(), pid)));
         }
@@ -124,42 +124,39 @@ impl Devcluster {
         pids
     }
 
-    /// Starts the manager again, with these flags; an error if it runs. `program` is the executable, if not the one
-    /// that was found at first.
+    /// Starts the manager again with these flags. Fails if it runs. `program` overrides the executable.
     pub async fn start_manager(&mut self, flags: &[String], program: Option<PathBuf>) -> Result<(), DevclusterError> {
-        // Who has just killed it is not asked to wait until the kernel is done with it.
+        // A manager that was just killed may not have ended yet.
         if let (Some(pid), Err(_)) = (self.manager.pid(), self.manager.wait_for_end(MANAGER_END_TIMEOUT).await) {
             return Err(DevclusterError::ManagerRuns { pid });
         }
-        let options = ManagerOptions { program, ..manager_options(&self.plane, &self.cloud_url, flags) };
-        self.manager = ManagerProcess::start_on(&self.plane, options).await?;
+        let options = ManagerOptions { program, ..manager_options(&self.control_plane, &self.cloud_url, flags) };
+        self.manager = ManagerProcess::start_on(&self.control_plane, options).await?;
         Ok(())
     }
 
-    /// Starts again what has ended by itself, the manager excepted: as the kubelet of a control plane node would do.
-    /// `report` is told.
-    pub async fn mend(&mut self, report: impl Fn(String)) -> Result<(), DevclusterError> {
+    /// Starts processes that ended by themselves again, except the manager. Calls `report` for each.
+    pub async fn restart_ended(&mut self, report: impl Fn(String)) -> Result<(), DevclusterError> {
         if let Some(status) = self.cloud.ended() {
             report(format!("the cloud ended with {status}; starting it again"));
             self.cloud.start()?;
         }
-        if let Err(ControlPlaneError::Process(ProcessError::Exited { name, status, .. })) = self.plane.check() {
+        if let Err(ControlPlaneError::Process(ProcessError::Exited { name, status, .. })) = self.control_plane.check() {
             report(format!("{name} ended with {status}; starting it again"));
             let components =
                 [Component::Etcd, Component::ApiServer, Component::ControllerManager, Component::Scheduler];
             if let Some(component) = components.into_iter().find(|component| component.name() == name) {
-                self.plane.start_again(component).await?;
+                self.control_plane.start_again(component).await?;
                 report(format!("{name} is ready again"));
             }
         }
         Ok(())
     }
 
-    /// Ends everything in order: the manager may finish what it does, and hands its leases back.
+    /// Ends everything. The manager finishes what it does and releases its leases.
     pub async fn stop(mut self) -> Result<(), DevclusterError> {
         let ended = self.manager.terminate().await;
         self.cloud.kill();
-        // Killing the control plane takes some milliseconds, in which this thread would do nothing else.
         drop(self);
         ended.map(drop).map_err(DevclusterError::from)
     }
@@ -170,8 +167,7 @@ fn manager_options(plane: &ControlPlane, cloud_url: &str, flags: &[String]) -> M
     ManagerOptions { namespace: NAMESPACE.to_owned(), ..options }.with_flags(flags)
 }
 
-/// Starts a cloud with its kubelets, and waits until it answers. If somebody takes its port in between, another one is
-/// tried.
+/// Starts a cloud with its kubelets, and waits until it answers. Tries another port if the port is in use.
 async fn start_cloud(plane: &ControlPlane, flags: &[String]) -> Result<(Process, String), DevclusterError> {
     let mut attempt = 1;
     loop {
@@ -203,7 +199,7 @@ async fn start_cloud_once(plane: &ControlPlane, flags: &[String]) -> Result<(Pro
     Ok((cloud, url))
 }
 
-/// Returns when the process has ended by itself.
+/// Waits until the process ends by itself.
 async fn ended(process: &mut Process) -> ProcessError {
     loop {
         if let Err(error) = process.check() {

@@ -1,6 +1,6 @@
-//! The directory of a running set, `.run/`: what lies where, and who may read it.
+//! The directory of a devcluster, `.run/` by default.
 //!
-//! It is the directory of the control plane as well, whose `logs/`, `audit.log` and `kubeconfig` are used as they are.
+//! It is the directory of the control plane as well, with its `logs/`, `audit.log` and `kubeconfig`.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use std::{
 use crate::DevclusterError;
 use nodewright_e2e_process::{repository, write_private};
 
-/// Which directory a command works on.
+/// The directory that a command works on.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DirectoryArgument {
-    /// The directory of the running set [default: .run of the checkout]
+    /// Directory of the devcluster [default: .run in the checkout]
     #[arg(long, env = "NODEWRIGHT_RUN_DIRECTORY")]
     directory: Option<PathBuf>,
 }
@@ -28,9 +28,9 @@ impl DirectoryArgument {
     }
 }
 
-/// How to reach a set.
+/// How to use a devcluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct Endpoints {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) namespace: String,
     pub(crate) cloud_url: String,
@@ -38,7 +38,7 @@ pub(crate) struct Reach {
     pub(crate) binaries: PathBuf,
 }
 
-/// The files of a set.
+/// The files of a devcluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDirectory {
     root: PathBuf,
@@ -58,15 +58,15 @@ impl RunDirectory {
         &self.root
     }
 
-    /// The directory as people would write it where they are: relative, if it is below.
-    pub(crate) fn shown(&self) -> String {
-        // Not the working directory itself, which follows the socket.
+    /// The path as a user would write it: relative if it is below the shell's working directory.
+    pub(crate) fn displayed(&self) -> String {
+        // Not the working directory of this process, which the control socket changes.
         let here = std::env::var_os("PWD").map(PathBuf::from);
         let relative = here.and_then(|here| self.root.strip_prefix(here).ok());
         relative.unwrap_or(&self.root).display().to_string()
     }
 
-    /// The administrator's kubeconfig, where the control plane puts it.
+    /// The administrator's kubeconfig, which the control plane writes.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
@@ -76,12 +76,12 @@ impl RunDirectory {
         self.root.join("env")
     }
 
-    /// The log of the process that keeps the set. Not under `logs/`, which the control plane empties when it starts.
-    pub(crate) fn keeper_log(&self) -> PathBuf {
-        self.root.join("keeper.log")
+    /// The log of the daemon. Not in `logs/`, which the control plane empties when it starts.
+    pub(crate) fn daemon_log(&self) -> PathBuf {
+        self.root.join("daemon.log")
     }
 
-    /// The socket where the keeper takes orders.
+    /// The control socket of the daemon.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("socket")
     }
@@ -90,12 +90,12 @@ impl RunDirectory {
         self.root.join("pids")
     }
 
-    /// The process id of the keeper, if it has written one.
-    pub(crate) fn keeper_pid(&self) -> Option<u32> {
-        fs::read_to_string(self.pids().join(KEEPER)).ok()?.trim().parse().ok()
+    /// The process id of the daemon, if there is one.
+    pub(crate) fn daemon_pid(&self) -> Option<u32> {
+        fs::read_to_string(self.pids().join(DAEMON)).ok()?.trim().parse().ok()
     }
 
-    /// Does nobody work on the control plane's files any more? Whoever cleans up after one that was killed does.
+    /// Whether the control plane has released its files. The clean-up after a killed one holds them, too.
     pub(crate) fn is_released(&self) -> Result<bool, DevclusterError> {
         let path = self.root.join("lock");
         let file = match File::open(&path) {
@@ -109,9 +109,9 @@ impl RunDirectory {
         }
     }
 
-    /// Makes this process the keeper of the directory, for as long as the file is open; `None` if there is one.
-    pub(crate) fn claim(&self) -> Result<Option<File>, DevclusterError> {
-        let path = self.root.join("keeper.lock");
+    /// Locks the directory for a daemon while the file is open. `None` if another process holds the lock.
+    pub(crate) fn lock(&self) -> Result<Option<File>, DevclusterError> {
+        let path = self.root.join("daemon.lock");
         let file = File::create(&path).map_err(DevclusterError::file("create", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
@@ -120,22 +120,22 @@ impl RunDirectory {
         }
     }
 
-    /// What would tell of a set that is gone. Logs and audit log are not among it: they say why it is gone.
-    pub(crate) fn disposable(&self) -> Vec<PathBuf> {
+    /// The files that are removed in the end. Logs and audit log stay.
+    pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
         let names = ["env", "socket", "kubeconfig", CLOUD_STATE, "pids", "kubeconfigs", "kubectl-cache"];
         names.map(|name| self.root.join(name)).to_vec()
     }
 
-    /// Removes what is [disposable](Self::disposable).
-    pub fn clear(&self) -> Result<(), DevclusterError> {
-        for path in self.disposable() {
+    /// Removes the files of a devcluster that ended, except logs and audit log.
+    pub fn clean(&self) -> Result<(), DevclusterError> {
+        for path in self.temporary_files() {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             remove(&path, removed)?;
         }
         Ok(())
     }
 
-    /// Writes down who runs: `pids/<process>` for each, and no other.
+    /// Writes `pids/<process>` for each running process, and removes the others.
     pub(crate) fn write_pids(&self, pids: &BTreeMap<String, u32>) -> Result<(), DevclusterError> {
         let directory = self.pids();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
@@ -145,7 +145,7 @@ impl RunDirectory {
             if fs::read_to_string(&path).is_ok_and(|text| text.trim() == pid.to_string()) {
                 continue;
             }
-            // Whoever reads sees the old one or the new one, never half of it.
+            // Renaming is atomic: readers see the old content or the new one.
             let unfinished = directory.join(format!(".{name}"));
             let written = fs::write(&unfinished, format!("{pid}\n")).and_then(|()| fs::rename(&unfinished, &path));
             written.map_err(DevclusterError::file("write", &path))?;
@@ -159,30 +159,30 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Writes the file to source.
-    pub(crate) fn write_env(&self, reach: &Reach) -> Result<(), DevclusterError> {
+    /// Writes the file that a shell can source.
+    pub(crate) fn write_env(&self, endpoints: &Endpoints) -> Result<(), DevclusterError> {
         let lines = [
-            "# Source this (`. .run/env`) to reach the running set.".to_owned(),
-            format!("export KUBECONFIG={}", quote(&reach.kubeconfig.to_string_lossy())),
-            format!("export NODEWRIGHT_NAMESPACE={}", quote(&reach.namespace)),
-            format!("export NODEWRIGHT_CLOUD_URL={}", quote(&reach.cloud_url)),
-            format!("export NODEWRIGHT_AUDIT_LOG={}", quote(&reach.audit_log.to_string_lossy())),
-            format!("export PATH={}:\"$PATH\"", quote(&reach.binaries.to_string_lossy())),
+            "# Source this (`. .run/env`) to use the devcluster.".to_owned(),
+            format!("export KUBECONFIG={}", quote(&endpoints.kubeconfig.to_string_lossy())),
+            format!("export NODEWRIGHT_NAMESPACE={}", quote(&endpoints.namespace)),
+            format!("export NODEWRIGHT_CLOUD_URL={}", quote(&endpoints.cloud_url)),
+            format!("export NODEWRIGHT_AUDIT_LOG={}", quote(&endpoints.audit_log.to_string_lossy())),
+            format!("export PATH={}:\"$PATH\"", quote(&endpoints.binaries.to_string_lossy())),
         ];
         Ok(write_private(&self.env(), &(lines.join("\n") + "\n"))?)
     }
 }
 
-/// The file, in the directory of the control plane, in which the cloud remembers what it has.
+/// The state file of the cloud.
 pub(crate) const CLOUD_STATE: &str = "cloud";
-/// The name of the process that keeps all others.
-pub(crate) const KEEPER: &str = "keeper";
+/// The name of the daemon among the processes.
+pub(crate) const DAEMON: &str = "daemon";
 
 fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path())).collect()
 }
 
-/// The outcome of a removal; what was not there is removed, too.
+/// The result of a removal. A missing file is no error.
 fn remove(path: &Path, result: io::Result<()>) -> Result<(), DevclusterError> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -190,7 +190,7 @@ fn remove(path: &Path, result: io::Result<()>) -> Result<(), DevclusterError> {
     }
 }
 
-/// One word for a shell, whatever it holds.
+/// Quotes a word for a shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -200,17 +200,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_sourced() {
+    fn the_env_file_can_be_sourced() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(&directory.path().join("it's a $HOME")).unwrap();
-        let reach = Reach {
+        let endpoints = Endpoints {
             kubeconfig: run.root().join("kubeconfig"),
             namespace: "default".to_owned(),
             cloud_url: "http://127.0.0.1:1".to_owned(),
             audit_log: run.root().join("audit.log"),
             binaries: PathBuf::from("/some where"),
         };
-        run.write_env(&reach).unwrap();
+        run.write_env(&endpoints).unwrap();
         let script = ". \"$1\" && printf '%s|%s' \"$KUBECONFIG\" \"${PATH%%:*}\"";
         let output = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(run.env()).output().unwrap();
         let expected = format!("{}|/some where", run.root().join("kubeconfig").display());
@@ -222,22 +222,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
         let pids = |list: &[(&str, u32)]| list.iter().map(|(name, pid)| ((*name).to_owned(), *pid)).collect();
-        run.write_pids(&pids(&[(KEEPER, 1), ("manager", 2)])).unwrap();
-        assert_eq!(run.keeper_pid(), Some(1));
-        run.write_pids(&pids(&[(KEEPER, 1)])).unwrap();
+        run.write_pids(&pids(&[(DAEMON, 1), ("manager", 2)])).unwrap();
+        assert_eq!(run.daemon_pid(), Some(1));
+        run.write_pids(&pids(&[(DAEMON, 1)])).unwrap();
         assert_eq!(files(&run.pids()).unwrap().len(), 1);
-        run.clear().unwrap();
-        run.clear().unwrap();
-        assert_eq!(run.keeper_pid(), None);
+        run.clean().unwrap();
+        run.clean().unwrap();
+        assert_eq!(run.daemon_pid(), None);
     }
 
     #[test]
-    fn a_directory_has_one_keeper() {
+    fn a_directory_has_one_daemon() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::open(directory.path()).unwrap();
-        let first = run.claim().unwrap();
-        assert!(first.is_some() && run.claim().unwrap().is_none());
+        let first = run.lock().unwrap();
+        assert!(first.is_some() && run.lock().unwrap().is_none());
         drop(first);
-        assert!(run.claim().unwrap().is_some());
+        assert!(run.lock().unwrap().is_some());
     }
 }

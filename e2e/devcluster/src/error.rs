@@ -1,4 +1,4 @@
-//! What can go wrong with a running set.
+//! What can go wrong with a devcluster.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use nodewright_e2e_cloud::ClientError;
 use nodewright_e2e_control_plane::ControlPlaneError;
 use nodewright_e2e_process::ProcessError;
 
-/// Why a set could not be started, used or ended.
+/// Why a devcluster could not be started, used or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DevclusterError {
     /// The control plane, or a request to it.
@@ -16,69 +16,69 @@ pub enum DevclusterError {
     /// The manager.
     #[error(transparent)]
     Manager(#[from] ManagerError),
-    /// The cloud does not answer.
+    /// A request to the cloud.
     #[error(transparent)]
     Cloud(#[from] ClientError),
     /// A process or a file.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// There is one set for each directory.
-    #[error("a set runs in {directory} already: end it with `make down`")]
+    /// A directory has one devcluster at a time.
+    #[error("a devcluster runs in {directory} already: end it with `make down`")]
     Running {
-        /// The directory of the set.
+        /// The directory of the devcluster.
         directory: PathBuf,
     },
-    /// Something needs a running set.
-    #[error("no set runs in {directory}: start one with `make up`")]
+    /// The command needs a running devcluster.
+    #[error("no devcluster runs in {directory}: start one with `make up`")]
     NotRunning {
-        /// The directory of the set.
+        /// The directory of the devcluster.
         directory: PathBuf,
     },
-    /// A set runs, but not all of it.
+    /// A process of the devcluster does not run.
     #[error(
-        "a set runs in {directory}, but without {missing}: `make manager` starts the manager, `make down` ends all"
+        "a devcluster runs in {directory}, but without {missing}: `make manager` starts the manager, `make down` ends all"
     )]
     Incomplete {
-        /// The directory of the set.
+        /// The directory of the devcluster.
         directory: PathBuf,
-        /// Which processes are not there.
+        /// The missing processes.
         missing: String,
     },
-    /// There is one manager in each set.
+    /// A devcluster has one manager.
     #[error("the manager runs already, with process id {pid}: end that one first")]
     ManagerRuns {
         /// Its process id.
         pid: u32,
     },
-    /// The process in the background says why it cannot do something.
+    /// The daemon could not do what it was asked for.
     #[error("{0}")]
-    Refused(String),
-    /// The process in the background is gone.
-    #[error("the set ended while it was asked to {action}; the last lines of {log}:\n{tail}")]
+    Failed(String),
+    /// The daemon ended.
+    #[error("the devcluster ended while it was asked to {action}; the last lines of {log}:\n{tail}")]
     Gone {
         /// What it was asked for.
         action: &'static str,
-        /// The log of the process in the background.
+        /// The log of the daemon.
         log: PathBuf,
         /// The end of that log.
         tail: String,
     },
-    /// The process in the background does not end.
-    #[error("the set in {directory} did not end within {waited:?}, not even when it was killed")]
+    /// The daemon does not end.
+    #[error("the devcluster in {directory} did not end within {waited:?}, not even after its daemon was killed")]
     NotEnded {
-        /// The directory of the set.
+        /// The directory of the devcluster.
         directory: PathBuf,
-        /// How long was waited.
+        /// How long it was waited for.
         waited: Duration,
     },
-    /// Machines do not get where they should.
+    /// Machines do not reach the expected state.
     #[error("{what} after {waited:?}:\n{seen}")]
     Machines {
-        /// What was waited for, as "... are not there".
+        /// The state that they are in.
         what: String,
-        /// How long was waited.
+        /// How long it was waited for.
         waited: Duration,
-        /// The machines, and what else may help.
+        /// The machines, and further diagnostics.
         seen: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Asking an endpoint of the manager.
+//! HTTP requests to the manager.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 
-/// How long to wait for one answer.
+/// The deadline of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Status and body of the answer, or in a line why there is none.
+/// Status and body of the answer. The error is one line.
 pub(crate) async fn get(url: &str) -> Result<(StatusCode, String), String> {
     match tokio::time::timeout(TIMEOUT, ask(url)).await {
         Ok(answer) => answer.map_err(|error| format!("{url} does not answer: {error}")),
@@ -19,7 +19,7 @@ pub(crate) async fn get(url: &str) -> Result<(StatusCode, String), String> {
 }
 
 async fn ask(url: &str) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
-    // A connection of its own each time: the one before may lead to a process that is gone.
+    // A new connection each time: an old one may lead to a process that ended.
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let response = client.request(Request::get(url).body(Empty::new())?).await?;
     let status = response.status();

@@ -1,36 +1,40 @@
-//! A whole installation on this machine: control plane, fake cloud with kubelets, and the manager with its webhooks.
+//! A devcluster: a complete installation on this computer, of a real control plane, a fake cloud with kubelets, and the
+//! manager with its webhooks.
 //!
-//! [`Devcluster`] is one as a library; [`ManagerProcess`] its manager, which tests kill and start again. The commands
-//! `run`, `up`, `down` and `manager` (see [`commands`]) work on the set of a directory, `.run/` by default:
+//! [`Devcluster`] is one as a library. [`ManagerProcess`] is its manager, which tests kill and start again. The commands
+//! `run`, `up`, `down` and `manager` (see [`commands`]) work on the devcluster of a directory, `.run/` by default:
 //!
 //! | file | holds |
 //! |---|---|
-//! | `env` | what to source: `KUBECONFIG`, `NODEWRIGHT_NAMESPACE`, `NODEWRIGHT_CLOUD_URL`, `NODEWRIGHT_AUDIT_LOG`, and kubectl in the `PATH` |
-//! | `logs/PROCESS.log` | what a process says |
+//! | `env` | variables for a shell: `KUBECONFIG`, `NODEWRIGHT_NAMESPACE`, `NODEWRIGHT_CLOUD_URL`, `NODEWRIGHT_AUDIT_LOG`, and kubectl in the `PATH` |
+//! | `logs/PROCESS.log` | the output of a process |
 //! | `pids/PROCESS` | its process id, while it runs |
 //! | `audit.log` | each request to the API server |
-//! | `keeper.log` | what happens to the set as a whole, after `up` |
+//! | `daemon.log` | what happened to the devcluster, after `up` |
 //!
-//! One process, the keeper, starts the others and takes orders over a socket: so a manager that is started later ends
-//! with the set like all others, even when the keeper is killed.
+//! ```text
+//!   up ── control socket ──▶ daemon ─┬─▶ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//!   down, manager ─────────────┘     ├─▶ nodewright-cloud (with kubelets)
+//!                                    └─▶ nodewright manager
+//! ```
 //!
-//! `writes`, `steady`, `soak` and `fleet` measure, and `hostile` attacks, each on a set of its own in a temporary directory.
+//! The daemon starts all other processes. They end with it, even when it is killed. `run` is a daemon in the foreground.
 
 pub mod command_line;
 pub mod commands;
 mod control_socket;
+mod daemon;
 mod devcluster;
 pub mod directory;
 mod error;
 mod http_get;
-mod journal;
-mod keeper;
 pub mod machines;
 pub mod manager;
+mod progress;
 mod screen;
 pub mod table;
 mod view;
-mod webhooks;
+mod webhook_probe;
 
 pub use self::{
     devcluster::{Devcluster, DevclusterOptions, NAMESPACE},

@@ -1,4 +1,4 @@
-//! Looking at machines, and waiting for them.
+//! Listing machines, and waiting for them.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use nodewright_api::{Machine, MachineDeployment, MachinePhase, OperationState};
 use crate::{DevclusterError, table::Table};
 use nodewright_e2e_control_plane::ControlPlaneError;
 
-/// Between two looks of a wait.
-const LOOK: Duration = Duration::from_millis(250);
+/// Time between two checks of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The machines of a namespace, by name.
 pub async fn machines(client: &Client, namespace: &str) -> Result<Vec<Machine>, ControlPlaneError> {
@@ -29,18 +29,18 @@ pub async fn machine_deployments(
     Ok(list.map_err(ControlPlaneError::request("list machine deployments"))?.items)
 }
 
-/// How many machines the MachineDeployments of a namespace ask for.
-pub async fn wanted(client: &Client, namespace: &str) -> Result<usize, ControlPlaneError> {
+/// The sum of `spec.replicas` of the MachineDeployments in a namespace.
+pub async fn desired_replicas(client: &Client, namespace: &str) -> Result<usize, ControlPlaneError> {
     let deployments = machine_deployments(client, namespace).await?;
     Ok(deployments.iter().map(|deployment| usize::try_from(deployment.spec.replicas).unwrap_or(0)).sum())
 }
 
-/// Is the machine as it should be, and there to stay?
+/// Whether the machine is `Running` and is not being deleted.
 pub fn is_running(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Running && !machine.is_deleting()
 }
 
-/// Waits until there are exactly `count` machines and all are `Running`.
+/// Waits until there are exactly `count` machines, all `Running`.
 pub async fn wait_for_running(
     client: &Client,
     namespace: &str,
@@ -58,18 +58,18 @@ pub async fn wait_for_running(
             let what = format!("{running} of {} machines are Running, {count} should be", seen.len());
             return Err(DevclusterError::Machines { what, waited: timeout, seen: table(&seen).to_string() });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// What is shown of a machine.
+/// A machine as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) phase: String,
     pub(crate) node: String,
     pub(crate) provider_id: String,
-    /// What it waits for, or what is being done with it; empty when all is well.
+    /// What it waits for. Empty if its last operation succeeded.
     pub(crate) reason: String,
 }
 
@@ -93,7 +93,7 @@ impl From<&Machine> for Row {
 }
 
 impl Row {
-    /// In one line.
+    /// The machine on one line.
     pub(crate) fn line(&self) -> String {
         let mut line = format!("machine {}: {}", self.name, self.phase);
         for (name, value) in [("node", &self.node), ("providerID", &self.provider_id)] {
@@ -108,7 +108,7 @@ impl Row {
     }
 }
 
-/// Machines as a table for people.
+/// Machines as a table.
 pub fn table<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Table {
     rows_table(&machines.into_iter().map(Row::from).collect::<Vec<_>>())
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_well_waits_for_nothing() {
+    fn a_running_machine_waits_for_nothing() {
         let running = machine("Running", "Successful");
         assert!(is_running(&running));
         assert_eq!(Row::from(&running).reason, "");

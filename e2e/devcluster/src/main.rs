@@ -6,7 +6,10 @@ use clap::{Parser, Subcommand};
 use nodewright_e2e_devcluster::commands;
 use nodewright_e2e_process::command::{DEFAULT_FILTER, exit_code, init_logging};
 
-/// A complete local installation: a real control plane, a fake cloud with kubelets, and the manager with its webhooks.
+/// Run a devcluster: a real Kubernetes control plane, a fake cloud with kubelets, and the manager with its webhooks.
+///
+/// All commands work on the devcluster of a directory, .run by default. `. .run/env` gives a shell KUBECONFIG, kubectl in the
+/// PATH, and the URL of the cloud. Flags after `--` go to the manager: up -- --log-level=debug
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -21,7 +24,7 @@ enum Command {
     Down(commands::DownArguments),
     Manager(commands::ManagerArguments),
     #[command(hide = true)]
-    Keep(commands::KeepArguments),
+    Daemon(commands::DaemonArguments),
 }
 
 #[tokio::main]
@@ -33,6 +36,6 @@ async fn main() -> ExitCode {
         Command::Up(arguments) => commands::up(arguments).await,
         Command::Down(arguments) => commands::down(arguments).await,
         Command::Manager(arguments) => commands::manager(arguments).await,
-        Command::Keep(arguments) => commands::keep_up(arguments).await,
+        Command::Daemon(arguments) => commands::daemon(arguments).await,
     })
 }

@@ -1,16 +1,16 @@
-//! The manager as a child process: started, killed at the worst moment, started again, asked for its metrics.
+//! The manager as a child process.
 //!
 //! # Guarantees
 //!
-//! * When [`ManagerProcess::start`] returns, `/readyz` has said that the manager is ready; and if its webhooks were
-//!   asked for, the API server calls them.
-//! * The process ends with the [`ManagerProcess`] and with the process that started it, however that ends; see
+//! * When [`ManagerProcess::start`] returns, `/readyz` reports that the manager is ready, and the API server calls its
+//!   webhooks, if it serves any.
+//! * The process ends with the [`ManagerProcess`] and with the process that started it; see
 //!   [`supervisor`](nodewright_e2e_process::supervisor).
 //! * [`ManagerProcess::start_again`] uses the same command line and the same ports.
 //!
 //! # Caveats
 //!
-//! * Ready is not leading: a manager that waits for another one's lease is ready.
+//! * Ready does not mean leading: a manager that waits for the lease is ready.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,18 +25,18 @@ use tempfile::TempDir;
 use crate::{
     command_line::{self, flag_value},
     http_get::get,
-    webhooks,
+    webhook_probe::WebhookProbe,
 };
 use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneError};
 use nodewright_e2e_process::{Process, ProcessError, Supervisor, executable, free_ports};
 
-/// Names the executable, if it does not lie where cargo puts it.
+/// The environment variable that overrides the path of the executable.
 pub const BINARY_VARIABLE: &str = "NODEWRIGHT_BIN";
-/// How often other ports are tried.
+/// How many times other ports are tried.
 const ATTEMPTS: usize = 5;
-/// Between two looks of a wait.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long a manager may take to end when it is asked to: its own limit is 5 s.
+/// Time between two checks of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a manager may take to end after SIGTERM. Its own limit is 5 s.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a manager is started.
@@ -44,33 +44,33 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct ManagerOptions {
     /// The command of `nodewright`: `manager`, `mcm` or `mc`.
     pub command: String,
-    /// What the process is called in errors and, on a control plane, its log: `manager`.
+    /// The name in errors and of the log.
     pub name: String,
-    /// The cluster of the custom resources.
+    /// The kubeconfig of the cluster with the custom resources.
     pub control_kubeconfig: PathBuf,
-    /// The cluster that nodes join; `None` for none at all.
+    /// The kubeconfig of the cluster that nodes join. `None`: no such cluster.
     pub target_kubeconfig: Option<PathBuf>,
-    /// Where the custom resources live.
+    /// The namespace of the custom resources.
     pub namespace: String,
-    /// Where the fake cloud listens.
+    /// The URL of the fake cloud.
     pub cloud_url: String,
-    /// Does it serve webhooks, registered by URL? Only the command `manager` does in these processes.
+    /// Whether it serves webhooks, registered by URL. Only the command `manager` can.
     pub webhooks: bool,
-    /// More flags, each as `--name=value`. They win over ours.
+    /// Additional flags, each as `--name=value`. They override the default ones.
     pub flags: Vec<String>,
-    /// More environment variables.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// The executable; found by [`BINARY_VARIABLE`] or beside the present one if absent.
+    /// The executable. `None`: that of [`BINARY_VARIABLE`], or the one beside the present executable.
     pub program: Option<PathBuf>,
-    /// Where its output goes, appended. `None`: with [`ManagerProcess::start_on`] beside the logs of the control
-    /// plane, else to a temporary file.
+    /// The file that its output is appended to. `None`: with [`ManagerProcess::start_on`] a file beside the logs of the
+    /// control plane, else a temporary file.
     pub log: Option<PathBuf>,
-    /// How long it may take to be ready.
+    /// How long the manager may take until it is ready.
     pub start_timeout: Duration,
 }
 
 impl ManagerOptions {
-    /// A complete manager with webhooks, control and target cluster in one, in namespace `default`.
+    /// All controllers and webhooks, with one cluster as control and target cluster, in namespace `default`.
     pub fn new(kubeconfig: impl Into<PathBuf>, cloud_url: impl Into<String>) -> Self {
         let kubeconfig = kubeconfig.into();
         Self {
@@ -85,12 +85,12 @@ impl ManagerOptions {
             environment: Vec::new(),
             program: None,
             log: None,
-            // Two seconds suffice; a machine that also compiles may take many times that.
+            // It takes two seconds, and many times that on a computer that also compiles.
             start_timeout: Duration::from_mins(1),
         }
     }
 
-    /// With more flags.
+    /// Adds flags.
     #[must_use]
     pub fn with_flags(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.flags.extend(flags.into_iter().map(Into::into));
@@ -103,7 +103,7 @@ impl ManagerOptions {
         Self { webhooks: false, ..self }
     }
 
-    /// Whether there will be webhooks to wait for: a flag wins.
+    /// Whether the manager will serve webhooks. A flag overrides the option.
     fn serves_webhooks(&self) -> bool {
         self.webhooks && flag_value(&self.flags, "webhooks") != Some("false")
     }
@@ -118,23 +118,23 @@ pub enum ManagerError {
     /// The control plane, or a request to it.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
-    /// Its log needs a place.
+    /// The directory of its log could not be created.
     #[error("failed to create a directory for the manager's log")]
     Directory(#[source] std::io::Error),
-    /// It does not answer.
+    /// A request to an endpoint failed.
     #[error("failed to get {url}: {reason}")]
     Endpoint {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// What happened instead.
+        /// Why the request failed.
         reason: String,
     },
-    /// It goes on although it should end.
-    #[error("{name} goes on after {waited:?}; the last lines of its log:\n{tail}")]
+    /// The process does not end.
+    #[error("{name} did not end within {waited:?}; the last lines of its log:\n{tail}")]
     NotEnded {
         /// The name of the process.
         name: String,
-        /// How long was waited.
+        /// How long it was waited for.
         waited: Duration,
         /// The end of its log.
         tail: String,
@@ -142,7 +142,7 @@ pub enum ManagerError {
 }
 
 impl ManagerError {
-    /// Was a port that we had found free taken by somebody else before the manager could listen on it?
+    /// See [`ProcessError::is_port_clash`].
     fn is_port_clash(&self) -> bool {
         matches!(self, Self::Process(error) if error.is_port_clash())
     }
@@ -159,25 +159,25 @@ pub struct ManagerProcess {
 }
 
 impl ManagerProcess {
-    /// Starts a manager and waits until it is ready. If somebody takes one of its ports in between, others are tried.
+    /// Starts a manager and waits until it is ready. Tries other ports if one of its ports is in use.
     pub async fn start(options: ManagerOptions) -> Result<Self, ManagerError> {
         Self::until_ready(|| Self::spawn(options.clone())).await
     }
 
-    /// The same, as one more process of a control plane: it ends with that, and logs to
-    /// [`ControlPlane::logs`]`/<name>.log` unless the options say otherwise.
+    /// Starts a manager that ends with a control plane, and waits until it is ready. It logs to
+    /// [`ControlPlane::logs`]`/<name>.log` unless the options name another file.
     pub async fn start_on(plane: &ControlPlane, options: ManagerOptions) -> Result<Self, ManagerError> {
         Self::until_ready(|| Self::spawn_on(plane, options.clone())).await
     }
 
-    /// Starts managers until the ports of one are its own, and it is ready.
+    /// Spawns managers until one becomes ready on free ports.
     async fn until_ready(spawn: impl Fn() -> Result<Self, ManagerError>) -> Result<Self, ManagerError> {
         let mut attempt = 1;
         loop {
             let mut manager = spawn()?;
             match manager.wait_ready().await {
                 Err(error) if error.is_port_clash() && attempt < ATTEMPTS => {
-                    tracing::warn!(attempt, %error, "a port was taken; starting again with others");
+                    tracing::warn!(attempt, %error, "a port is in use; trying other ports");
                     attempt += 1;
                 }
                 result => return result.map(|()| manager),
@@ -185,7 +185,7 @@ impl ManagerProcess {
         }
     }
 
-    /// Starts a manager and does not wait: for one that is meant to fail.
+    /// Starts a manager without waiting until it is ready.
     pub fn spawn(mut options: ManagerOptions) -> Result<Self, ManagerError> {
         let mut directory = None;
         if options.log.is_none() {
@@ -201,7 +201,7 @@ impl ManagerProcess {
         })
     }
 
-    /// [`ManagerProcess::start_on`] without the wait.
+    /// [`ManagerProcess::start_on`] without waiting until the manager is ready.
     pub fn spawn_on(plane: &ControlPlane, options: ManagerOptions) -> Result<Self, ManagerError> {
         Self::launch(options, None, |program, arguments, options| {
             let process = plane.process(&options.name, program, arguments);
@@ -245,22 +245,22 @@ impl ManagerProcess {
                 Ok((code, text)) => format!("{url} answers {code}: {}", text.trim_end()),
                 Err(reason) => reason,
             };
-            self.judge(since, &last)?;
-            tokio::time::sleep(LOOK).await;
+            self.check_start(since, &last)?;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         if self.webhook_port.is_none() {
             return Ok(());
         }
-        let probe = webhooks::Probe::new(&self.options.control_kubeconfig, &self.options.namespace).await?;
-        while let Err(last) = probe.ask().await {
-            self.judge(since, &last)?;
-            tokio::time::sleep(LOOK).await;
+        let probe = WebhookProbe::new(&self.options.control_kubeconfig, &self.options.namespace).await?;
+        while let Err(last) = probe.check().await {
+            self.check_start(since, &last)?;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// An error if there is no point in waiting on: the process has ended, or the time is up.
-    fn judge(&mut self, since: Instant, last: &str) -> Result<(), ManagerError> {
+    /// Fails if the process ended or the time is up.
+    fn check_start(&mut self, since: Instant, last: &str) -> Result<(), ManagerError> {
         self.process.check()?;
         let waited = since.elapsed();
         if waited <= self.options.start_timeout {
@@ -275,44 +275,44 @@ impl ManagerProcess {
         }))
     }
 
-    /// The process id, unless it was killed or has ended by our hand.
+    /// The process id, until the process is killed or terminated by these methods.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// Has it been started, and does it still run?
+    /// Whether the process runs.
     pub fn is_running(&mut self) -> bool {
         self.process.pid().is_some() && self.process.ended().is_none()
     }
 
-    /// An error, with the last lines of its log, if it has ended by itself.
+    /// Fails, with the last lines of its log, if the process ended by itself.
     pub fn check(&mut self) -> Result<(), ManagerError> {
         Ok(self.process.check()?)
     }
 
-    /// How it ended, if it did so by itself.
+    /// The exit status, if the process ended by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended()
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits for its end.
     pub fn kill_9(&mut self) {
         self.process.kill();
     }
 
-    /// Asks it to end (SIGTERM), waits until it has, and says how.
+    /// Terminates the process (SIGTERM) and waits for its end. Returns the exit status.
     pub async fn terminate(&mut self) -> Result<Option<ExitStatus>, ManagerError> {
         if self.process.pid().is_none() {
             return Ok(None);
         }
-        // One that has ended already needs no signal, and may not be there to get one.
+        // A process that has ended cannot receive a signal.
         if self.process.ended().is_none() {
             self.process.signal("TERM")?;
         }
         self.wait_for_end(END_TIMEOUT).await.map(Some)
     }
 
-    /// Waits until it ends by itself, and says how.
+    /// Waits until the process ends by itself. Returns the exit status.
     pub async fn wait_for_end(&mut self, timeout: Duration) -> Result<ExitStatus, ManagerError> {
         let since = Instant::now();
         loop {
@@ -323,17 +323,17 @@ impl ManagerProcess {
                 let (name, tail) = (self.process.name().to_owned(), self.process.log_tail());
                 return Err(ManagerError::NotEnded { name, waited: timeout, tail });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Starts it again after it has ended, with the same command line and log; waits until it is ready.
+    /// Starts the process again with the same command line and log, and waits until it is ready.
     pub async fn start_again(&mut self) -> Result<(), ManagerError> {
         self.spawn_again()?;
         self.wait_ready().await
     }
 
-    /// Starts it again without waiting.
+    /// Starts the process again without waiting until it is ready.
     pub fn spawn_again(&mut self) -> Result<(), ManagerError> {
         Ok(self.process.start()?)
     }
@@ -343,7 +343,7 @@ impl ManagerProcess {
         Ok(self.process.signal(signal)?)
     }
 
-    /// All metrics, as text.
+    /// The metrics as text.
     pub async fn metrics(&self) -> Result<String, ManagerError> {
         let url = self.url("/metrics");
         match get(&url).await {
@@ -353,7 +353,7 @@ impl ManagerProcess {
         }
     }
 
-    /// The status and text that an endpoint such as `/readyz` answers with.
+    /// Status code and body of an endpoint such as `/readyz`.
     pub async fn answer(&self, path: &str) -> Result<(u16, String), ManagerError> {
         let url = self.url(path);
         match get(&url).await {
@@ -362,7 +362,7 @@ impl ManagerProcess {
         }
     }
 
-    /// The URL of a probe such as `/readyz`: at the port for probes, if it has one.
+    /// The URL of a probe such as `/readyz`, at the port for probes if there is one.
     fn probe_url(&self, path: &str) -> String {
         let port = flag_value(&self.options.flags, "health-probe-port").and_then(|port| port.parse().ok());
         format!("http://127.0.0.1:{}{path}", port.unwrap_or(self.port))
@@ -378,12 +378,12 @@ impl ManagerProcess {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// The port of its webhooks, if it serves any.
+    /// The port of its webhooks. `None` if it serves none.
     pub fn webhook_port(&self) -> Option<u16> {
         self.webhook_port
     }
 
-    /// Where its output goes.
+    /// The path of its log.
     pub fn log(&self) -> &Path {
         self.process.log()
     }
@@ -393,7 +393,7 @@ impl ManagerProcess {
         self.process.log_tail()
     }
 
-    /// How it was started.
+    /// The options that it was started with.
     pub fn options(&self) -> &ManagerOptions {
         &self.options
     }
@@ -404,20 +404,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhooks_that_a_flag_switches_off_are_not_waited_for() {
+    fn a_flag_can_switch_webhooks_off() {
         let options = ManagerOptions::new("/k", "http://c");
         assert!(options.serves_webhooks() && options.clone().with_flags(["--webhooks=true"]).serves_webhooks());
         assert!(!options.clone().with_flags(["--webhooks=false"]).serves_webhooks());
         assert!(!options.with_flags(["--webhooks", "false"]).serves_webhooks());
     }
 
-    fn is_shared_by_tasks<T: Send>(_: &T) {}
+    fn assert_send<T: Send>(_: &T) {}
 
-    /// Tests run these in tasks of their own. That they can is a property that the compiler checks only where it is used.
+    /// Tests spawn these futures. The compiler checks that they are `Send` only where they are spawned.
     #[allow(dead_code, reason = "compiled, never run")]
-    fn futures_may_move_between_threads(plane: &ControlPlane, manager: &mut ManagerProcess) {
-        is_shared_by_tasks(&ManagerProcess::start(ManagerOptions::new("", "")));
-        is_shared_by_tasks(&ManagerProcess::start_on(plane, ManagerOptions::new("", "")));
-        is_shared_by_tasks(&manager.start_again());
+    fn futures_are_send(plane: &ControlPlane, manager: &mut ManagerProcess) {
+        assert_send(&ManagerProcess::start(ManagerOptions::new("", "")));
+        assert_send(&ManagerProcess::start_on(plane, ManagerOptions::new("", "")));
+        assert_send(&manager.start_again());
     }
 }

@@ -1,10 +1,10 @@
-//! What people see: lines that stay, and below them a table that is redrawn; or, where nobody can redraw, only lines.
+//! Output for people: lines that stay, and below them a table that is redrawn. Without a terminal, only lines.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::machines::{Row, rows_table};
 
-/// So many machines are shown; a terminal has no more lines.
+/// How many machines fit on a terminal.
 const SHOWN: usize = 16;
 
 /// Standard output.
@@ -12,7 +12,7 @@ const SHOWN: usize = 16;
 pub(crate) struct Screen<W: Write> {
     to: W,
     is_terminal: bool,
-    /// How many lines of the table stand there now.
+    /// How many lines the table on the terminal has.
     drawn: usize,
     rows: Vec<Row>,
 }
@@ -27,26 +27,26 @@ impl Screen<io::Stdout> {
 
 impl<W: Write> Screen<W> {
     /// Prints lines that stay.
-    pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn print(&mut self, text: &str) -> io::Result<()> {
         self.erase()?;
         writeln!(self.to, "{text}")?;
         self.draw()
     }
 
-    /// Shows the machines as they are now.
+    /// Shows the present machines.
     pub(crate) fn show(&mut self, rows: Vec<Row>) -> io::Result<()> {
         if rows == self.rows {
             return Ok(());
         }
         if !self.is_terminal {
-            self.tell_changes(&rows)?;
+            self.print_changes(&rows)?;
         }
         self.rows = rows;
         self.erase()?;
         self.draw()
     }
 
-    fn tell_changes(&mut self, rows: &[Row]) -> io::Result<()> {
+    fn print_changes(&mut self, rows: &[Row]) -> io::Result<()> {
         for row in rows.iter().filter(|row| !self.rows.contains(row)) {
             writeln!(self.to, "{}", row.line())?;
         }
@@ -59,7 +59,7 @@ impl<W: Write> Screen<W> {
 
     fn erase(&mut self) -> io::Result<()> {
         if self.drawn > 0 {
-            // Up to the first line of the table, and away with everything from there.
+            // Move to the first line of the table, and clear from there.
             write!(self.to, "\x1b[{}A\x1b[J", self.drawn)?;
             self.drawn = 0;
         }
@@ -73,7 +73,7 @@ impl<W: Write> Screen<W> {
                 text.extend(["and ", &more.to_string(), " more\n"]);
             }
             self.drawn = text.lines().count() + 1;
-            // Long lines are cut off, not wrapped: they would count as more than one.
+            // Long lines are cut off: wrapped ones would count as more than one line.
             write!(self.to, "\x1b[?7l\n{text}\x1b[?7h")?;
         }
         self.to.flush()
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn without_a_terminal_each_change_is_a_line() {
         let mut screen = screen(false);
-        screen.say("hello").unwrap();
+        screen.print("hello").unwrap();
         screen.show(vec![row("a", "Pending"), row("b", "Pending")]).unwrap();
         screen.show(vec![row("a", "Running"), row("b", "Pending")]).unwrap();
         screen.show(vec![row("a", "Running")]).unwrap();
@@ -105,11 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_the_table_is_redrawn_below_what_is_said() {
+    fn on_a_terminal_the_table_is_redrawn_below_the_lines() {
         let mut screen = screen(true);
         screen.show(vec![row("a", "Pending")]).unwrap();
         screen.to.clear();
-        screen.say("hello").unwrap();
+        screen.print("hello").unwrap();
         let printed = String::from_utf8(screen.to).unwrap();
         assert!(printed.starts_with("\x1b[3A\x1b[Jhello\n\x1b[?7l\nMACHINE"), "{printed:?}");
     }

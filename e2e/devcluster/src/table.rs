@@ -1,8 +1,8 @@
-//! Text in columns.
+//! Text in columns, with numbers aligned to the right.
 
 use std::fmt;
 
-/// Rows of cells. Its `Display` aligns them; numbers to the right.
+/// A table. Its `Display` aligns the columns: numbers to the right, other text to the left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -23,7 +23,7 @@ impl Table {
         self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
     }
 
-    /// Does the column hold numbers, the head and empty cells apart?
+    /// Whether all cells of the column, except its head and empty ones, are numbers.
     fn is_number(&self, column: usize) -> bool {
         let mut cells = self.rows.iter().skip(1).map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
         let is_number = |cell: &str| cell.parse::<f64>().is_ok();

@@ -1,4 +1,4 @@
-//! Shows how a set comes up.
+//! Shows the start of a devcluster on the terminal.
 
 use std::{io, time::Duration};
 
@@ -9,39 +9,42 @@ use crate::{
     DevclusterError,
     devcluster::NAMESPACE,
     directory::RunDirectory,
-    journal::{Stage, Told},
-    machines::{Row, is_running, machines, wanted},
+    machines::{Row, desired_replicas, is_running, machines},
+    progress::{History, Stage},
     screen::Screen,
 };
 use nodewright_e2e_control_plane::{USER_AGENT, client};
 
-/// How often the machines are looked at while they change, and when nothing has changed for long.
-const LOOK: Duration = Duration::from_millis(300);
-const LAZY_LOOK: Duration = Duration::from_secs(2);
+/// Time between two polls of the machines while they change.
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// Time between two polls when nothing has changed for some polls.
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
+/// After how many polls without a change the interval grows.
+const IDLE_AFTER: u32 = 20;
 
-/// How to go on from here, for people. `directory` is that of the set, as they would write it.
-pub(crate) fn reach_text(directory: &str) -> String {
+/// Tells users how to use the devcluster in this directory.
+pub(crate) fn usage_text(directory: &str) -> String {
     format!(
         "
-To reach it:
+To use it:
 
   . {directory}/env
   kubectl get machinedeployments,machinesets,machines,machineclasses,nodes
   kubectl scale machinedeployment demo-pool --replicas=5
   curl -s $NODEWRIGHT_CLOUD_URL/vms
 
-Logs are in {directory}/logs, and {directory}/audit.log tells of each request to the API server.
-`make manager` starts the manager again, should it end. `make down` ends everything."
+Logs are in {directory}/logs. {directory}/audit.log has a line for each request to the API server.
+`make manager` starts the manager again after it has ended. `make down` ends everything."
     )
 }
 
-/// Shows machines as they change until all that are asked for are `Running`, or the time is up.
-pub(crate) async fn until_running(
+/// Shows machines as they change, until all are `Running` or the time is up.
+pub(crate) async fn show_until_running(
     screen: &mut Screen<io::Stdout>,
     client: &Client,
     timeout: Duration,
 ) -> Result<(), DevclusterError> {
-    let count = wanted(client, NAMESPACE).await?;
+    let count = desired_replicas(client, NAMESPACE).await?;
     let since = std::time::Instant::now();
     loop {
         let seen = machines(client, NAMESPACE).await?;
@@ -55,75 +58,76 @@ pub(crate) async fn until_running(
             let seen = crate::machines::table(&seen).to_string();
             return Err(DevclusterError::Machines { what, waited: timeout, seen });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Shows everything until the set is over.
-pub(crate) async fn until_over(
-    mut told: watch::Receiver<Told>,
+/// Shows progress and machines until the devcluster ends.
+pub(crate) async fn show_until_ended(
+    mut updates: watch::Receiver<History>,
     directory: &RunDirectory,
 ) -> Result<(), DevclusterError> {
     let mut screen = Screen::new();
     let mut seen = 0;
-    let mut look = None;
+    let mut view = None;
     loop {
         let (lines, stage) = {
-            let told = told.borrow_and_update();
-            (told.news(&mut seen), told.stage)
+            let history = updates.borrow_and_update();
+            (history.new_lines(&mut seen), history.stage)
         };
         for line in lines {
-            screen.say(&line).map_err(output)?;
+            screen.print(&line).map_err(output)?;
         }
         let pause = match stage {
-            Stage::Over => return Ok(()),
-            Stage::Starting => LAZY_LOOK,
+            Stage::Ended => return Ok(()),
+            Stage::Starting => IDLE_INTERVAL,
             Stage::Ready => {
-                let look = match &mut look {
-                    Some(look) => look,
-                    none => none.insert(Look::start(directory).await?),
+                let view = match &mut view {
+                    Some(view) => view,
+                    none => none.insert(MachineView::new(directory).await?),
                 };
-                look.once(&mut screen).await?
+                view.poll(&mut screen).await?
             }
         };
-        // A look that comes a moment later does no harm, nor does one more.
-        let _ = tokio::time::timeout(pause, told.changed()).await;
+        // Wait for an update or for the next poll, whichever is first.
+        let _ = tokio::time::timeout(pause, updates.changed()).await;
     }
 }
 
-/// Looks at the machines again and again.
-struct Look {
+/// Polls and shows the machines.
+struct MachineView {
     client: Client,
     directory: String,
     last: Vec<Row>,
     is_announced: bool,
-    /// How many looks have shown nothing new.
+    /// How many polls in a row found no change.
     idle: u32,
 }
 
-impl Look {
-    async fn start(directory: &RunDirectory) -> Result<Self, DevclusterError> {
+impl MachineView {
+    async fn new(directory: &RunDirectory) -> Result<Self, DevclusterError> {
         let client = client(&directory.kubeconfig(), USER_AGENT).await?;
-        Ok(Self { client, directory: directory.shown(), last: Vec::new(), is_announced: false, idle: 0 })
+        Ok(Self { client, directory: directory.displayed(), last: Vec::new(), is_announced: false, idle: 0 })
     }
 
-    /// Shows the machines; the first time that all are there, also how to reach the set. Returns how long to wait.
-    async fn once(&mut self, screen: &mut Screen<io::Stdout>) -> Result<Duration, DevclusterError> {
-        // The API server may just be started again; then there is nothing new to show.
-        let Ok(seen) = machines(&self.client, NAMESPACE).await else { return Ok(LAZY_LOOK) };
+    /// Shows the machines. When all are running for the first time, also shows how to use the devcluster. Returns the time
+    /// until the next poll.
+    async fn poll(&mut self, screen: &mut Screen<io::Stdout>) -> Result<Duration, DevclusterError> {
+        // The API server may be restarting.
+        let Ok(seen) = machines(&self.client, NAMESPACE).await else { return Ok(IDLE_INTERVAL) };
         let rows: Vec<_> = seen.iter().map(Row::from).collect();
         self.idle = if rows == self.last { self.idle.saturating_add(1) } else { 0 };
         self.last.clone_from(&rows);
         screen.show(rows).map_err(output)?;
         if !self.is_announced {
-            let count = wanted(&self.client, NAMESPACE).await.unwrap_or(usize::MAX);
+            let count = desired_replicas(&self.client, NAMESPACE).await.unwrap_or(usize::MAX);
             if seen.len() == count && seen.iter().all(is_running) {
                 self.is_announced = true;
-                let ready = format!("{count} machines are Running.\n{}", reach_text(&self.directory));
-                screen.say(&format!("{ready}\nSo does Ctrl-C here.\n")).map_err(output)?;
+                let ready = format!("{count} machines are Running.\n{}", usage_text(&self.directory));
+                screen.print(&format!("{ready}\nCtrl-C here ends everything, too.\n")).map_err(output)?;
             }
         }
-        Ok(if self.idle < 20 { LOOK } else { LAZY_LOOK })
+        Ok(if self.idle < IDLE_AFTER { POLL_INTERVAL } else { IDLE_INTERVAL })
     }
 }
 

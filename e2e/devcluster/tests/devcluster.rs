@@ -1,4 +1,4 @@
-//! The running set as its users see it: `up`, `manager`, `down` and `run`, on a directory of its own.
+//! The commands `up`, `manager`, `down` and `run`, on a directory of their own.
 
 use std::{
     error::Error,
@@ -12,15 +12,15 @@ use tempfile::TempDir;
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
-/// For everything that a busy machine may delay.
+/// How long anything may take on a busy computer.
 const PATIENCE: Duration = Duration::from_mins(3);
 const PROCESSES: [&str; 7] =
-    ["cloud", "etcd", "keeper", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "manager"];
+    ["cloud", "etcd", "daemon", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "manager"];
 
-/// A directory for a set, which ends with it.
-struct Set(TempDir);
+/// The directory of a devcluster, which ends with it.
+struct TestDirectory(TempDir);
 
-impl Set {
+impl TestDirectory {
     fn new() -> TestResult<Self> {
         Ok(Self(tempfile::Builder::new().prefix("nodewright-devcluster-").tempdir()?))
     }
@@ -79,7 +79,7 @@ impl Set {
     }
 }
 
-impl Drop for Set {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         // A test that failed may have left a set behind.
         let _ = self.call("down");
@@ -88,7 +88,7 @@ impl Drop for Set {
 
 #[test]
 fn a_set_goes_up_survives_its_manager_and_goes_down() -> TestResult {
-    let set = Set::new()?;
+    let set = TestDirectory::new()?;
     assert!(!set.call("manager")?.0, "there is no set yet");
     let said = set.succeed("up")?;
     assert!(said.contains("kubectl get machinedeployments"), "{said}");
@@ -99,9 +99,9 @@ fn a_set_goes_up_survives_its_manager_and_goes_down() -> TestResult {
     it_goes_down(&set)
 }
 
-fn it_can_be_reached(set: &Set) -> TestResult {
+fn it_can_be_reached(set: &TestDirectory) -> TestResult {
     assert_eq!(living(&set.pids()?).len(), PROCESSES.len());
-    for process in PROCESSES.into_iter().filter(|process| *process != "keeper") {
+    for process in PROCESSES.into_iter().filter(|process| *process != "daemon") {
         assert!(set.file("logs").join(format!("{process}.log")).is_file(), "{process} has a log");
     }
     let phases = "kubectl get machines -n $NODEWRIGHT_NAMESPACE -o jsonpath='{.items[*].status.currentStatus.phase}'";
@@ -111,7 +111,7 @@ fn it_can_be_reached(set: &Set) -> TestResult {
     Ok(())
 }
 
-fn a_second_one_is_refused(set: &Set) -> TestResult {
+fn a_second_one_is_refused(set: &TestDirectory) -> TestResult {
     let said = set.succeed("up")?;
     assert!(said.contains("is up already"), "{said}");
     let (succeeded, said) = set.call("run")?;
@@ -119,10 +119,10 @@ fn a_second_one_is_refused(set: &Set) -> TestResult {
     Ok(())
 }
 
-fn the_manager_can_be_killed_and_started_again(set: &Set) -> TestResult {
+fn the_manager_can_be_killed_and_started_again(set: &TestDirectory) -> TestResult {
     let (succeeded, said) = set.call("manager")?;
     assert!(!succeeded && said.contains("runs already"), "{said}");
-    let others = |set: &Set| -> TestResult<Vec<u32>> {
+    let others = |set: &TestDirectory| -> TestResult<Vec<u32>> {
         PROCESSES.into_iter().filter(|process| *process != "manager").map(|process| set.pid(process)).collect()
     };
     let (before, others_before) = (set.pid("manager")?, others(set)?);
@@ -135,7 +135,7 @@ fn the_manager_can_be_killed_and_started_again(set: &Set) -> TestResult {
     Ok(())
 }
 
-fn the_cloud_comes_back_by_itself(set: &Set) -> TestResult {
+fn the_cloud_comes_back_by_itself(set: &TestDirectory) -> TestResult {
     let before = set.pid("cloud")?;
     signal("KILL", before)?;
     eventually("another cloud", || Ok(set.pid("cloud").is_ok_and(|pid| pid != before)))?;
@@ -143,7 +143,7 @@ fn the_cloud_comes_back_by_itself(set: &Set) -> TestResult {
     eventually("its nodes are still there", || Ok(set.shell(nodes)?.split_whitespace().count() == 3))
 }
 
-fn it_goes_down(set: &Set) -> TestResult {
+fn it_goes_down(set: &TestDirectory) -> TestResult {
     let pids = set.pids()?;
     set.succeed("down")?;
     assert_eq!(living(&pids), Vec::<u32>::new());
@@ -155,7 +155,7 @@ fn it_goes_down(set: &Set) -> TestResult {
 
 #[test]
 fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResult {
-    let set = Set::new()?;
+    let set = TestDirectory::new()?;
     let mut command = set.run()?;
     let pids = wait_for_machines(&set)?;
     signal("INT", command.id())?;
@@ -176,7 +176,7 @@ fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResul
 }
 
 /// Waits until the command has told that the machines run; the processes of the set.
-fn wait_for_machines(set: &Set) -> TestResult<Vec<u32>> {
+fn wait_for_machines(set: &TestDirectory) -> TestResult<Vec<u32>> {
     eventually("three machines", || Ok(fs::read_to_string(set.file("said"))?.contains("3 machines are Running")))?;
     set.pids()
 }
@@ -210,7 +210,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestRe
 /// The path of a socket may have about a hundred bytes only.
 #[test]
 fn a_long_path_is_no_obstacle() -> TestResult {
-    let set = Set::new()?;
+    let set = TestDirectory::new()?;
     let deep: &Path = &set.file(&"d".repeat(200));
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-devcluster"));
     let output = command.arg("down").arg("--directory").arg(deep).output()?;

@@ -95,7 +95,7 @@ pub(crate) async fn run(arguments: SoakArguments) -> Result<(), BenchError> {
 async fn soak(arguments: SoakArguments) -> Result<(), BenchError> {
     let directory = arguments.directory.as_deref().map(RunDirectory::open).transpose()?;
     if let Some(directory) = &directory {
-        directory.clear()?;
+        directory.clean()?;
     }
     let health_timeout = health_timeout(&arguments.manager_flags)?;
     let options = DevclusterOptions {

@@ -1,7 +1,6 @@
-//! Does the API server call the webhooks?
+//! Checks whether the API server calls the webhooks.
 //!
-//! Their configurations are there a moment before the API server goes by them. What is sent in between passes by
-//! unseen, so it is tried out, with requests that change nothing.
+//! It does so a moment after their configurations are created, and does not report when. Dry-run requests show it.
 
 use std::path::Path;
 
@@ -16,24 +15,24 @@ use nodewright_e2e_control_plane::{ControlPlaneError, USER_AGENT, client};
 
 const NAME: &str = "nodewright-probe";
 
-/// Tries the webhooks for MachineDeployments.
-pub(crate) struct Probe {
+/// Checks the webhooks for MachineDeployments.
+pub(crate) struct WebhookProbe {
     client: Client,
     namespace: String,
 }
 
-impl Probe {
+impl WebhookProbe {
     pub(crate) async fn new(kubeconfig: &Path, namespace: &str) -> Result<Self, ControlPlaneError> {
         Ok(Self { client: client(kubeconfig, USER_AGENT).await?, namespace: namespace.to_owned() })
     }
 
-    /// What is missing, in a line.
-    pub(crate) async fn ask(&self) -> Result<(), String> {
+    /// The error says what is missing, on one line.
+    pub(crate) async fn check(&self) -> Result<(), String> {
         self.mutating().await?;
         self.validating().await
     }
 
-    /// What is left out comes back filled in.
+    /// The webhook fills in defaults.
     async fn mutating(&self) -> Result<(), String> {
         match self.create(deployment("probe")).await {
             Ok(stored) if stored.data["spec"]["strategy"]["type"].is_string() => Ok(()),
@@ -42,7 +41,7 @@ impl Probe {
         }
     }
 
-    /// A selector that does not select its own machines is refused.
+    /// The webhook rejects a selector that does not match the labels of the template.
     async fn validating(&self) -> Result<(), String> {
         match self.create(deployment("another")).await {
             Err(kube::Error::Api(status)) if status.message.contains("admission webhook") => Ok(()),
@@ -52,7 +51,7 @@ impl Probe {
     }
 
     async fn create(&self, deployment: Value) -> kube::Result<DynamicObject> {
-        // Untyped: the types would fill in what is absent, as the webhook does.
+        // Untyped: the types would fill in defaults, as the webhook does.
         let kind = kube::api::ApiResource::erase::<MachineDeployment>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
         let deployment = serde_json::from_value(deployment).map_err(kube::Error::SerdeError)?;
