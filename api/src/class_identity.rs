@@ -1,4 +1,4 @@
-//! By what the VMs of a MachineClass are found.
+//! The fields of a MachineClass that identify its VMs.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use crate::{MachineClass, annotations};
 const PROVIDER: &str = "provider";
 const PROVIDER_SPEC: &str = "providerSpec.";
 
-/// The fields of a class by which its VMs are found, as paths such as `providerSpec.cluster`, and their values.
+/// The fields of a class that identify its VMs, as paths such as `providerSpec.cluster`, and their values.
 ///
-/// What it was when the class came into use stands in the annotation [`annotations::IDENTITY`]. So a change that was made
-/// while no webhook reviewed it can be told, and set back.
+/// The annotation [`annotations::IDENTITY`] records the identity while the class is in use. A controller can so detect, and a
+/// user can revert, a change that no webhook reviewed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClassIdentity(BTreeMap<String, Value>);
 
 impl ClassIdentity {
-    /// What a class says now. `fields` are JSON paths below `providerSpec`.
+    /// The identity that a class has. `fields` are JSON paths below `providerSpec`.
     pub fn of(class: &MachineClass, fields: &[String]) -> Self {
         let spec = spec(class);
         let fields = fields.iter().map(|field| format!("{PROVIDER_SPEC}{field}"));
         let fields = fields.map(|path| (path.clone(), value(class, &spec, &path)));
         let provider = value(class, &spec, PROVIDER);
-        // A class without a provider is taken for one of the only provider that there is.
+        // A class without a provider is of the only provider.
         let provider = Some((PROVIDER.to_owned(), provider)).filter(|(_, value)| !value.is_null());
         Self(fields.chain(provider).collect())
     }
 
-    /// What the class's annotation records; `None` if there is none that can be read.
+    /// The identity in the annotation of a class. `None` if it is absent or invalid.
     pub fn recorded(class: &MachineClass) -> Option<Self> {
         serde_json::from_str(class.metadata.annotations.as_ref()?.get(annotations::IDENTITY)?).ok()
     }
 
-    /// What is to stay: what is recorded and, for what is not, what the class says now.
+    /// The identity that must not change: the recorded fields, and the others as the class has them.
     pub fn in_force(class: &MachineClass, fields: &[String]) -> Self {
         let mut all = Self::of(class, fields);
         all.0.extend(Self::recorded(class).unwrap_or_default().0);
@@ -47,26 +47,26 @@ impl ClassIdentity {
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
-    /// The same fields with the values that they have in `class`.
+    /// The same fields, with their values in `class`.
     #[must_use]
     pub fn as_in(&self, class: &MachineClass) -> Self {
         let spec = spec(class);
         Self(self.0.keys().map(|path| (path.clone(), value(class, &spec, path))).collect())
     }
 
-    /// The paths of the fields that have other values in `class`.
+    /// The paths of the fields with other values in `class`.
     pub fn changed_in(&self, class: &MachineClass) -> Vec<&str> {
         let there = self.as_in(class);
         self.0.iter().filter(|(path, value)| there.0.get(*path) != Some(value)).map(|(path, _)| path.as_str()).collect()
     }
 
-    /// Whether all of it is part of another one.
+    /// Whether `other` has all fields with the same values.
     pub fn is_part_of(&self, other: &Self) -> bool {
         self.0.iter().all(|(path, value)| other.0.get(path) == Some(value))
     }
 }
 
-/// A providerSpec that cannot be read has no values.
+/// The providerSpec, or null if it is invalid.
 fn spec(class: &MachineClass) -> Value {
     class.provider_spec.parse().unwrap_or_default()
 }

@@ -1,23 +1,20 @@
-//! What is meant where nothing is said.
+//! Defaults of absent fields. MCM has none, and refuses such an object.
 //!
-//! MCM has no defaults: what is absent here makes it refuse the object. Nothing is ever added under
-//! `spec.template`, because a rollout starts when templates differ. Timeouts that are absent are no
-//! matter of defaults either: they follow the flags of the controllers.
+//! `spec.template` has no defaults, because a changed template starts a rollout. Absent timeouts follow the flags of the
+//! controllers.
 
 use crate::{InPlaceUpdate, MachineClass, MachineDeployment, OrchestrationType, RollingUpdate, StrategyType};
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// How many machines a rollout may add when nothing is said.
+/// The default of `maxSurge`.
 pub const MAX_SURGE: i32 = 1;
 
-/// How many machines may be missing during a rollout when nothing is said.
+/// The default of `maxUnavailable`.
 pub const MAX_UNAVAILABLE: i32 = 0;
 
-/// Fills in what is absent: the strategy is `RollingUpdate`; surge is [`MAX_SURGE`] and unavailable
-/// [`MAX_UNAVAILABLE`]; an update in place is orchestrated by the controller (Auto).
-///
-/// Only fields of `spec.strategy` are ever touched.
+/// Sets the defaults of `spec.strategy`: `RollingUpdate`, [`MAX_SURGE`], [`MAX_UNAVAILABLE`], and `Auto` for an update in
+/// place. Changes no other field.
 pub fn machine_deployment(deployment: &mut MachineDeployment) {
     let strategy = &mut deployment.spec.strategy;
     strategy.strategy_type = strategy.effective_type();
@@ -43,9 +40,8 @@ fn bounds(max_surge: &mut Option<IntOrString>, max_unavailable: &mut Option<IntO
     max_unavailable.get_or_insert(IntOrString::Int(MAX_UNAVAILABLE));
 }
 
-/// Fills in what is absent: the namespace of a secret is that of the class.
-///
-/// Only `secretRef.namespace` and `credentialsSecretRef.namespace` are ever touched.
+/// Sets the defaults of `secretRef.namespace` and `credentialsSecretRef.namespace` to the namespace of the class. Changes no
+/// other field.
 pub fn machine_class(class: &mut MachineClass) {
     let Some(own) = class.metadata.namespace.clone().filter(|namespace| !namespace.is_empty()) else { return };
     let references = [class.secret_ref.as_mut(), class.credentials_secret_ref.as_mut()];

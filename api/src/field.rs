@@ -1,32 +1,32 @@
-//! Errors that name the field at fault, in the form in which Kubernetes' own kinds report theirs.
+//! Errors of fields, in the form of Kubernetes' `field.Error`.
 
 use serde_json::Value;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Where a field stands in its object: `spec.template.spec.nodeTemplate.spec.taints[0].key`.
+/// The path of a field, such as `spec.template.spec.nodeTemplate.spec.taints[0].key`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// The path of a field at the top level of the object.
+    /// The path of a field of the object.
     pub fn new(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// The path of a field of the object at this path.
+    /// The path of a field below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self::new(name) } else { Self(format!("{}.{name}", self.0)) }
+        Self(format!("{}.{name}", self.0))
     }
 
-    /// The path of an element of the list at this path.
+    /// The path of an element of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         Self(format!("{}[{index}]", self.0))
     }
 
-    /// The path of an entry of the map at this path.
+    /// The path of an entry of this map.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         Self(format!("{}[{key}]", self.0))
@@ -47,24 +47,22 @@ impl fmt::Display for FieldPath {
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FieldErrorKind {
-    /// The field must be there.
+    /// The field is missing.
     Required,
-    /// The value is not one that the field can have.
+    /// The value is invalid.
     Invalid,
-    /// The value is not among those that the field can have; the detail lists them.
+    /// The value is not one of a list of supported values.
     NotSupported,
-    /// The field may not be there, or may not change.
+    /// The field must not be set, or not be changed.
     Forbidden,
-    /// The value stands in the list already.
+    /// The list has the value twice.
     Duplicate,
-    /// The value is too long; the detail tells the limit.
+    /// The value is too long.
     TooLong,
-    /// The list has too many elements; the detail tells the limit.
-    TooMany,
 }
 
 impl FieldErrorKind {
-    /// The reason of a cause in the API server's answer.
+    /// The `reason` of a cause in a `Status`.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -73,11 +71,10 @@ impl FieldErrorKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::Duplicate => "FieldValueDuplicate",
             Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
         }
     }
 
-    /// Whether the value belongs into the text: where it is missing, or long, it says nothing.
+    /// Whether the text shows the value.
     const fn shows_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
@@ -92,23 +89,22 @@ impl fmt::Display for FieldErrorKind {
             Self::Forbidden => "Forbidden",
             Self::Duplicate => "Duplicate value",
             Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
         })
     }
 }
 
-/// A field at fault: `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
+/// An error of a field, such as `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// Where.
+    /// The field.
     pub path: FieldPath,
-    /// What is wrong, as a machine sees it.
+    /// The kind of the error.
     pub kind: FieldErrorKind,
-    /// The value found; null where there is none.
+    /// The value, or null.
     pub value: Value,
-    /// Whether the value is kept out of every text.
+    /// Whether no text shows the value.
     pub is_confidential: bool,
-    /// What is wrong and what would be right, as a person sees it.
+    /// Details for users.
     pub detail: String,
 }
 
@@ -117,54 +113,47 @@ impl FieldError {
         Self { path, kind, value, is_confidential: false, detail: detail.into() }
     }
 
-    /// The field must be there.
+    /// The field is missing.
     pub fn required(path: FieldPath, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Required, Value::Null, detail)
     }
 
-    /// The value is not one that the field can have.
+    /// The value is invalid.
     pub fn invalid(path: FieldPath, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Invalid, value.into(), detail)
     }
 
-    /// The value is not one that the field can have, and is not shown. Of the value no more is kept than tells it from
-    /// another one.
+    /// The value is invalid and confidential. The error keeps only a hash of it.
     pub fn confidential(path: FieldPath, value: &Value, detail: impl Into<String>) -> Self {
         let mut hasher = DefaultHasher::new();
         value.hash(&mut hasher);
         Self { is_confidential: true, ..Self::invalid(path, hasher.finish(), detail) }
     }
 
-    /// The value is not among the supported ones.
+    /// The value is not supported.
     pub fn not_supported(path: FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
         let supported: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
         let detail = format!("supported values: {}", supported.join(", "));
         Self::new(path, FieldErrorKind::NotSupported, value.into(), detail)
     }
 
-    /// The field may not be there, or may not change.
+    /// The field must not be set, or not be changed.
     pub fn forbidden(path: FieldPath, detail: impl Into<String>) -> Self {
         Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
     }
 
-    /// The value stands in the list already.
+    /// The list has the value twice.
     pub fn duplicate(path: FieldPath, value: impl Into<Value>) -> Self {
         Self::new(path, FieldErrorKind::Duplicate, value.into(), "")
     }
 
-    /// The value has more than so many bytes.
+    /// The value has more than `limit` bytes.
     pub fn too_long(path: FieldPath, value: impl Into<Value>, limit: usize) -> Self {
         let detail = format!("may not be more than {limit} bytes");
         Self::new(path, FieldErrorKind::TooLong, value.into(), detail)
     }
 
-    /// The list has more than so many elements.
-    pub fn too_many(path: FieldPath, found: usize, limit: usize) -> Self {
-        let detail = format!("must have at most {limit} items");
-        Self::new(path, FieldErrorKind::TooMany, found.into(), detail)
-    }
-
-    /// The error without its path, as the message of a cause in the API server's answer has it.
+    /// The text without the path: the `message` of a cause in a `Status`.
     pub fn body(&self) -> String {
         let mut body = self.kind.to_string();
         if self.kind.shows_value() && !self.is_confidential {
@@ -187,7 +176,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// All errors in one line, as Kubernetes writes them: one as it is, several in brackets.
+/// All errors in one line. Several are in brackets, as in Kubernetes.
 pub fn summary(errors: &[FieldError]) -> String {
     match errors {
         [error] => error.to_string(),
@@ -231,7 +220,6 @@ mod tests {
                 FieldError::too_long(path.clone(), "long", 3),
                 "spec.taints[2].key: Too long: may not be more than 3 bytes",
             ),
-            (FieldError::too_many(path.clone(), 5, 3), "spec.taints[2].key: Too many: 5: must have at most 3 items"),
         ] {
             assert_eq!(error.to_string(), expected);
         }

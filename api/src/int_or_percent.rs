@@ -1,9 +1,9 @@
-//! Numbers that may be given as a percentage, and the bounds of a rollout made from two of them.
+//! Numbers or percentages, and the bounds of a rollout.
 
 use crate::defaults;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Why a bound above all machines is refused.
+/// The error of a percentage above 100.
 pub const ABOVE_ALL: &str = "must not be more than 100%";
 
 /// Whether a value is a percentage above 100.
@@ -11,19 +11,19 @@ pub fn is_above_all(value: &IntOrString) -> bool {
     matches!(value, IntOrString::String(text) if parse_percentage(text).is_ok_and(|percentage| percentage > 100))
 }
 
-/// Which way a fraction of a machine goes.
+/// How a fraction of a machine is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the next larger number, as for surge.
+    /// Up, as for surge.
     Up,
-    /// To the next smaller number, as for unavailable machines.
+    /// Down, as for unavailable machines.
     Down,
 }
 
 /// A value is neither a number nor a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseIntOrPercentError {
-    /// The text does not have the form `25%`.
+    /// The text has not the form `25%`.
     #[error("must be a number or a percentage such as \"25%\"")]
     NotAPercentage,
     /// The number does not fit into 32 bits.
@@ -31,15 +31,13 @@ pub enum ParseIntOrPercentError {
     TooLarge,
 }
 
-/// The number that is meant: itself, or its percentage of `total`.
-///
-/// A text must end in `%`, as Kubernetes' own kinds demand it: `"5"` is no number.
+/// Returns the number, or the percentage of `total`. As in Kubernetes, a text must end in `%`.
 pub fn resolve(value: &IntOrString, total: i32, rounding: Rounding) -> Result<i32, ParseIntOrPercentError> {
     let percentage = match value {
         IntOrString::Int(number) => return Ok(*number),
         IntOrString::String(text) => parse_percentage(text)?,
     };
-    // 128 bits hold the product of any two numbers of 64.
+    // 128 bits hold the product of two 64-bit numbers.
     let product = i128::from(percentage) * i128::from(total);
     let (quotient, remainder) = (product.div_euclid(100), product.rem_euclid(100));
     let number = match rounding {
@@ -53,20 +51,18 @@ fn parse_percentage(text: &str) -> Result<i64, ParseIntOrPercentError> {
     text.strip_suffix('%').and_then(|digits| digits.parse().ok()).ok_or(ParseIntOrPercentError::NotAPercentage)
 }
 
-/// How far a rollout may go above and below the desired number of machines.
+/// The bounds of a rollout around the desired number of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpdateBounds {
     /// How many machines may exist above the desired number.
     pub max_surge: i32,
-    /// How many machines may be missing. Never more than are desired.
+    /// How many machines may be unavailable. At most the desired number.
     pub max_unavailable: i32,
 }
 
 impl UpdateBounds {
-    /// The bounds in numbers of machines: surge is rounded up, unavailable down, and when both come out
-    /// as 0 one machine may be missing, because a rollout could not move otherwise.
-    ///
-    /// An absent value is [`defaults::MAX_SURGE`] or [`defaults::MAX_UNAVAILABLE`].
+    /// Resolves the bounds. Surge is rounded up, unavailable down. If both are 0, one machine may be unavailable, or the
+    /// rollout could not proceed. Absent values are [`defaults::MAX_SURGE`] and [`defaults::MAX_UNAVAILABLE`].
     pub fn resolve(
         max_surge: Option<&IntOrString>,
         max_unavailable: Option<&IntOrString>,

@@ -1,28 +1,29 @@
 //! The Kubernetes API of Nodewright: types, names, defaults, validation rules.
 //!
-//! The four kinds of `machine.sapcloud.io/v1alpha1` are those of Gardener's machine-controller-manager
-//! (MCM), field for field, so that either controller manager can take over the objects of the other.
-//! What is added stands beside it: a status on [`MachineClass`], a selector in two status types (for the
-//! scale subresource), and annotations under `nodewright.dev/`.
+//! The four kinds of `machine.sapcloud.io/v1alpha1` have the fields of Gardener's machine-controller-manager (MCM), so that
+//! each controller manager can take over the other's objects. Nodewright adds a status to [`MachineClass`], a selector to two
+//! statuses for the scale subresource, and annotations under `nodewright.dev/`.
 //!
-//! The crate does no I/O and knows no clock:
+//! ```text
+//! JSON ── serde ──▶ Machine, MachineSet, MachineDeployment, MachineClass ── defaults ──▶ validation ──▶ field errors
+//!                                  └── crd ──▶ custom resource definitions ◀── served ── an API server
+//! ```
 //!
-//! * the kinds: [`Machine`], [`MachineSet`], [`MachineDeployment`], [`MachineClass`], and what they
-//!   share in [`common`];
-//! * the names that are part of the contract: [`annotations`], [`labels`], [`taints`], [`finalizers`],
-//!   [`conditions`], [`reasons`], [`operations`], [`codes`];
-//! * values with a syntax of their own: [`GoDuration`], [`RawJson`], [`int_or_percent`], [`selector`];
-//! * by what the VMs of a class are found: [`ClassIdentity`];
-//! * rules: [`defaults`], [`validation`] with its [`field`] errors;
-//! * [`crd`]: the custom resource definitions; [`served`]: which of our additions an API server has.
+//! * Kinds: [`Machine`], [`MachineSet`], [`MachineDeployment`], [`MachineClass`], and their [`common`] types.
+//! * Names: [`annotations`], [`labels`], [`taints`], [`finalizers`], [`conditions`], [`reasons`], [`operations`], [`codes`].
+//! * Values: [`GoDuration`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
+//! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
+//! * Definitions: [`crd`], and [`served`], which says what an API server has of them.
+//!
+//! The crate does no I/O and reads no clock.
 //!
 //! # Guarantees
 //!
-//! * Every type reads what MCM's Go types write: absent fields, zero values, `null` for times, lists
-//!   and maps, and unknown fields.
-//! * Nothing is ever written as `null`, so that a value can be the body of a server-side apply.
+//! * Each type reads what MCM's Go types write: absent fields, zero values, `null` for times, lists and maps, and unknown
+//!   fields.
+//! * No field is written as `null`, so that a value can be the body of a server-side apply.
 
-// kube's derive takes a list of columns, whose types the lint takes for one attribute said twice.
+// The lint takes the columns in the attribute of kube's derive for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 pub mod annotations;
@@ -68,11 +69,11 @@ pub use machine_deployment::{
 pub use machine_set::{MachineSet, MachineSetCondition, MachineSetSpec, MachineSetStatus};
 pub use raw_json::RawJson;
 
-/// The API group of all four kinds.
+/// The API group.
 pub const GROUP: &str = "machine.sapcloud.io";
 
-/// The only version of [`GROUP`].
+/// The version of [`GROUP`].
 pub const VERSION: &str = "v1alpha1";
 
-/// `group/version`, as it stands in `apiVersion`.
+/// The `apiVersion` of all four kinds.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";

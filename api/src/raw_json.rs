@@ -1,4 +1,4 @@
-//! JSON documents that are carried, not understood.
+//! JSON documents that are passed on as they are.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -7,24 +7,23 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A JSON document kept as the text that it was: a provider's own configuration.
+/// A JSON document as text, such as a provider's configuration.
 ///
 /// # Guarantees
 ///
-/// * Reading it from text does not recurse, however deep the document is nested.
-/// * It is written as it was read, byte for byte: numbers keep their digits, objects their order.
-/// * [`fmt::Debug`] shows its length and never its content, which may be confidential.
+/// * Reading it does not recurse, whatever the depth of the document.
+/// * It is written as it was read, byte for byte.
+/// * [`fmt::Debug`] shows the length and not the content, which may be confidential.
 ///
 /// # Caveats
 ///
-/// Equality is that of the text: the same document with other blanks is another value. Turning it into
-/// a [`serde_json::Value`] (also by [`serde_json::to_value`] of an object that holds it) fails when it
-/// is nested deeper than 128 levels; [`serde_json::to_string`] does not.
+/// * Values compare by their text: other whitespace makes another value.
+/// * [`serde_json::to_value`] fails on a document deeper than 128 levels. [`serde_json::to_string`] does not.
 #[derive(Clone)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// Takes a text that is one JSON value.
+    /// Checks that a text is one JSON value, and takes it.
     pub fn from_text(text: impl Into<String>) -> serde_json::Result<Self> {
         RawValue::from_string(text.into()).map(Self)
     }
@@ -34,18 +33,7 @@ impl RawJson {
         self.0.get()
     }
 
-    /// Whether the document is an object.
-    pub fn is_object(&self) -> bool {
-        self.text().trim_start().starts_with('{')
-    }
-
-    /// Whether nothing is said: `null`, or an object without fields.
-    pub fn is_empty(&self) -> bool {
-        let text = self.text().trim();
-        text == "null" || text.strip_prefix('{').is_some_and(|rest| rest.trim_start() == "}")
-    }
-
-    /// Reads the document as a type of the provider.
+    /// Parses the document as a type of the provider.
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.text())
     }
@@ -74,7 +62,7 @@ impl fmt::Debug for RawJson {
 
 impl From<&serde_json::Value> for RawJson {
     fn from(value: &serde_json::Value) -> Self {
-        // The text of a value is always valid, so that the fallback is never taken.
+        // The text of a value is always valid JSON.
         Self::from_text(value.to_string()).unwrap_or_default()
     }
 }
@@ -141,11 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_objects_and_emptiness() {
-        let raw = |text: &str| RawJson::from_text(text).expect("valid");
-        assert!(raw("{ }").is_empty() && raw("null").is_empty() && RawJson::default().is_empty());
-        assert!(!raw(r#"{"a":1}"#).is_empty() && raw(r#"{"a":1}"#).is_object());
-        assert!(!raw("[]").is_object() && !raw("[]").is_empty());
+    fn a_text_must_be_json() {
         assert!(RawJson::from_text("{").is_err());
     }
 }

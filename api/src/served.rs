@@ -1,16 +1,13 @@
-//! Which of our additions an API server serves.
+//! Which of our additions to the schema an API server serves.
 //!
-//! On MCM's own definitions a class has no status, and the two statuses with replicas have no selector. An
-//! apply that names an undeclared field fails as a whole, so whoever writes asks here first.
+//! With MCM's definitions a MachineClass has no status, and the statuses with replicas have no selector. An apply that
+//! names an undeclared field fails as a whole, so a controller checks here before it writes one.
 
 use crate::{GROUP, MachineClass};
 use serde_json::Value;
 
-/// Where an API server describes our group. Any authenticated client may read it, unlike the definitions.
-///
-/// # Caveats
-///
-/// The description follows a change of the definitions after a few seconds.
+/// The path of the OpenAPI document of our group. Every authenticated client may read it, unlike the definitions. It follows a
+/// change of the definitions after a few seconds.
 pub const OPENAPI_PATH: &str = "/openapi/v3/apis/machine.sapcloud.io/v1alpha1";
 
 /// The four kinds.
@@ -19,7 +16,7 @@ pub const KINDS: [&str; 4] = ["Machine", "MachineClass", "MachineDeployment", "M
 /// What an API server serves of our group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// The kinds that it does not serve: their definitions are not installed.
+    /// The kinds whose definitions are not installed.
     pub missing_kinds: Vec<&'static str>,
     /// Whether a [`MachineClass`] has a status.
     pub machine_class_status: bool,
@@ -30,7 +27,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Reads the description that stands at [`OPENAPI_PATH`]. What it does not describe is not served.
+    /// Reads the document at [`OPENAPI_PATH`].
     pub fn from_openapi(document: &Value) -> Self {
         let has_selector = |kind| properties(document, kind).pointer("/status/properties/selector").is_some();
         let status_path = format!("/{}/{{name}}/status", MachineClass::PLURAL);
@@ -43,14 +40,14 @@ impl Served {
         }
     }
 
-    /// Whether every addition is served, as it is with our own definitions.
+    /// Whether all additions are served, as with our own definitions.
     pub fn is_complete(&self) -> bool {
         let Self { missing_kinds, machine_class_status, machine_set_selector, machine_deployment_selector } = self;
         missing_kinds.is_empty() && *machine_class_status && *machine_set_selector && *machine_deployment_selector
     }
 }
 
-/// The properties of a kind of our group; null when it is not described.
+/// The properties of a kind of our group, or null.
 fn properties<'a>(document: &'a Value, kind: &str) -> &'a Value {
     let is_kind = |schema: &&Value| {
         let kinds = schema["x-kubernetes-group-version-kind"].as_array();

@@ -1,4 +1,4 @@
-//! How values stand on the wire: what is left out, and what is read in place of a missing value.
+//! Helpers for serde: defaults, and strings with known values.
 
 use serde::{Deserialize, Deserializer};
 
@@ -11,15 +11,12 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Go's `omitempty`, extended to structs: whether a value is left out when it is written.
+/// For `skip_serializing_if`: Go's `omitempty`, also for structs.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Defines a string type with well-known values, which also carries values that it does not know.
-///
-/// The wire knows no closed enums: an object written by a later version must still be read, and be
-/// written back as it was.
+/// Defines an enum of known strings that also keeps unknown ones, which a later version may write.
 macro_rules! wire_string {
     (
         $(#[$meta:meta])*
@@ -31,12 +28,12 @@ macro_rules! wire_string {
         #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $( $(#[$variant_meta])* $variant, )+
-            /// A value that this version does not know, kept as it is.
+            /// An unknown value.
             Other(String),
         }
 
         impl $name {
-            /// The values known to this version, in the order of their declaration.
+            /// The known values.
             pub const KNOWN: &'static [&'static str] = &[$($text),+];
 
             /// The text on the wire.

@@ -278,7 +278,7 @@ fn our_annotations_must_be_readable() {
 fn names_leave_room_for_those_of_machines() {
     let named = |length: usize| deployment(&[("/metadata/name", json!("a".repeat(length)))]);
     assert!(named(51).validate().is_empty() && named(51).warnings().len() == 1);
-    assert!(named(52).validate().is_empty() && named(52).warnings()[0].contains("labels of their nodes"));
+    assert!(named(52).validate().is_empty() && named(52).warnings()[0].contains("labels of their Nodes"));
     assert_eq!(summary(&named(242).validate()), "metadata.name: Too long: may not be more than 241 bytes");
 }
 
@@ -309,7 +309,7 @@ fn a_changed_selector_must_keep_the_machines() {
     assert!(lost.validate().is_empty());
     assert_eq!(
         summary(&lost.validate_update(&old)),
-        r#"spec.selector: Invalid value: {"matchLabels":{"name":"new"}}: must still match the labels of the former template, or its machines would be left alone"#
+        r#"spec.selector: Invalid value: {"matchLabels":{"name":"new"}}: must still match the labels of the previous template, or its machines would be orphaned"#
     );
 }
 
@@ -364,10 +364,10 @@ fn a_class_must_hold_what_the_controllers_insist_on() {
             ("/nodeTemplate/capacity", json!({"cpu": "-1", "memory": "1Gi"})),
         ]),
         &[
-            "providerSpec: Required value: must be the configuration that the provider asks for",
+            "providerSpec: Required value: must be the configuration of the provider",
             "secretRef.name: Required value: must be the name of a secret",
             "nodeTemplate.zone: Required value: must not be empty",
-            "nodeTemplate.capacity[gpu]: Required value: must be given, 0 if there is none",
+            "nodeTemplate.capacity[gpu]: Required value: must be set, to 0 if there is none",
             "nodeTemplate.capacity[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
         ],
     );

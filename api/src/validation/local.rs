@@ -1,16 +1,16 @@
-//! From garde's errors to field errors.
+//! Converts garde's errors to field errors.
 //!
-//! garde reports the names of Rust's fields, and one text. The names on the wire follow from them; the
-//! value is looked up in the object as it stands on the wire, and tells a missing field from a wrong one.
+//! garde reports the name of the field in Rust, and a text. This module derives the name on the wire, and looks the value up
+//! in the object as JSON to tell a missing field from an invalid one.
 
 use crate::field::{FieldError, FieldPath};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Fields whose name on the wire is not that of Rust in camel case.
+/// Fields whose name on the wire is not the camel case of the name in Rust.
 const IRREGULAR: [(&str, &str); 2] = [("provider_id", "providerID"), ("strategy_type", "type")];
 
-/// What the rules of single fields find in a value that stands at this path.
+/// The errors of the single fields of a value at a path.
 pub(super) fn errors<T>(value: &T, path: &FieldPath) -> Vec<FieldError>
 where
     T: garde::Validate<Context = ()> + Serialize,
@@ -47,7 +47,7 @@ enum Step {
     Index(usize),
 }
 
-/// The steps of a path. Only its serialized form tells a field from an index.
+/// The steps of a path. Only its serialized form distinguishes a field from an index.
 fn steps(place: &garde::Path) -> Vec<Step> {
     let steps: Vec<(String, String)> = serde_json::to_value(place).and_then(serde_json::from_value).unwrap_or_default();
     steps

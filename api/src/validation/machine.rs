@@ -5,8 +5,8 @@ use crate::field::{FieldError, FieldPath};
 use crate::{GoDuration, Machine, annotations};
 use kube::ResourceExt;
 
-/// Why `spec.providerID` cannot be changed; also what the API server says where it has our definitions.
-pub(crate) const PROVIDER_ID_IMMUTABLE: &str = "is immutable once set: the machine's VM is found by it";
+/// The error of a changed `spec.providerID`, here and in our definitions.
+pub(crate) const PROVIDER_ID_IMMUTABLE: &str = "is immutable once set: it identifies the VM";
 
 impl Validate for Machine {
     fn validate(&self) -> Vec<FieldError> {
@@ -32,7 +32,7 @@ impl Validate for Machine {
             && !annotations::PRESERVE_VALUES.contains(&value.as_str())
         {
             warnings.push(format!(
-                "metadata.annotations[{}]: {value:?} has no effect; values with one are {}",
+                "metadata.annotations[{}]: {value:?} has no effect; valid values are {}",
                 annotations::PRESERVE,
                 annotations::PRESERVE_VALUES.join(", "),
             ));
@@ -42,12 +42,12 @@ impl Validate for Machine {
     }
 }
 
-/// The annotation that takes the place of `spec.creationTimeout` counts only if it is a duration.
+/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration.
 pub(super) fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
     let value = object.annotations().get(annotations::EFFECTIVE_CREATION_TIMEOUT)?;
     let error = value.parse::<GoDuration>().err()?;
     Some(format!(
-        "metadata.annotations[{}]: {value:?} has no effect; it {error}",
+        "metadata.annotations[{}]: {value:?} has no effect: it {error}",
         annotations::EFFECTIVE_CREATION_TIMEOUT
     ))
 }

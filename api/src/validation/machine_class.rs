@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// The resources that MCM insists on.
+/// The resources that MCM requires.
 const CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
 
 impl Validate for MachineClass {
@@ -28,9 +28,9 @@ impl Validate for MachineClass {
 fn provider_spec_error(class: &MachineClass) -> Option<FieldError> {
     let path = FieldPath::new("providerSpec");
     if class.provider_spec.text() == "null" {
-        return Some(FieldError::required(path, "must be the configuration that the provider asks for"));
+        return Some(FieldError::required(path, "must be the configuration of the provider"));
     }
-    // The document itself may be confidential: only its kind is shown.
+    // The document may be confidential. The error shows only its type.
     let found = match class.provider_spec.text().trim_start().as_bytes().first() {
         Some(b'{') => return None,
         Some(b'[') => "array",
@@ -55,7 +55,7 @@ fn node_template_errors(template: &MachineClassNodeTemplate) -> Vec<FieldError> 
     let capacity = path.child("capacity");
     let mut errors = local::errors(template, &path);
     for name in CAPACITY.into_iter().filter(|&name| !template.capacity.contains_key(name)) {
-        errors.push(FieldError::required(capacity.key(name), "must be given, 0 if there is none"));
+        errors.push(FieldError::required(capacity.key(name), "must be set, to 0 if there is none"));
     }
     errors.extend(quantity_errors(&template.capacity, &capacity));
     errors.extend(quantity_errors(&template.virtual_capacity, &path.child("virtualCapacity")));

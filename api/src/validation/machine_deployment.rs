@@ -10,13 +10,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// What a machine's name has beyond that of its deployment: two hyphens and twice five characters.
+/// Length of the suffix of a machine's name: two hyphens and two times five characters.
 const NAME_SUFFIX: usize = 12;
 
-/// Longest name of an object.
+/// Maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
 
-/// Longest name of a machine that can be a label of its node.
+/// Maximum length of a label value, such as the machine's name on its Node.
 const LONGEST_LABEL: usize = 63;
 
 impl Validate for MachineDeployment {
@@ -49,7 +49,7 @@ impl Validate for MachineDeployment {
             ));
         }
         if self.spec.rollback_to.is_some() {
-            warnings.push("spec.rollbackTo: deprecated; restore the former template instead".to_owned());
+            warnings.push("spec.rollbackTo: deprecated; restore the previous template instead".to_owned());
         }
         warnings.extend(template::warnings(&self.spec.template.spec, "spec.template.spec"));
         warnings.extend(creation_timeout_warning(self));
@@ -57,7 +57,7 @@ impl Validate for MachineDeployment {
     }
 }
 
-/// No machine could be created: its name would be longer than that of any object.
+/// The error of a name that is too long for the names of its machines.
 fn name_error(deployment: &MachineDeployment) -> Option<FieldError> {
     let name = deployment.metadata.name.as_deref().unwrap_or_default();
     let limit = LONGEST_NAME - NAME_SUFFIX;
@@ -71,7 +71,7 @@ fn name_warnings(deployment: &MachineDeployment) -> Vec<String> {
     let mut warnings = Vec::new();
     if name.len() > limit {
         warnings.push(format!(
-            "metadata.name: with more than {limit} bytes it is cut in the names of the machines, which are labels of their nodes"
+            "metadata.name: a name of more than {limit} bytes is truncated in the names of the machines, which are labels of their Nodes"
         ));
     }
     if name.contains('.') {
@@ -148,8 +148,8 @@ fn annotation_errors(deployment: &MachineDeployment) -> Vec<FieldError> {
     errors
 }
 
-/// A selector may change as long as it still selects the machine sets that there are: they carry the
-/// labels of the former template. Otherwise all their machines would be left without an owner.
+/// The error of a changed selector. It must still match the existing MachineSets, which have the labels of the previous
+/// template, or their machines would be orphaned.
 fn selector_change_error(new: &MachineDeployment, old: &MachineDeployment) -> Option<FieldError> {
     let (new_selector, old_selector) = (new.spec.selector.as_ref(), old.spec.selector.as_ref());
     if new_selector == old_selector || selector::is_empty(new_selector) {
@@ -159,6 +159,6 @@ fn selector_change_error(new: &MachineDeployment, old: &MachineDeployment) -> Op
     if !selector::matches(old_selector, labels) || selector::matches(new_selector, labels) {
         return None;
     }
-    let detail = "must still match the labels of the former template, or its machines would be left alone";
+    let detail = "must still match the labels of the previous template, or its machines would be orphaned";
     Some(FieldError::invalid(FieldPath::new("spec").child("selector"), json!(new_selector), detail))
 }

@@ -22,7 +22,7 @@ impl Validate for MachineSet {
     }
 }
 
-/// The annotation is ours, so that nobody can rely on another value.
+/// The error of [`annotations::DELETION_ORDER`]. The annotation is ours, so no other program relies on another value.
 pub(super) fn deletion_order_error(object: &impl ResourceExt) -> Option<FieldError> {
     let value = object.annotations().get(annotations::DELETION_ORDER)?;
     let path = FieldPath::new("metadata").child("annotations").key(annotations::DELETION_ORDER);

@@ -1,16 +1,16 @@
-//! Names, labels and annotations, by the rules of the API server.
+//! The API server's rules of names, labels and annotations.
 
 use super::MOST_ERRORS;
 use crate::field::{FieldError, FieldPath};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Longest value of a label, and longest name in a key.
+/// Maximum length of a label value, and of the name in a key.
 const LABEL_LENGTH: usize = 63;
 
-/// Longest name of an object, and longest prefix of a key.
+/// Maximum length of an object's name, and of the prefix of a key.
 const NAME_LENGTH: usize = 253;
 
-/// What [`is_object_name`] asks for.
+/// The error of [`is_object_name`].
 pub(super) const OBJECT_NAME: &str = "must be a name of at most 253 lower-case letters, digits, '-' and '.', \
      each part between dots beginning and ending with a letter or digit";
 
@@ -20,7 +20,7 @@ const QUALIFIED_NAME: &str = "must be a name of at most 63 letters, digits, '-',
 const LABEL_VALUE: &str = "must be empty, or at most 63 letters, digits, '-', '_' and '.', beginning and \
      ending with a letter or digit";
 
-/// Whether a text can be the name of an object: a DNS subdomain.
+/// Whether a text is a DNS subdomain, as names of objects are.
 pub(super) fn is_object_name(text: &str) -> bool {
     text.len() <= NAME_LENGTH
         && text.split('.').all(|part| {
@@ -28,7 +28,7 @@ pub(super) fn is_object_name(text: &str) -> bool {
         })
 }
 
-/// Whether a text can be the key of a label, an annotation or a taint.
+/// Whether a text is a key of a label, annotation or taint.
 pub(super) fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_object_name(prefix) && is_name_of_key(name),
@@ -36,7 +36,7 @@ pub(super) fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// Whether a text can be the value of a label or a taint.
+/// Whether a text is a value of a label or taint.
 pub(super) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name_of_key(text)
 }
@@ -46,7 +46,7 @@ fn is_name_of_key(text: &str) -> bool {
         && is_enclosed(text, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Whether a text begins and ends with an outer byte, and has only outer and inner ones.
+/// Whether a text begins and ends with an outer byte, and consists of outer and inner bytes.
 fn is_enclosed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|&byte| outer(byte))
@@ -54,18 +54,17 @@ fn is_enclosed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> boo
         && bytes.iter().all(|&byte| outer(byte) || inner(byte))
 }
 
-/// A key that the API server would refuse.
+/// The error of a key.
 pub(super) fn key_error(key: &str, path: &FieldPath) -> Option<FieldError> {
     (!is_qualified_name(key)).then(|| FieldError::invalid(path.clone(), key, QUALIFIED_NAME))
 }
 
-/// A value of a label or taint that the API server would refuse.
+/// The error of a value of a label or taint.
 pub(super) fn label_value_error(value: &str, path: &FieldPath) -> Option<FieldError> {
     (!is_label_value(value)).then(|| FieldError::invalid(path.clone(), value, LABEL_VALUE))
 }
 
-/// Labels and annotations of a template that the API server would refuse on the object made from it. It
-/// does not look at them in the template.
+/// The errors of the labels and annotations of a template. The API server checks them only in the object that is created.
 pub(super) fn template_errors(metadata: &ObjectMeta, path: &FieldPath) -> Vec<FieldError> {
     let labels = path.child("labels");
     let annotations = path.child("annotations");

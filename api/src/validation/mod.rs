@@ -1,10 +1,9 @@
-//! What is wrong with an object.
+//! Validation of objects.
 //!
-//! The rules are MCM's, and beyond them what can never work: an object that MCM would accept and act on
-//! is not refused. What works, though hardly as meant, is a warning.
+//! The rules are MCM's, and more where an object can never work. An object that MCM accepts and acts on is valid. A field that
+//! works, but hardly as the user meant it, gets a warning.
 //!
-//! Rules of a single field stand at the field, as attributes of garde; rules that look at
-//! several stand here, a file for each kind.
+//! A rule of one field is an attribute of garde at the field. Rules about several fields are here, in one file for each kind.
 
 mod local;
 pub(crate) mod machine;
@@ -18,27 +17,22 @@ mod template;
 
 use crate::field::FieldError;
 
-/// How many errors of one map or list are reported: a large object that is wrong throughout must not become many times as
-/// large as a list of its errors.
+/// Maximum number of errors of a map or list, so that the errors do not become much larger than the object.
 const MOST_ERRORS: usize = 100;
 
-/// An object that can be checked without looking at any other.
+/// An object with rules.
 pub trait Validate: Sized {
-    /// What is wrong with the object. Nothing is wrong when the list is empty.
-    ///
-    /// Absent fields count as what [`defaults`](crate::defaults) makes of them.
+    /// The errors of the object. Absent fields have their [defaults](crate::defaults).
     fn validate(&self) -> Vec<FieldError>;
 
-    /// What is wrong with a change of the object.
-    ///
-    /// What was wrong before, and has not been touched, is no reason to refuse the change: a rule that
-    /// came later must not keep an older object from being scaled or deleted.
+    /// The errors of a change of the object. Ignores errors that the old object has too, so that an object older than a rule
+    /// can be scaled and deleted.
     fn validate_update(&self, old: &Self) -> Vec<FieldError> {
         let before = old.validate();
         self.validate().into_iter().filter(|error| !before.contains(error)).collect()
     }
 
-    /// What will work, though hardly as meant: sentences for the person who writes the object.
+    /// Warnings for the user who writes the object.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

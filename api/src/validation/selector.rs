@@ -1,4 +1,4 @@
-//! Selectors, and whether they fit the labels of a template.
+//! Rules of selectors. kube has none that name the field.
 
 use super::MOST_ERRORS;
 use crate::common::MachineTemplate;
@@ -10,8 +10,8 @@ use serde_json::json;
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-/// What is wrong with `spec.selector`: it must be there, select something, and match the machines that are
-/// made from the template, or each of them would be let go again at once and made anew.
+/// The errors of `spec.selector`. It must match the template, or the controller would release and recreate its machines
+/// forever.
 pub(super) fn errors(selector: Option<&LabelSelector>, template: &MachineTemplate) -> Vec<FieldError> {
     let path = FieldPath::new("spec").child("selector");
     let Some(selector) = selector else {

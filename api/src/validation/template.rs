@@ -10,20 +10,20 @@ use std::collections::HashSet;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// What is wrong with `spec.template`, beyond the rules of its single fields.
+/// The errors of `spec.template` besides those of single fields.
 pub(super) fn errors(template: &MachineTemplate) -> Vec<FieldError> {
     let path = FieldPath::new("spec").child("template");
     let mut errors = metadata::template_errors(&template.metadata, &path.child("metadata"));
     let spec = path.child("spec");
     if !template.spec.provider_id.is_empty() {
-        let detail = "must not be set in a template: all machines would stand for the same instance";
+        let detail = "must not be set in a template: all its machines would have the same VM";
         errors.push(FieldError::forbidden(spec.child("providerID"), detail));
     }
     errors.extend(node_template_errors(&template.spec.node_template, &spec.child("nodeTemplate")));
     errors
 }
 
-/// What the API server would refuse when it is copied onto the Node.
+/// The errors of what is copied to the Node.
 pub(super) fn node_template_errors(template: &NodeTemplate, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = metadata::template_errors(&template.metadata, &path.child("metadata"));
     let path = path.child("spec").child("taints");
@@ -52,17 +52,17 @@ fn taint_errors(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// What is written in the spec of a machine and has no effect.
+/// Warnings about fields without effect in the spec of a machine.
 pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let used = NodeTemplateSpec { taints: spec.node_template.spec.taints.clone(), ..NodeTemplateSpec::default() };
     if spec.node_template.spec != used {
-        warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the node"));
+        warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the Node"));
     }
     let spaced = spec.node_conditions.iter().flat_map(|text| text.split(',')).any(|name| name.trim() != name);
     if spaced {
         warnings.push(format!(
-            "{path}.nodeConditions: machine-controller-manager does not recognise conditions with blanks around them"
+            "{path}.nodeConditions: machine-controller-manager does not recognize conditions with spaces around them"
         ));
     }
     warnings
