@@ -6,8 +6,8 @@
 use crate::{GROUP, MachineClass};
 use serde_json::Value;
 
-/// The path of the OpenAPI document of our group. Every authenticated client may read it, unlike the definitions. It follows a
-/// change of the definitions after a few seconds.
+/// The path of the API server's description of our group. Every authenticated client may read it, unlike the definitions. It
+/// follows a change of the definitions after a few seconds.
 pub const OPENAPI_PATH: &str = "/openapi/v3/apis/machine.sapcloud.io/v1alpha1";
 
 /// The four kinds.

@@ -1,4 +1,4 @@
-//! What the API server is told about the webhooks. `config/webhook/manifests.yaml` says the same; a test compares.
+//! The webhook configurations. `config/webhook/manifests.yaml` is generated from them.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -8,8 +8,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use nodewright_api::{GROUP, VERSION};
 
-/// One installation of Nodewright: it serves the objects of one namespace. Several may share a cluster, each with
-/// configurations of its own.
+/// One installation of Nodewright, which serves the objects of one namespace. Several can share a cluster, each with
+/// its own configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
     /// The namespace.
@@ -17,7 +17,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// As `config/default` has it.
+    /// The installation of `config/default`.
     pub fn default_one() -> Self {
         Self { namespace: "nodewright-system".to_owned() }
     }
@@ -27,32 +27,29 @@ impl Installation {
         format!("nodewright-{}", self.namespace)
     }
 
-    /// The API server labels each namespace with its name.
+    /// Selects the namespace by the label that the API server sets.
     fn selector(&self) -> LabelSelector {
         let name = ("kubernetes.io/metadata.name".to_owned(), self.namespace.clone());
         LabelSelector { match_labels: Some([name].into()), match_expressions: None }
     }
 }
 
-/// How long the API server waits for an answer. An answer takes about a millisecond; the rest is for a server that is
-/// being replaced. All webhooks of a request together must stay far below the 30 s that a request may take.
+/// How long the API server waits for a response. A review takes about a millisecond; the rest covers the replacement of a
+/// server. All webhooks of a request together must stay far below the 30 s that a request may take.
 const TIMEOUT_SECONDS: i32 = 5;
 
-/// A kind that is reviewed.
+/// A kind that the webhooks review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// `machinedeployments`.
+#[allow(missing_docs, reason = "the names of the kinds")]
+pub enum ReviewedKind {
     MachineDeployment,
-    /// `machineclasses`.
     MachineClass,
-    /// `machinesets`.
     MachineSet,
-    /// `machines`.
     Machine,
 }
 
-impl Subject {
-    /// The kind, as in `kind`.
+impl ReviewedKind {
+    /// The name of the kind.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::MachineDeployment => "MachineDeployment",
@@ -62,7 +59,7 @@ impl Subject {
         }
     }
 
-    /// The resource, as in paths of the API server.
+    /// The name of the resource.
     pub const fn resource(self) -> &'static str {
         match self {
             Self::MachineDeployment => "machinedeployments",
@@ -72,8 +69,8 @@ impl Subject {
         }
     }
 
-    /// Sets and machines are nearly always made by controllers, from a template that was reviewed; and a restore of
-    /// them must not fail because the webhook is not there yet.
+    /// Controllers create nearly all MachineSets and Machines, from a template that was reviewed. A restore of them must not
+    /// fail while no webhook runs.
     const fn failure_policy(self) -> &'static str {
         match self {
             Self::MachineDeployment | Self::MachineClass => "Fail",
@@ -82,30 +79,28 @@ impl Subject {
     }
 
     fn conditions(self) -> Vec<MatchCondition> {
-        let mut conditions = vec![NOT_DELETING];
-        match self {
-            Self::MachineDeployment => conditions.push(SPEC_CHANGES),
-            Self::MachineClass => conditions.push(CLASS_CHANGES),
-            Self::MachineSet | Self::Machine => conditions.extend([SPEC_CHANGES, NOT_BY_CONTROLLER]),
-        }
-        let condition = |(name, expression): (&str, &str)| MatchCondition {
+        let conditions: &[(&str, &str)] = match self {
+            Self::MachineDeployment => &[NOT_DELETING, SPEC_CHANGES],
+            Self::MachineClass => &[NOT_DELETING, CLASS_CHANGES],
+            Self::MachineSet | Self::Machine => &[NOT_DELETING, SPEC_CHANGES, NOT_BY_CONTROLLER],
+        };
+        let condition = |&(name, expression): &(&str, &str)| MatchCondition {
             name: name.to_owned(),
             expression: expression.to_owned(),
         };
-        conditions.into_iter().map(condition).collect()
+        conditions.iter().map(condition).collect()
     }
 }
 
-/// What is on its way out is not judged any more.
+/// Objects that are being deleted are not reviewed.
 const NOT_DELETING: (&str, &str) = ("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)");
 
-/// `.?` instead of `.`: an object without a spec must reach the webhook and be refused there, by name of the field,
-/// rather than fail the expression.
+/// With `.?` an object without a spec reaches the webhook, whose error names the field. With `.` the expression would fail.
 const SPEC_CHANGES: (&str, &str) =
     ("changes-the-spec", "request.operation == 'CREATE' || object.?spec != oldObject.?spec");
 
-/// A MachineClass has its fields at the top level. Of its metadata the record of its identity is reviewed while it is in use:
-/// a controller that removes it removes its finalizer in the same request.
+/// A MachineClass has its fields at the top level. The annotation with its identity is reviewed while the class is in use. A
+/// controller removes it together with its finalizer.
 const CLASS_CHANGES: (&str, &str) = (
     "changes-the-class",
     "request.operation == 'CREATE' \
@@ -120,8 +115,8 @@ const CLASS_CHANGES: (&str, &str) = (
      && object.metadata.?finalizers.orValue([]).exists(it, it == 'machine.sapcloud.io/machine-controller-manager')",
 );
 
-/// What a controller writes comes from a template that was reviewed, and must not wait for a webhook. Controllers run as
-/// service accounts; that an object names a controller as its owner is no proof that one wrote it.
+/// A controller copies a template that was reviewed, and must not depend on a webhook. Controllers run as service accounts: an
+/// owner reference alone does not prove that a controller wrote the object.
 const NOT_BY_CONTROLLER: (&str, &str) = (
     "is-not-written-by-its-controller",
     "!request.userInfo.username.startsWith('system:serviceaccount:') \
@@ -131,40 +126,38 @@ const NOT_BY_CONTROLLER: (&str, &str) = (
 /// What a webhook does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Fills in what is absent.
+    /// Sets absent fields.
     Mutate,
-    /// Accepts or refuses.
+    /// Accepts or refuses the object.
     Validate,
-}
-
-impl Action {
-    const fn verb(self) -> &'static str {
-        match self {
-            Self::Mutate => "mutate",
-            Self::Validate => "validate",
-        }
-    }
 }
 
 /// One webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// What it does.
+    /// What the webhook does.
     pub action: Action,
-    /// With which kind.
-    pub subject: Subject,
+    /// The kind that it reviews.
+    pub kind: ReviewedKind,
 }
 
 impl Endpoint {
-    /// The path at the server: `/validate-machinedeployment`.
-    pub fn path(self) -> String {
-        format!("/{}-{}", self.action.verb(), self.subject.kind().to_ascii_lowercase())
+    const fn verb(self) -> &'static str {
+        match self.action {
+            Action::Mutate => "mutate",
+            Action::Validate => "validate",
+        }
     }
 
-    /// The name in the configuration, which the API server shows with a refusal:
-    /// `validate.machinedeployments.nodewright.dev`.
+    /// The path at the server, such as `/validate-machinedeployment`.
+    pub fn path(self) -> String {
+        format!("/{}-{}", self.verb(), self.kind.kind().to_ascii_lowercase())
+    }
+
+    /// The name in the configuration, such as `validate.machinedeployments.nodewright.dev`. The API server shows it with a
+    /// refusal.
     pub fn name(self) -> String {
-        format!("{}.{}.nodewright.dev", self.action.verb(), self.subject.resource())
+        format!("{}.{}.nodewright.dev", self.verb(), self.kind.resource())
     }
 
     fn rule(self) -> RuleWithOperations {
@@ -173,8 +166,8 @@ impl Endpoint {
             api_groups: one(GROUP),
             api_versions: one(VERSION),
             operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
-            // Without subresources: no status is ever reviewed, and a scale has its bounds in the definition.
-            resources: one(self.subject.resource()),
+            // Without subresources: statuses are not reviewed, and the definition has the bounds of a scale.
+            resources: one(self.kind.resource()),
             scope: Some("Namespaced".to_owned()),
         }
     }
@@ -183,7 +176,7 @@ impl Endpoint {
 /// All webhooks, in the order of the configurations.
 pub fn endpoints() -> impl Iterator<Item = Endpoint> {
     use Action::{Mutate, Validate};
-    use Subject::{Machine, MachineClass, MachineDeployment, MachineSet};
+    use ReviewedKind::{Machine, MachineClass, MachineDeployment, MachineSet};
     [
         (Mutate, MachineDeployment),
         (Mutate, MachineClass),
@@ -193,12 +186,12 @@ pub fn endpoints() -> impl Iterator<Item = Endpoint> {
         (Validate, Machine),
     ]
     .into_iter()
-    .map(|(action, subject)| Endpoint { action, subject })
+    .map(|(action, kind)| Endpoint { action, kind })
 }
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ClientConfig {
     /// Through a Service of the cluster.
     Service {
         /// The namespace of the Service.
@@ -208,20 +201,20 @@ pub enum Reach {
         /// The port of the Service.
         port: i32,
     },
-    /// Directly, where the API server runs beside the webhooks.
+    /// Directly, without a Service.
     Url {
         /// Scheme, host and port, such as `https://127.0.0.1:9443`.
         base: String,
     },
 }
 
-impl Reach {
-    /// As `config/webhook` has it.
+impl ClientConfig {
+    /// The Service of `config/webhook`.
     pub fn default_service() -> Self {
         Self::Service { namespace: "nodewright-system".to_owned(), name: "nodewright-webhook".to_owned(), port: 443 }
     }
 
-    fn client_config(&self, endpoint: Endpoint, bundle: Option<&[u8]>) -> WebhookClientConfig {
+    fn of(&self, endpoint: Endpoint, bundle: Option<&[u8]>) -> WebhookClientConfig {
         let ca_bundle = bundle.map(|bundle| ByteString(bundle.to_vec()));
         match self {
             Self::Service { namespace, name, port } => {
@@ -237,67 +230,60 @@ impl Reach {
     }
 }
 
-/// The two objects by which the API server knows the webhooks.
+/// The webhook configurations of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configurations {
-    /// The webhooks that fill in what is absent.
+    /// The webhooks that set absent fields.
     pub mutating: MutatingWebhookConfiguration,
     /// The webhooks that accept or refuse.
     pub validating: ValidatingWebhookConfiguration,
 }
 
-/// The configurations of all webhooks. `bundle` are the certificates, as PEM, that the API server is to trust; without
-/// it, somebody else fills them in.
+/// The configurations of all webhooks. `bundle` has the certificates, as PEM, that the API server trusts. Without it, another
+/// program sets them.
 ///
-/// The rules leave the service account of Nodewright and its namespace in: what its controllers write passes through
-/// the match conditions unasked.
-pub fn configurations(installation: &Installation, reach: &Reach, bundle: Option<&[u8]>) -> Configurations {
-    let of = |action| endpoints().filter(move |endpoint| endpoint.action == action);
-    let mutating = of(Action::Mutate).map(|endpoint| mutating(endpoint, installation, reach, bundle)).collect();
-    let validating = of(Action::Validate).map(|endpoint| validating(endpoint, installation, reach, bundle)).collect();
-    let metadata = ObjectMeta { name: Some(installation.configuration_name()), ..ObjectMeta::default() };
-    Configurations {
-        mutating: MutatingWebhookConfiguration { metadata: metadata.clone(), webhooks: Some(mutating) },
-        validating: ValidatingWebhookConfiguration { metadata, webhooks: Some(validating) },
-    }
-}
-
-fn mutating(endpoint: Endpoint, installation: &Installation, reach: &Reach, bundle: Option<&[u8]>) -> MutatingWebhook {
-    MutatingWebhook {
+/// The rules do not exclude Nodewright's service account and namespace: the match conditions let the writes of its
+/// controllers pass.
+pub fn configurations(installation: &Installation, client: &ClientConfig, bundle: Option<&[u8]>) -> Configurations {
+    let webhook = |endpoint: Endpoint| MutatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
-        client_config: reach.client_config(endpoint, bundle),
-        failure_policy: Some(endpoint.subject.failure_policy().to_owned()),
-        match_conditions: Some(endpoint.subject.conditions()),
+        client_config: client.of(endpoint, bundle),
+        failure_policy: Some(endpoint.kind.failure_policy().to_owned()),
+        match_conditions: Some(endpoint.kind.conditions()),
         match_policy: Some("Equivalent".to_owned()),
         name: endpoint.name(),
         namespace_selector: Some(installation.selector()),
         object_selector: None,
-        // Another webhook may change the spec after this one; the defaults of what it wrote are filled in as well.
+        // Another webhook may change the spec after this one and leave fields without defaults.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         rules: Some(vec![endpoint.rule()]),
         side_effects: "None".to_owned(),
         timeout_seconds: Some(TIMEOUT_SECONDS),
+    };
+    let of = |action| endpoints().filter(move |endpoint| endpoint.action == action).map(webhook);
+    let metadata = ObjectMeta { name: Some(installation.configuration_name()), ..ObjectMeta::default() };
+    let mutating = Some(of(Action::Mutate).collect());
+    let validating = Some(of(Action::Validate).map(validating).collect());
+    Configurations {
+        mutating: MutatingWebhookConfiguration { metadata: metadata.clone(), webhooks: mutating },
+        validating: ValidatingWebhookConfiguration { metadata, webhooks: validating },
     }
 }
 
-fn validating(
-    endpoint: Endpoint,
-    installation: &Installation,
-    reach: &Reach,
-    bundle: Option<&[u8]>,
-) -> ValidatingWebhook {
+/// The same webhook for validation, which has no reinvocation policy.
+fn validating(webhook: MutatingWebhook) -> ValidatingWebhook {
     ValidatingWebhook {
-        admission_review_versions: vec!["v1".to_owned()],
-        client_config: reach.client_config(endpoint, bundle),
-        failure_policy: Some(endpoint.subject.failure_policy().to_owned()),
-        match_conditions: Some(endpoint.subject.conditions()),
-        match_policy: Some("Equivalent".to_owned()),
-        name: endpoint.name(),
-        namespace_selector: Some(installation.selector()),
-        object_selector: None,
-        rules: Some(vec![endpoint.rule()]),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
+        admission_review_versions: webhook.admission_review_versions,
+        client_config: webhook.client_config,
+        failure_policy: webhook.failure_policy,
+        match_conditions: webhook.match_conditions,
+        match_policy: webhook.match_policy,
+        name: webhook.name,
+        namespace_selector: webhook.namespace_selector,
+        object_selector: webhook.object_selector,
+        rules: webhook.rules,
+        side_effects: webhook.side_effects,
+        timeout_seconds: webhook.timeout_seconds,
     }
 }
 
@@ -307,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_url_is_joined_to_the_path() {
-        let reach = Reach::Url { base: "https://127.0.0.1:9443/".to_owned() };
-        let all = configurations(&Installation::default_one(), &reach, Some(b"PEM"));
+        let client = ClientConfig::Url { base: "https://127.0.0.1:9443/".to_owned() };
+        let all = configurations(&Installation::default_one(), &client, Some(b"PEM"));
         let webhooks = all.mutating.webhooks.unwrap();
         assert_eq!(webhooks[0].client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate-machinedeployment"));
         assert_eq!(webhooks[0].client_config.ca_bundle, Some(ByteString(b"PEM".to_vec())));
@@ -318,7 +304,7 @@ mod tests {
     #[test]
     fn installations_share_neither_name_nor_namespace() {
         let all = |namespace: &str| {
-            configurations(&Installation { namespace: namespace.to_owned() }, &Reach::default_service(), None)
+            configurations(&Installation { namespace: namespace.to_owned() }, &ClientConfig::default_service(), None)
         };
         let (a, b) = (all("a"), all("b"));
         assert_ne!(a.mutating.metadata.name, b.mutating.metadata.name);
@@ -334,7 +320,7 @@ mod tests {
 
     #[test]
     fn only_what_users_write_depends_on_the_webhook() {
-        let all = configurations(&Installation::default_one(), &Reach::default_service(), None);
+        let all = configurations(&Installation::default_one(), &ClientConfig::default_service(), None);
         let policies: Vec<_> = all
             .validating
             .webhooks

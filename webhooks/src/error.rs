@@ -1,62 +1,62 @@
-//! What can go wrong around the webhooks.
+//! The error type.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use nodewright_runtime::request::RequestError;
 
-/// Why the webhooks cannot be served, or not be registered.
+/// An error of the server, its certificate or its registration.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The address is taken, or not one of this machine.
+    /// The address cannot be bound.
     #[error(
         "failed to listen on {address} for webhooks: {source}; choose another one by --webhook-address or --webhook-port"
     )]
     Listen {
-        /// The address that was asked for.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The TLS library refuses its own settings.
+    /// TLS cannot be set up.
     #[error("failed to set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A certificate could not be made.
-    #[error("failed to make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
-    /// A file of a certificate cannot be read.
+    /// A certificate cannot be created.
+    #[error("failed to create a certificate: {0}")]
+    Create(#[from] rcgen::Error),
+    /// A certificate file cannot be read.
     #[error("failed to read {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A certificate or key was read, and is none.
+    /// A certificate or key is invalid.
     #[error("failed to use the certificate of {origin}: {reason}")]
     Certificate {
-        /// Where it is from.
+        /// The Secret or directory.
         origin: String,
-        /// What is wrong with it. Never quotes a key.
+        /// The reason. Does not quote the key.
         reason: String,
     },
-    /// The API server refused, or did not answer.
+    /// A request to the API server failed.
     #[error("failed to {action}: {source}")]
     Request {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// What came back.
+        /// The cause.
         source: RequestError,
     },
-    /// An answer of the API server cannot be read.
-    #[error("failed to {action}: cannot read the answer: {source}")]
+    /// A response of the API server is invalid.
+    #[error("failed to {action}: cannot parse the response: {source}")]
     Answer {
-        /// What was tried.
+        /// The action that failed.
         action: String,
-        /// What is wrong with the answer.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// The webhooks are not registered.
+    /// The webhook configuration does not exist.
     #[error("failed to find the {kind} {name}: apply config/webhook")]
     NotRegistered {
         /// The kind of the configuration.
@@ -64,7 +64,7 @@ pub enum WebhookError {
         /// Its name.
         name: String,
     },
-    /// The bundle that the API server is to trust is not known.
-    #[error("failed to register the webhooks: {0} has no ca.crt; add it, or let others write the caBundle")]
-    NoAuthority(String),
+    /// There is no certificate of the authority that the API server has to trust.
+    #[error("failed to register the webhooks: there is no ca.crt; add it, or have another program set the caBundle")]
+    NoAuthority,
 }

@@ -1,40 +1,32 @@
-//! Telling the API server which certificates to trust, and where the webhooks are.
-
-use std::collections::BTreeMap;
+//! Registers the webhooks at the API server.
 
 use http::Method;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use nodewright_runtime::request::{Call, Connection};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::WebhookError;
-use crate::configurations::{Endpoint, Installation, Reach, configurations, endpoints};
+use crate::configurations::{ClientConfig, Endpoint, Installation, configurations, endpoints};
 
-/// Who owns the fields that are written here.
+/// The field manager of the webhook configurations.
 pub const FIELD_MANAGER: &str = "nodewright-webhook";
 
-/// What is written of the webhook configurations.
+/// The part of the webhook configurations that the server writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// The `caBundle` of each webhook. The rest is applied by whoever installs Nodewright, from `config/webhook`.
+    /// The `caBundle` of each webhook. The user applies the rest from `config/webhook`.
     Bundle,
-    /// The whole of both configurations: for an API server that reaches the webhooks at this host, such as
-    /// `127.0.0.1`, and at the port of the server, without a Service.
+    /// Both configurations as a whole, for an API server that reaches the webhooks at this host and the server's port, without a
+    /// Service.
     Whole {
-        /// A name or an address, one of IPv6 in brackets. The certificate has to be for it.
+        /// A name or an address, an IPv6 address in brackets. The certificate must be valid for it.
         host: String,
     },
-    /// Nothing: others do it, such as cert-manager.
+    /// Nothing: another program does it, such as cert-manager.
     None,
 }
 
-/// Writes the webhook configurations by server-side apply, if they differ from what they should be.
+/// Keeps the webhook configurations as they should be, by server-side apply.
 #[derive(Clone, Debug)]
 pub(crate) struct Registrar {
     pub(crate) connection: Connection,
@@ -44,134 +36,107 @@ pub(crate) struct Registrar {
     pub(crate) port: u16,
 }
 
+/// A kind of webhook configuration.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    resource: &'static str,
+}
+
+const MUTATING: Kind = Kind { name: "MutatingWebhookConfiguration", resource: "mutatingwebhookconfigurations" };
+const VALIDATING: Kind = Kind { name: "ValidatingWebhookConfiguration", resource: "validatingwebhookconfigurations" };
+
 impl Registrar {
-    /// Makes the API server trust `bundle`.
+    /// Makes the API server call the webhooks and trust `bundle`.
     pub(crate) async fn ensure(&self, bundle: Option<&[u8]>) -> Result<(), WebhookError> {
-        let reach = match &self.registration {
-            Registration::None => return Ok(()),
-            Registration::Bundle => None,
-            Registration::Whole { host } => Some(Reach::Url { base: format!("https://{host}:{}", self.port) }),
+        if self.registration == Registration::None {
+            return Ok(());
+        }
+        let bundle = bundle.ok_or(WebhookError::NoAuthority)?;
+        let Registration::Whole { host } = &self.registration else {
+            self.ensure_bundle(MUTATING, bundle).await?;
+            return self.ensure_bundle(VALIDATING, bundle).await;
         };
-        let bundle = bundle.ok_or_else(|| WebhookError::NoAuthority("the certificate".to_owned()))?;
-        let wanted = reach.map(|reach| configurations(&self.installation, &reach, Some(bundle)));
-        let (mutating, validating) = wanted.map(|all| (all.mutating, all.validating)).unzip();
-        self.ensure_one::<MutatingWebhookConfiguration>(mutating, bundle).await?;
-        self.ensure_one::<ValidatingWebhookConfiguration>(validating, bundle).await
+        let client = ClientConfig::Url { base: format!("https://{host}:{}", self.port) };
+        let wanted = configurations(&self.installation, &client, Some(bundle));
+        self.ensure_whole(MUTATING, serde_json::to_value(wanted.mutating)).await?;
+        self.ensure_whole(VALIDATING, serde_json::to_value(wanted.validating)).await
     }
 
-    async fn ensure_one<C: Configuration>(&self, wanted: Option<C>, bundle: &[u8]) -> Result<(), WebhookError> {
-        let live: Option<C> = self.read().await?;
-        let body = match (wanted, live) {
-            (Some(wanted), live) => {
-                let is_there = live.is_some_and(|live| live.comparable() == wanted.comparable());
-                (!is_there).then(|| wanted.to_value()).transpose()
-            }
-            (None, Some(live)) => Ok(bundle_patch(&live, bundle)),
-            (None, None) => {
-                return Err(WebhookError::NotRegistered {
-                    kind: C::KIND,
-                    name: self.installation.configuration_name(),
-                });
-            }
-        };
-        match body.map_err(|source| WebhookError::Answer { action: self.action::<C>("write"), source })? {
-            Some(body) => self.apply::<C>(&body).await,
+    async fn ensure_whole(&self, kind: Kind, wanted: serde_json::Result<Value>) -> Result<(), WebhookError> {
+        let wanted = wanted.map_err(|source| WebhookError::Answer { action: self.action("write", kind), source })?;
+        let live = self.read(kind).await?;
+        let is_registered = live.is_some_and(|live| covers(&live["webhooks"], &wanted["webhooks"]));
+        if is_registered { Ok(()) } else { self.apply(kind, &wanted).await }
+    }
+
+    async fn ensure_bundle(&self, kind: Kind, bundle: &[u8]) -> Result<(), WebhookError> {
+        let name = self.installation.configuration_name();
+        let missing = || WebhookError::NotRegistered { kind: kind.name, name };
+        let live = self.read(kind).await?.ok_or_else(missing)?;
+        match bundle_patch(kind, &live, bundle) {
+            Some(patch) => self.apply(kind, &patch).await,
             None => Ok(()),
         }
     }
 
-    async fn read<C: Configuration>(&self) -> Result<Option<C>, WebhookError> {
-        let answer = match self.connection.send(Call::get(self.path::<C>())).await {
+    async fn read(&self, kind: Kind) -> Result<Option<Value>, WebhookError> {
+        let answer = match self.connection.send(Call::get(self.path(kind))).await {
             Err(error) if error.is_not_found() => return Ok(None),
-            answer => answer.map_err(|source| WebhookError::Request { action: self.action::<C>("read"), source })?,
+            answer => answer.map_err(|source| WebhookError::Request { action: self.action("read", kind), source })?,
         };
-        let unreadable = |source| WebhookError::Answer { action: self.action::<C>("read"), source };
+        let unreadable = |source| WebhookError::Answer { action: self.action("read", kind), source };
         serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
     }
 
-    async fn apply<C: Configuration>(&self, body: &Value) -> Result<(), WebhookError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path::<C>());
+    async fn apply(&self, kind: Kind, body: &Value) -> Result<(), WebhookError> {
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path(kind));
         let call = Call::with(Method::PATCH, path, "application/apply-patch+yaml", body);
-        let failed = |source| WebhookError::Request { action: self.action::<C>("write"), source };
+        let failed = |source| WebhookError::Request { action: self.action("write", kind), source };
         self.connection.send(call).await.map_err(failed)?;
-        tracing::info!(kind = C::KIND, name = self.installation.configuration_name(), "registered the webhooks");
+        tracing::info!(kind = kind.name, name = self.installation.configuration_name(), "registered the webhooks");
         Ok(())
     }
 
-    fn path<C: Configuration>(&self) -> String {
+    fn path(&self, kind: Kind) -> String {
         let name = self.installation.configuration_name();
-        format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", C::RESOURCE)
+        format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", kind.resource)
     }
 
-    fn action<C: Configuration>(&self, verb: &str) -> String {
-        format!("{verb} the {} {}", C::KIND, self.installation.configuration_name())
+    fn action(&self, verb: &str, kind: Kind) -> String {
+        format!("{verb} the {} {}", kind.name, self.installation.configuration_name())
     }
 }
 
-/// Only what is ours: the bundle of each of our webhooks that is there. Nothing if all have it. With the UID, so that
-/// nothing is created in the place of what was deleted meanwhile.
-fn bundle_patch<C: Configuration>(live: &C, bundle: &[u8]) -> Option<Value> {
+/// Whether `live` has all of `wanted`. It may have more fields, which the API server sets by default.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| live.get(name).is_some_and(|live| covers(live, wanted)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// An apply of the bundle to each of our webhooks in a configuration. `None` if all have it. The UID prevents the apply from
+/// creating a configuration that was deleted.
+fn bundle_patch(kind: Kind, live: &Value, bundle: &[u8]) -> Option<Value> {
+    let bundle = json!(ByteString(bundle.to_vec()));
     let ours: Vec<_> = endpoints().map(Endpoint::name).collect();
-    let bundle = ByteString(bundle.to_vec());
-    let found: BTreeMap<_, _> = live.clients().into_iter().filter(|(name, _)| ours.contains(name)).collect();
-    if found.values().all(|client| client.ca_bundle.as_ref() == Some(&bundle)) {
+    let is_ours = |webhook: &&Value| webhook["name"].as_str().is_some_and(|name| ours.iter().any(|ours| ours == name));
+    let mut found: Vec<_> = live["webhooks"].as_array().into_iter().flatten().filter(is_ours).collect();
+    if found.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == bundle) {
         return None;
     }
-    let webhooks: Vec<_> =
-        found.keys().map(|name| json!({"name": name, "clientConfig": {"caBundle": bundle}})).collect();
+    found.sort_by_key(|webhook| webhook["name"].as_str());
+    let apply = |webhook: &Value| json!({"name": webhook["name"], "clientConfig": {"caBundle": bundle}});
     Some(json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": C::KIND,
-        "metadata": {"name": live.metadata().name, "uid": live.metadata().uid},
-        "webhooks": webhooks,
+        "kind": kind.name,
+        "metadata": {"name": live["metadata"]["name"], "uid": live["metadata"]["uid"]},
+        "webhooks": found.into_iter().map(apply).collect::<Vec<_>>(),
     }))
 }
-
-/// What both kinds have in common.
-trait Configuration: Serialize + DeserializeOwned + Clone {
-    const KIND: &'static str;
-    const RESOURCE: &'static str;
-    type Webhooks: PartialEq;
-
-    fn metadata(&self) -> &ObjectMeta;
-    /// Name and client of each webhook.
-    fn clients(&self) -> Vec<(String, &WebhookClientConfig)>;
-    /// The webhooks, without what the API server fills in.
-    fn comparable(&self) -> Self::Webhooks;
-
-    fn to_value(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(self)
-    }
-}
-
-macro_rules! configuration {
-    ($type:ident, $webhook:ident, $resource:literal) => {
-        impl Configuration for $type {
-            const KIND: &'static str = stringify!($type);
-            const RESOURCE: &'static str = $resource;
-            type Webhooks = Vec<k8s_openapi::api::admissionregistration::v1::$webhook>;
-
-            fn metadata(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn clients(&self) -> Vec<(String, &WebhookClientConfig)> {
-                let webhooks = self.webhooks.iter().flatten();
-                webhooks.map(|webhook| (webhook.name.clone(), &webhook.client_config)).collect()
-            }
-
-            fn comparable(&self) -> Self::Webhooks {
-                let mut webhooks = self.webhooks.clone().unwrap_or_default();
-                for webhook in &mut webhooks {
-                    for selector in [&mut webhook.namespace_selector, &mut webhook.object_selector] {
-                        selector.take_if(|selector| *selector == LabelSelector::default());
-                    }
-                }
-                webhooks
-            }
-        }
-    };
-}
-
-configuration!(MutatingWebhookConfiguration, MutatingWebhook, "mutatingwebhookconfigurations");
-configuration!(ValidatingWebhookConfiguration, ValidatingWebhook, "validatingwebhookconfigurations");

@@ -1,7 +1,7 @@
-//! The wire form of admission reviews, `admission.k8s.io/v1`.
+//! The `AdmissionReview` of `admission.k8s.io/v1`.
 //!
-//! The envelope is read first, the objects in it stay text: one that cannot be read, or is nested deeper than any
-//! parser would follow, is answered like any other. Reading the envelope does not recurse.
+//! kube's type decodes the objects together with the envelope. Here they stay text, so that a request with an invalid or very
+//! deep object gets a response that names the object. Parsing the envelope does not recurse.
 
 use k8s_openapi::ByteString;
 use kube::core::Status;
@@ -11,14 +11,14 @@ use serde_json::value::RawValue;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// The API server's question.
+/// The request of a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request<'a> {
-    /// Names the question; the answer repeats it.
+    /// Identifies the request. The response repeats it.
     pub(crate) uid: String,
     pub(crate) kind: RequestKind,
-    /// Empty if the object is created with a generated name.
+    /// Empty for a generated name.
     #[serde(default)]
     pub(crate) name: String,
     #[serde(default)]
@@ -42,12 +42,12 @@ pub(crate) struct RequestKind {
 }
 
 impl Request<'_> {
-    /// The object as it is; `null` and absent are the same.
+    /// The object. `None` if it is absent or `null`.
     pub(crate) fn object(&self) -> Option<&str> {
         text(self.object)
     }
 
-    /// The object as it was, for an update.
+    /// The object before an update.
     pub(crate) fn old_object(&self) -> Option<&str> {
         text(self.old_object)
     }
@@ -59,7 +59,7 @@ fn text(raw: Option<&RawValue>) -> Option<&str> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+struct RequestReview<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -68,7 +68,7 @@ struct Question<'a> {
     request: Option<Request<'a>>,
 }
 
-/// Why a body is no review that can be answered.
+/// Why a body is no valid review.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidReview {
     #[error("failed to read the review: {0}")]
@@ -79,36 +79,36 @@ pub(crate) enum InvalidReview {
     NoRequest,
 }
 
-/// Reads the envelope of a review.
+/// Parses the envelope of a review.
 pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, InvalidReview> {
-    let question: Question<'_> = serde_json::from_slice(body).map_err(|error| {
-        // Without the text of the error: it may quote the body.
+    let review: RequestReview<'_> = serde_json::from_slice(body).map_err(|error| {
+        // The text of the error may quote the body.
         let category = match error.classify() {
             serde_json::error::Category::Data => "it lacks a field, or has one of another type",
             _ => "it is not JSON",
         };
         InvalidReview::Json(format!("{category} (line {}, column {})", error.line(), error.column()))
     })?;
-    if question.api_version != API_VERSION || question.kind != KIND {
+    if review.api_version != API_VERSION || review.kind != KIND {
         return Err(InvalidReview::Type);
     }
-    question.request.ok_or(InvalidReview::NoRequest)
+    review.request.ok_or(InvalidReview::NoRequest)
 }
 
-/// The answer to a question.
+/// The response of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Response {
-    /// Why the object is refused; without it, it is accepted.
+    /// The error if the object is refused.
     pub(crate) refusal: Option<Status>,
-    /// What is to be changed. Empty is nothing.
+    /// The changes of the object.
     pub(crate) patch: json_patch::Patch,
-    /// What the person who writes the object is told, accepted or not.
+    /// Warnings for the user, whether the object is accepted or not.
     pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ResponseReview<'a> {
     api_version: &'static str,
     kind: &'static str,
     response: WireResponse<'a>,
@@ -130,11 +130,11 @@ struct WireResponse<'a> {
 }
 
 impl Response {
-    /// The review that answers the question of this UID.
+    /// The `AdmissionReview` as JSON, for the request with this UID.
     pub(crate) fn to_json(&self, uid: &str) -> serde_json::Result<Vec<u8>> {
         let patched = !self.patch.is_empty() && self.refusal.is_none();
         let patch = if patched { Some(ByteString(serde_json::to_vec(&self.patch)?)) } else { None };
-        serde_json::to_vec(&Answer {
+        serde_json::to_vec(&ResponseReview {
             api_version: API_VERSION,
             kind: KIND,
             response: WireResponse {

@@ -1,4 +1,4 @@
-//! What reviews cost in memory, counted by the allocator.
+//! The memory of reviews, counted by the allocator.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -26,7 +26,7 @@ fn review(kind: &str, object: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// As many elements as make so many bytes.
+/// Elements separated by commas, of at least `size` bytes together.
 fn many(size: usize, element: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for index in 0.. {
@@ -56,7 +56,37 @@ fn class(provider_spec: &str) -> Vec<u8> {
     review("MachineClass", &object)
 }
 
-/// Sends so many reviews at once. Returns what each was answered, the growth of the heap meanwhile, and that after it.
+/// Bodies of many small values, with their kinds.
+fn shapes() -> Vec<(&'static str, Vec<u8>)> {
+    let half = 2_700_000;
+    let pairs = |size: usize| many(size, |index| format!(r#""a{index}":"""#));
+    let objects = many(150_000, |_| r#"{"a":1}"#.into());
+    let managed = many(200_000, |_| r#"{"fieldsV1":{"a":{}}}"#.into());
+    let taints = many(200_000, |_| r#"{"key":"","effect":""}"#.into());
+    let labels = many(450_000, |index| format!(r#""-{index}":"-""#));
+    let deployments = [
+        deployment(&format!(r#","annotations":{{{}}}"#, pairs(half)), "", ""),
+        deployment(&format!(r#","annotations":{{{}}}"#, pairs(450_000)), "", ""),
+        deployment(&format!(r#","labels":{{{}}}"#, pairs(450_000)), "", ""),
+        deployment(&format!(r#","managedFields":[{managed}]"#), "", ""),
+        deployment("", &format!(r#","strategy":{{"x":[{objects}]}}"#), ""),
+        deployment("", "", &format!(r#","nodeTemplate":{{"spec":{{"taints":[{taints}]}}}}"#)),
+        deployment(
+            "",
+            "",
+            &format!(r#","nodeTemplate":{{"metadata":{{"labels":{{{labels}}}}}}},"maxEvictRetries":-1"#),
+        ),
+    ];
+    let classes = [
+        class(&format!(r#"{{"labels":{{{}}}}}"#, pairs(half))),
+        class(&format!(r#"{{"x":[{objects}]}}"#)),
+        class(&format!("{{{}}}", pairs(450_000))),
+    ];
+    let deployments = deployments.into_iter().map(|body| ("MachineDeployment", body));
+    deployments.chain(classes.into_iter().map(|body| ("MachineClass", body))).collect()
+}
+
+/// Sends `count` reviews at once. Returns the responses, the peak growth of the heap, and the growth afterwards.
 async fn send(server: &Running, path: &str, body: &[u8], count: usize) -> (Vec<Value>, usize, usize) {
     let clients = join_all((0..count).map(|_| server.client())).await;
     let bodies: Vec<_> = clients.into_iter().map(|client| (client, bytes::Bytes::copy_from_slice(body))).collect();
@@ -71,56 +101,12 @@ async fn send(server: &Running, path: &str, body: &[u8], count: usize) -> (Vec<V
     (answers, HEAP.peak_usage().saturating_sub(before), HEAP.current_usage().saturating_sub(before))
 }
 
-/// The client sends from memory of its own, which is counted before; TLS and hyper buffer some of it.
+/// The memory of the client's bodies is allocated before the measurement. TLS and hyper buffer some of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_of_many_small_values_cost_little() {
-    // On a busy machine the large ones wait for one another longer than a client would.
+    // On a busy machine large reviews wait for each other longer than a client would.
     let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
-    let half = 2_700_000;
-    let pairs = |size: usize| many(size, |index| format!(r#""a{index}":"""#));
-    let shapes = [
-        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(half)), "", "")),
-        ("MachineDeployment", deployment(&format!(r#","annotations":{{{}}}"#, pairs(450_000)), "", "")),
-        ("MachineDeployment", deployment(&format!(r#","labels":{{{}}}"#, pairs(450_000)), "", "")),
-        (
-            "MachineDeployment",
-            deployment(
-                &format!(r#","managedFields":[{}]"#, many(200_000, |_| r#"{"fieldsV1":{"a":{}}}"#.into())),
-                "",
-                "",
-            ),
-        ),
-        (
-            "MachineDeployment",
-            deployment("", &format!(r#","strategy":{{"x":[{}]}}"#, many(150_000, |_| r#"{"a":1}"#.into())), ""),
-        ),
-        (
-            "MachineDeployment",
-            deployment(
-                "",
-                "",
-                &format!(
-                    r#","nodeTemplate":{{"spec":{{"taints":[{}]}}}}"#,
-                    many(200_000, |_| r#"{"key":"","effect":""}"#.into())
-                ),
-            ),
-        ),
-        (
-            "MachineDeployment",
-            deployment(
-                "",
-                "",
-                &format!(
-                    r#","nodeTemplate":{{"metadata":{{"labels":{{{}}}}}}},"maxEvictRetries":-1"#,
-                    many(450_000, |index| format!(r#""-{index}":"-""#))
-                ),
-            ),
-        ),
-        ("MachineClass", class(&format!(r#"{{"labels":{{{}}}}}"#, pairs(half)))),
-        ("MachineClass", class(&format!(r#"{{"x":[{}]}}"#, many(150_000, |_| r#"{"a":1}"#.into())))),
-        ("MachineClass", class(&format!("{{{}}}", pairs(450_000)))),
-    ];
-    for (index, (kind, body)) in shapes.iter().enumerate() {
+    for (index, (kind, body)) in shapes().iter().enumerate() {
         for action in ["mutate", "validate"] {
             let path = format!("/{action}-{}", kind.to_lowercase());
             let (answers, peak, rest) = send(&server, &path, body, 4).await;

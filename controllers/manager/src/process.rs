@@ -98,7 +98,7 @@ struct Secured {
 
 impl Secured {
     fn new() -> Outcome<Self> {
-        Ok(Self { authorization: Authorization::new(), certificate: Certificate::make()? })
+        Ok(Self { authorization: Authorization::new(), certificate: Certificate::create()? })
     }
 }
 

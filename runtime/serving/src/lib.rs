@@ -31,7 +31,7 @@ pub use self::{
     checks::{Checks, Verdict},
     endpoints::Endpoints,
     files::raise_open_files,
-    handshake::{Handshake, Peer, Plain},
+    handshake::{Handshake, Peer, Plain, tls_acceptor},
     limits::Limits,
     server::{ListenError, Server},
 };

@@ -1,65 +1,62 @@
-//! Objects that may be anything: read, or refused with the name of the field.
+//! Decodes objects. The error names the field and does not quote the content, which may be confidential.
 
-use kube::core::Status;
+use nodewright_runtime::clip::clip;
 use nodewright_runtime::lean;
 use serde::de::DeserializeOwned;
 
-use super::refusal;
-use crate::configurations::Subject;
+use super::overlay::has_field;
 
-/// Why an object cannot be read. Quotes nothing of its content, which may be confidential.
+/// The only field that a kind may require.
+const SPEC: &str = "spec";
+
+/// Why an object cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Undecodable {
-    /// Where, as far as it is known; else empty.
-    field: String,
-    problem: String,
-    is_missing: bool,
+pub(super) struct DecodeError {
+    /// The path of the field, or empty.
+    pub(super) field: String,
+    pub(super) problem: Problem,
 }
 
-impl Undecodable {
-    fn of(field: String, text: &str) -> Self {
-        let problem = without_content(text);
-        // The parser names the object that lacks a field, and the field in its text.
-        match problem.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-            None => Self { field, problem, is_missing: false },
-            Some(missing) => {
-                let field = if field.is_empty() { missing.to_owned() } else { format!("{field}.{missing}") };
-                Self { field, problem, is_missing: true }
-            }
-        }
-    }
-
-    pub(super) fn into_status(self, subject: Subject, name: &str) -> Status {
-        refusal::undecodable(subject, name, &self.field, &self.problem, self.is_missing)
-    }
+/// What is wrong with the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// The field is missing.
+    Missing,
+    /// The value has the wrong type or form.
+    Invalid(String),
 }
 
-/// Reads an object.
-pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Undecodable> {
+/// Decodes an object.
+pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     lean::from_str(text).map_err(|error| explain::<T>(text, &error))
 }
 
-/// Reads it again, slower, to learn which field it was.
-fn explain<T: DeserializeOwned>(text: &str, first: &serde_json::Error) -> Undecodable {
+/// Decodes an object again, slower, to find the field.
+fn explain<T: DeserializeOwned>(text: &str, first: &serde_json::Error) -> DecodeError {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Ok(_) => Undecodable::of(String::new(), &first.to_string()),
-        Err(error) => {
-            let field = error.path().to_string();
-            let field = if field == "." { String::new() } else { refusal::clip(&field) };
-            Undecodable::of(field, &error.inner().to_string())
-        }
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
+        return DecodeError { field: String::new(), problem: Problem::Invalid(describe(first)) };
+    };
+    let (path, error) = (error.path(), error.inner());
+    if path.iter().len() > 0 {
+        return DecodeError { field: clip(path.to_string()), problem: Problem::Invalid(describe(error)) };
     }
+    let is_required = serde_json::from_str::<T>("{}").is_err();
+    if is_required && error.is_data() && has_field(text, SPEC).is_ok_and(|has_field| !has_field) {
+        return DecodeError { field: SPEC.to_owned(), problem: Problem::Missing };
+    }
+    DecodeError { field: String::new(), problem: Problem::Invalid(describe(error)) }
 }
 
-/// The text of a parser's error without what it quotes, and without its place in a text that nobody has.
-fn without_content(text: &str) -> String {
-    let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
-    let clipped = match (text.find('"'), text.rfind('"')) {
-        (Some(start), Some(end)) => format!("{}{}", text[..start].trim_end(), &text[end + 1..]),
-        _ => text.to_owned(),
-    };
-    refusal::clip(&clipped)
+/// The text of an error without the position and without the values that it quotes.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text);
+    match (text.find('"'), text.rfind('"')) {
+        (Some(start), Some(end)) => clip(format!("{}{}", text[..start].trim_end(), &text[end + 1..])),
+        _ => clip(text),
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +67,8 @@ mod tests {
 
     fn error(text: &str) -> (String, String) {
         let error = decode::<MachineDeployment>(text).unwrap_err();
-        (error.field, error.problem)
+        let Problem::Invalid(problem) = error.problem else { panic!("{error:?}") };
+        (error.field, problem)
     }
 
     #[test]
@@ -81,6 +79,18 @@ mod tests {
         let (field, problem) = error(r#"{"metadata":{"labels":{"a":["password"]}},"spec":{}}"#);
         assert!(field.starts_with("metadata.labels"), "{field}");
         assert!(!problem.contains("password"), "{problem}");
+    }
+
+    #[test]
+    fn a_missing_spec_is_named() {
+        let missing = |text: &str| decode::<MachineDeployment>(text).unwrap_err();
+        let expected = DecodeError { field: "spec".to_owned(), problem: Problem::Missing };
+        assert_eq!((missing(r#"{"metadata":{}}"#), missing("{}")), (expected.clone(), expected));
+        let twice = decode::<MachineClass>(r#"{"provider":"a","provider":"b"}"#).unwrap_err();
+        assert_eq!(
+            (twice.field.as_str(), twice.problem),
+            ("", Problem::Invalid("duplicate field `provider`".to_owned()))
+        );
     }
 
     #[test]

@@ -1,30 +1,29 @@
-//! What must not change of a MachineClass while machines use it.
+//! The immutable fields of a MachineClass in use.
 //!
-//! By what its VMs are found is recorded in an annotation when a class comes into use. A field may change to what is recorded,
-//! and from that to nothing else. So what was changed while no webhook reviewed it can be set back.
+//! An annotation records the fields that identify the VMs of a class when it comes into use. Each may only change to the recorded
+//! value, so that a user can revert a change that no webhook reviewed.
 
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_api::{ClassIdentity, MachineClass, annotations, finalizers};
 
-/// The fields by which VMs of a class are found, as JSON paths below `providerSpec`. It is given by whoever knows the
-/// providers; for a class of an unknown one there are none.
+/// The fields that identify the VMs of a class, as JSON paths below `providerSpec`. A class of an unknown provider has none.
 pub type IdentityFields = std::sync::Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
 
-const IMMUTABLE: &str = "is immutable while machines use the class, because their VMs are found by it: \
-     make another class, and name it in the MachineDeployment";
-const NOT_SET_BACK: &str = "was changed while machines use the class, and their VMs are found by it: set it back to what the \
+const IMMUTABLE: &str = "is immutable while machines use the class, because it identifies their VMs: \
+     create another class, and refer to it in the MachineDeployment";
+const NOT_SET_BACK: &str = "was changed while machines use the class, and identifies their VMs: restore the value that the \
      annotation nodewright.dev/identity records";
-const RECORD_IMMUTABLE: &str = "is immutable while machines use the class, because it records by what their VMs are found: \
-     leave it as it is";
+const RECORD_IMMUTABLE: &str =
+    "is immutable while machines use the class, because it records what identifies their VMs";
 
-/// What a change of a class would lose. A class is in use while it has the finalizer that its machines put there.
+/// The errors of a change of a class. A class is in use while it has the finalizer.
 pub(super) fn errors(new: &MachineClass, old: &MachineClass, fields: &IdentityFields) -> Vec<FieldError> {
     let held = old.metadata.finalizers.iter().flatten();
     if !held.into_iter().any(|finalizer| finalizer == finalizers::MACHINE_CONTROLLER_MANAGER) {
         return vec![];
     }
     let identity = ClassIdentity::in_force(old, &fields(old));
-    // Who leaves a field as it is changes nothing, whatever was done to it before.
+    // A field that this change leaves alone is no error, even if an earlier change was.
     let before = identity.as_in(old);
     let touched = before.changed_in(new);
     let lost = identity.changed_in(new).into_iter().filter(|path| touched.contains(path));

@@ -1,4 +1,4 @@
-//! What is decided about an object, without any network.
+//! The decisions about an object, without I/O.
 
 mod decode;
 mod identity;
@@ -12,55 +12,51 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodewright_api::field::FieldError;
-use nodewright_api::{GROUP, Machine, MachineClass, MachineSet};
+use nodewright_api::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_observability::trace::{SpanRecord, Spans, TraceContext};
 use nodewright_runtime::term::Clock;
 
-use crate::census::Census;
-use crate::configurations::{Action, Endpoint, Subject};
+use crate::configurations::{Action, Endpoint, ReviewedKind};
+use crate::json_size::JsonSize;
 use crate::review::{self, InvalidReview, Request, Response};
 use decode::decode;
 pub use identity::IdentityFields;
 use refusal::bad_request;
 use serde::de::DeserializeOwned;
 
-/// What a provider says about the `providerSpec` of a class. It is given by whoever knows the providers.
-///
-/// Called for classes of any provider, also unknown ones; for those there is nothing to say. The errors must not
-/// quote what is confidential.
+/// The providers' rules of a `providerSpec`. The errors must not quote confidential values. A class of an unknown provider has
+/// none.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send + Sync>;
 
-/// How many values an object may have. An API server stores no more than 1.5 MiB of an object, most of which are texts: an
-/// ordinary large one has a fraction of this.
-pub(crate) const MOST_VALUES: usize = 40_000;
+/// Maximum number of values of an object. An API server stores at most 1.5 MiB of an object; a large object of ordinary content
+/// has a fraction of this number.
+pub(crate) const MAX_VALUES: usize = 40_000;
 
-/// How deep an object may be: as deep as an API server reads one.
-const DEEPEST: usize = 10_000;
+/// Maximum depth of an object, as in an API server.
+const MAX_DEPTH: usize = 10_000;
 
-/// What a value costs at most while it is reviewed: read as a type, before and after a change, and once as a tree. Measured
-/// by the test of memory.
+/// Maximum bytes of memory for a value during a review, which decodes the object before and after a change as a type, and once
+/// as a tree. The test of memory measures it.
 const VALUE_SIZE: usize = 400;
 
-/// How much memory a review of these bytes may need, beside the bytes. What has more values than are read costs nothing
-/// more, for it is refused unread.
+/// Maximum bytes of memory for the review of a body, besides the body. An object with too many values is refused undecoded.
 pub(crate) fn memory_for(body: &[u8]) -> usize {
-    Census::of(body).values.min(2 * MOST_VALUES) * VALUE_SIZE
+    JsonSize::of(body).values.min(2 * MAX_VALUES) * VALUE_SIZE
 }
 
-/// Whether an object may be read: whether it has no more values, and is no deeper, than a review can bear.
+/// Whether an object is within the limits of a review.
 fn is_readable(object: &str) -> bool {
-    let census = Census::of(object.as_bytes());
-    census.values <= MOST_VALUES && census.depth <= DEEPEST
+    let size = JsonSize::of(object.as_bytes());
+    size.values <= MAX_VALUES && size.depth <= MAX_DEPTH
 }
 
-/// Decides about objects.
+/// Reviews objects.
 ///
 /// # Guarantees
 ///
-/// * The same request has the same answer, apart from the stamp of a trace.
-/// * A dry run is answered like the real request, except that no trace begins: the result of a dry run must not
-///   differ from what is stored.
-/// * Fields that this version does not know stay as they are.
+/// * The same request gets the same response, except for the trace.
+/// * A dry run gets the response of the real request, except that no trace begins.
+/// * Unknown fields stay as they are.
 #[derive(Clone)]
 pub(crate) struct Admission {
     provider_specs: ProviderSpecCheck,
@@ -76,7 +72,6 @@ impl fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// Asks `provider_specs` and `identity` about classes, hands the spans of admissions to `spans`, and takes their times from `clock`.
     pub(crate) fn new(
         provider_specs: ProviderSpecCheck,
         identity: IdentityFields,
@@ -86,7 +81,7 @@ impl Admission {
         Self { provider_specs, identity, spans, clock }
     }
 
-    /// Answers a review, given and returned as JSON. `caller` is the trace that the request for the review belongs to.
+    /// Reviews a request, given and returned as JSON. `caller` is the trace of the HTTP request.
     pub(crate) fn answer(
         &self,
         endpoint: Endpoint,
@@ -99,14 +94,13 @@ impl Admission {
     }
 
     fn review(&self, endpoint: Endpoint, request: &Request<'_>, caller: Option<TraceContext>) -> Response {
-        let is_asked = request.sub_resource.is_empty() && matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-        if !is_asked {
+        if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
             return Response::default();
         }
-        if request.kind.group != GROUP || request.kind.kind != endpoint.subject.kind() {
+        if request.kind.group != GROUP || request.kind.kind != endpoint.kind.kind() {
             return refused(bad_request(&format!(
                 "this webhook reviews {}.{GROUP}; correct the rules of its configuration",
-                endpoint.subject.kind(),
+                endpoint.kind.kind(),
             )));
         }
         let Some(text) = request.object() else {
@@ -114,19 +108,19 @@ impl Admission {
         };
         if !is_readable(text) {
             let message = format!(
-                "the object has more than {MOST_VALUES} values, or is nested deeper than {DEEPEST} levels; make it smaller"
+                "the object has more than {MAX_VALUES} values, or is nested deeper than {MAX_DEPTH} levels; make it smaller"
             );
-            return refused(refusal::too_large(endpoint.subject, &request.name, &message));
+            return refused(refusal::too_large(endpoint.kind, &request.name, &message));
         }
         match endpoint.action {
-            Action::Mutate => self.mutate(endpoint.subject, request, text, caller),
-            Action::Validate => self.validate(endpoint.subject, request, text),
+            Action::Mutate => self.mutate(endpoint.kind, request, text, caller),
+            Action::Validate => self.validate(endpoint.kind, request, text),
         }
     }
 
-    fn mutate(&self, subject: Subject, request: &Request<'_>, text: &str, caller: Option<TraceContext>) -> Response {
-        let result = match subject {
-            Subject::MachineDeployment => {
+    fn mutate(&self, kind: ReviewedKind, request: &Request<'_>, text: &str, caller: Option<TraceContext>) -> Response {
+        let result = match kind {
+            ReviewedKind::MachineDeployment => {
                 let start = self.clock.wall();
                 let trace = |chosen: Option<TraceContext>| self.begin(request, chosen, caller);
                 mutate::machine_deployment(request, text, trace).map(|changed| {
@@ -136,41 +130,40 @@ impl Admission {
                     changed.patch
                 })
             }
-            Subject::MachineClass => mutate::machine_class(request, text),
-            Subject::MachineSet | Subject::Machine => Ok(json_patch::Patch::default()),
+            ReviewedKind::MachineClass => mutate::machine_class(request, text),
+            ReviewedKind::MachineSet | ReviewedKind::Machine => Ok(json_patch::Patch::default()),
         };
         match result {
             Ok(patch) => Response { patch, ..Response::default() },
-            Err(undecodable) => refused(undecodable.into_status(subject, &request.name)),
+            Err(error) => refused(refusal::undecodable(kind, &request.name, error)),
         }
     }
 
-    fn validate(&self, subject: Subject, request: &Request<'_>, text: &str) -> Response {
-        match subject {
-            Subject::MachineDeployment => {
+    fn validate(&self, kind: ReviewedKind, request: &Request<'_>, text: &str) -> Response {
+        match kind {
+            ReviewedKind::MachineDeployment => {
                 let start = self.clock.wall();
-                let verdict = validate::machine_deployment(request, text);
-                if let Some(record) = verdict.failed_span(request, start, self.clock.wall()) {
+                let outcome = validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![]);
+                if let Some(record) = outcome.failed_span(request, start, self.clock.wall()) {
                     self.spans.record(record);
                 }
-                verdict.response
+                outcome.response
             }
-            Subject::MachineClass => {
+            ReviewedKind::MachineClass => {
                 let rules = |class: &MachineClass, old: Option<&MachineClass>| {
                     let mut errors = (self.provider_specs)(class);
                     errors.extend(old.into_iter().flat_map(|old| identity::errors(class, old, &self.identity)));
                     errors
                 };
-                validate::object(subject, request, text, rules).response
+                validate::object(kind, request, text, rules).response
             }
-            Subject::MachineSet => validate::object::<MachineSet>(subject, request, text, |_, _| vec![]).response,
-            Subject::Machine => validate::object::<Machine>(subject, request, text, |_, _| vec![]).response,
+            ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]).response,
+            ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]).response,
         }
     }
 
-    /// The trace of a change: the one that its writer chose, else the one that the request belongs to, else a new one.
-    ///
-    /// An API server hands its own context on even if it keeps no traces; that must not keep ours from being kept.
+    /// The trace of a change: the one that the user chose, or that of the HTTP request, or a new one. An API server without
+    /// tracing sends an unsampled context, which is ignored.
     fn begin(&self, request: &Request<'_>, chosen: Option<TraceContext>, caller: Option<TraceContext>) -> Begun {
         let seed = format!("{}/admission", request.uid);
         match chosen.or(caller.filter(|caller| caller.sampled)) {
@@ -180,7 +173,7 @@ impl Admission {
     }
 }
 
-/// The object as it was. One that cannot be read is none.
+/// The object before the change. `None` if it is absent, too large or cannot be decoded.
 fn old_object<T: DeserializeOwned>(request: &Request<'_>) -> Option<T> {
     decode(request.old_object().filter(|old| is_readable(old))?).ok()
 }
@@ -189,17 +182,17 @@ fn refused(status: kube::core::Status) -> Response {
     Response { refusal: Some(status), ..Response::default() }
 }
 
-/// The trace that begins, or goes on, with an admission.
+/// The trace that an admission begins or continues.
 #[derive(Clone, Debug)]
 struct Begun {
     parent: Option<TraceContext>,
-    /// The context of the trace: the parent's, or that of the root.
+    /// The context of the parent, or of the root.
     own: TraceContext,
     seed: String,
 }
 
 impl Begun {
-    /// The place of the admission's span, which is written into the object.
+    /// The context of the admission's span, for the annotation.
     fn place(&self) -> TraceContext {
         self.parent.map_or(self.own, |parent| parent.at(nodewright_observability::trace::span_id(&self.seed)))
     }
@@ -213,7 +206,7 @@ impl Begun {
     }
 }
 
-/// What spans tell of a request.
+/// The attributes of spans.
 fn attributes(request: &Request<'_>) -> Vec<(&'static str, String)> {
     vec![
         ("k8s.object.kind", request.kind.kind.clone()),

@@ -1,4 +1,4 @@
-//! What is filled in.
+//! Defaults, and the trace of a change.
 
 use json_patch::Patch;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
@@ -6,28 +6,28 @@ use nodewright_observability::trace::TraceContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::decode::{Undecodable, decode};
+use super::decode::{DecodeError, decode};
 use super::overlay::{overlay, parts};
 use super::{Begun, old_object};
 use crate::review::Request;
 
-/// What became of a MachineDeployment.
-pub(super) struct Changed {
+/// The mutation of a MachineDeployment.
+pub(super) struct Mutation {
     pub(super) patch: Patch,
     /// The trace of the change, if the spec changes.
     pub(super) begun: Option<Begun>,
 }
 
-/// Fills in the strategy, and writes the trace of the change into an annotation if the spec changes. Never into the
-/// template: that would start a rollout.
+/// Sets the defaults of the strategy and, if the spec changes, the annotation with the trace. The template gets none, because
+/// that would start a rollout.
 ///
-/// A writer may write the annotation too. Then it stays as it is: what is stored must not differ from what was applied.
-/// `trace` is given the trace that the writer chose in this way.
+/// `trace` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or the
+/// stored object would differ from the applied one.
 pub(super) fn machine_deployment(
     request: &Request<'_>,
     text: &str,
     trace: impl FnOnce(Option<TraceContext>) -> Begun,
-) -> Result<Changed, Undecodable> {
+) -> Result<Mutation, DecodeError> {
     let mut deployment: MachineDeployment = decode(text)?;
     let before = part(&deployment);
     defaults::machine_deployment(&mut deployment);
@@ -39,10 +39,10 @@ pub(super) fn machine_deployment(
         annotations.insert(annotations::TRACEPARENT.to_owned(), begun.place().to_string());
     }
     let patch = patch(text, &DEPLOYMENT_PARTS, &before, &part(&deployment))?;
-    Ok(Changed { patch, begun })
+    Ok(Mutation { patch, begun })
 }
 
-/// What of a MachineDeployment may be changed. Only that is ever copied: the rest may be large.
+/// The parts of a MachineDeployment that can change. Only these are copied, because the rest may be large.
 const DEPLOYMENT_PARTS: [&[&str]; 7] = [
     &["metadata", "annotations", annotations::TRACEPARENT],
     &["spec", "strategy", "type"],
@@ -61,7 +61,7 @@ fn part(deployment: &MachineDeployment) -> Value {
     })
 }
 
-/// The trace in the annotation, unless it is that of the former change.
+/// The trace in the annotation, unless it is that of the previous change.
 fn chosen_trace(new: &MachineDeployment, old: Option<&MachineDeployment>) -> Option<TraceContext> {
     let trace = |of: &MachineDeployment| {
         TraceContext::from_annotation(of.metadata.annotations.as_ref(), annotations::TRACEPARENT)
@@ -69,16 +69,16 @@ fn chosen_trace(new: &MachineDeployment, old: Option<&MachineDeployment>) -> Opt
     trace(new).filter(|chosen| old.and_then(trace).as_ref() != Some(chosen))
 }
 
-/// An old object that cannot be read differs from one that can.
+/// Whether the spec changes. An old object that cannot be decoded differs from the new one.
 fn spec_changes(new: &MachineDeployment, old: Option<MachineDeployment>) -> bool {
     old.is_none_or(|mut old| {
-        // Objects from before the webhook lack what it fills in: that alone is no change.
+        // An object that is older than the webhook has no defaults. Setting them is no change.
         defaults::machine_deployment(&mut old);
         old.spec != new.spec
     })
 }
 
-/// What of a MachineClass may be changed.
+/// The parts of a MachineClass that can change.
 const CLASS_PARTS: [&[&str]; 4] = [
     &["secretRef", "name"],
     &["secretRef", "namespace"],
@@ -86,8 +86,8 @@ const CLASS_PARTS: [&[&str]; 4] = [
     &["credentialsSecretRef", "namespace"],
 ];
 
-/// Fills in the namespaces of the secrets.
-pub(super) fn machine_class(request: &Request<'_>, text: &str) -> Result<Patch, Undecodable> {
+/// Sets the defaults of the namespaces of the Secrets.
+pub(super) fn machine_class(request: &Request<'_>, text: &str) -> Result<Patch, DecodeError> {
     let mut class: MachineClass = decode(text)?;
     if class.metadata.namespace.is_none() {
         class.metadata.namespace = Some(request.namespace.clone());
@@ -98,16 +98,16 @@ pub(super) fn machine_class(request: &Request<'_>, text: &str) -> Result<Patch, 
     patch(text, &CLASS_PARTS, &before, &part(&class))
 }
 
-fn patch(text: &str, paths: &[&[&str]], before: &Value, after: &Value) -> Result<Patch, Undecodable> {
+fn patch(text: &str, paths: &[&[&str]], before: &Value, after: &Value) -> Result<Patch, DecodeError> {
     let sent = parts(text, paths).or_else(|_| explain(text))?;
     let mut wanted = sent.clone();
     overlay(&mut wanted, before, after);
     Ok(json_patch::diff(&sent, &wanted))
 }
 
-/// Why a part that the types could skip over cannot be read as a value: it is nested too deep. Reading the whole as a
-/// value finds out where.
-fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Undecodable> {
+/// The error of a part that decodes as a type and not as a value, because it is too deep. Decoding the whole as a value finds the
+/// field.
+fn explain<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     decode::<Value>(text)?;
     decode::<T>(text)
 }

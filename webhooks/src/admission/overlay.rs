@@ -1,8 +1,8 @@
-//! A change of a typed object, made on the object as it was sent.
+//! Applies a change of a typed object to the object as the client sent it.
 //!
-//! A type writes what it knows, in its own form: written back as a whole, it would drop fields that it does not know
-//! and rewrite others. So only what differs between the object before and after is carried over, and only the parts
-//! that may change are looked at: the rest of the object may be of any size and depth.
+//! An object that is written from a type loses unknown fields, and known ones may change their form. So only the difference
+//! between the typed object before and after is applied, and only the parts that can change are parsed: the rest may have any
+//! size and depth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The parts of an object at `paths`, as they were sent, at their places. What is absent there is absent here.
+/// The parts of an object at `paths`, as the client sent them. Absent parts stay absent.
 pub(super) fn parts(text: &str, paths: &[&[&str]]) -> serde_json::Result<Value> {
     let mut whole = Value::Object(Map::new());
     for path in paths {
@@ -26,16 +26,22 @@ fn copy(text: &str, path: &[&str], into: &mut Value) -> serde_json::Result<()> {
         *into = serde_json::from_str(text)?;
         return Ok(());
     };
-    let Some(value) = field(text, name)?.filter(|value| value.get() != "null") else { return Ok(()) };
+    let Some(value) = field(text, name)? else { return Ok(()) };
     let object = into.as_object_mut();
     object.map_or(Ok(()), |object| {
         copy(value.get(), rest, object.entry(*name).or_insert_with(|| Value::Object(Map::new())))
     })
 }
 
-/// A field of an object, which may have any number of others. `null` has none.
+/// Whether an object has a field that is not `null`.
+pub(super) fn has_field(text: &str, name: &str) -> serde_json::Result<bool> {
+    Ok(field(text, name)?.is_some())
+}
+
+/// A field of an object. `None` if it is absent or `null`, or if the object is `null`.
 fn field<'a>(text: &'a str, name: &str) -> serde_json::Result<Option<&'a RawValue>> {
-    Field { name }.deserialize(&mut serde_json::Deserializer::from_str(text))
+    let found = Field { name }.deserialize(&mut serde_json::Deserializer::from_str(text))?;
+    Ok(found.filter(|value| value.get() != "null"))
 }
 
 struct Field<'n> {
@@ -78,7 +84,7 @@ impl<'de> Visitor<'de> for Field<'_> {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Makes in `sent` the change from `before` to `after`. Nothing is taken away.
+/// Applies the change from `before` to `after` to `sent`. Removes nothing.
 pub(super) fn overlay(sent: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;

@@ -1,26 +1,27 @@
-//! What is refused.
+//! Validation.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use nodewright_api::annotations;
 use nodewright_api::field::FieldError;
 use nodewright_api::validation::Validate;
-use nodewright_api::{MachineDeployment, annotations};
 use nodewright_observability::trace::{SpanRecord, TraceContext};
+use nodewright_runtime::clip::clip;
 use serde::de::DeserializeOwned;
 
 use super::{attributes, old_object, refusal, refused};
 use crate::admission::decode::decode;
-use crate::configurations::Subject;
+use crate::configurations::ReviewedKind;
 use crate::review::{Request, Response};
 
-/// The answer, and the trace that the object belongs to.
-pub(super) struct Verdict {
+/// The response, and the trace of the object.
+pub(super) struct ValidationOutcome {
     pub(super) response: Response,
     trace: Option<TraceContext>,
 }
 
-impl Verdict {
-    /// A refusal belongs into the trace that began when the object was filled in.
+impl ValidationOutcome {
+    /// The span of a refusal, in the trace that began with the mutation.
     pub(super) fn failed_span(&self, request: &Request<'_>, start: Timestamp, end: Timestamp) -> Option<SpanRecord> {
         let refusal = self.response.refusal.as_ref().filter(|_| !request.dry_run)?;
         let seed = format!("{}/validation", request.uid);
@@ -29,34 +30,32 @@ impl Verdict {
     }
 }
 
-/// Judges a MachineDeployment.
-pub(super) fn machine_deployment(request: &Request<'_>, text: &str) -> Verdict {
-    object::<MachineDeployment>(Subject::MachineDeployment, request, text, |_, _| vec![])
-}
-
-/// Judges an object by the rules of its kind and by `further` ones, which are given the object and what it was.
+/// Validates an object by the rules of its kind and by `further` rules, which get the object after and before the change.
 ///
-/// What was wrong before, and has not been touched, does not count: a rule that came later must not keep an older
-/// object from being scaled. An object on its way out is not judged.
+/// Ignores errors that the object had before, so that an object older than a rule can be scaled. An object that is being
+/// deleted is valid.
 pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
-    subject: Subject,
+    kind: ReviewedKind,
     request: &Request<'_>,
     text: &str,
     further: impl Fn(&T, Option<&T>) -> Vec<FieldError>,
-) -> Verdict {
+) -> ValidationOutcome {
     let new: T = match decode(text) {
         Ok(new) => new,
-        Err(error) => return Verdict { response: refused(error.into_status(subject, &request.name)), trace: None },
+        Err(error) => {
+            let response = refused(refusal::undecodable(kind, &request.name, error));
+            return ValidationOutcome { response, trace: None };
+        }
     };
     let trace = TraceContext::from_annotation(new.meta().annotations.as_ref(), annotations::TRACEPARENT);
     if new.meta().deletion_timestamp.is_some() {
-        return Verdict { response: Response::default(), trace };
+        return ValidationOutcome { response: Response::default(), trace };
     }
     let old = old_object::<T>(request);
     let errors = errors(&new, old.as_ref(), further);
-    let refusal = (!errors.is_empty()).then(|| refusal::invalid(subject, name(request, &new), &errors));
-    let warnings = new.warnings().iter().map(|warning| refusal::clip(warning)).collect();
-    Verdict { response: Response { refusal, warnings, ..Response::default() }, trace }
+    let refusal = (!errors.is_empty()).then(|| refusal::invalid(kind, name(request, &new), &errors));
+    let warnings = new.warnings().into_iter().map(clip).collect();
+    ValidationOutcome { response: Response { refusal, warnings, ..Response::default() }, trace }
 }
 
 fn errors<T: Validate>(
@@ -72,7 +71,7 @@ fn errors<T: Validate>(
     new.validate_update(old).into_iter().chain(fresh).collect()
 }
 
-/// The name in the request is empty while the server has yet to make one.
+/// The name of the object. The request has none before the API server generates it.
 fn name<'a>(request: &'a Request<'_>, object: &'a impl ResourceExt) -> &'a str {
     let meta = object.meta();
     let given = Some(request.name.as_str()).filter(|name| !name.is_empty());

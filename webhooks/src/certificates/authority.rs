@@ -1,4 +1,4 @@
-//! Making certificates.
+//! Creation of certificates.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use rustls::pki_types::pem::PemObject;
 use super::validity::Facts;
 use crate::WebhookError;
 
-/// How long an authority is valid.
+/// The lifetime of an authority.
 pub(crate) const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
-/// How long a server's certificate is valid.
+/// The lifetime of a server's certificate.
 pub(crate) const SERVER_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Certificates are valid from a while before they are made: the clock of the API server may be behind.
+/// How long before its creation a certificate becomes valid, because the API server's clock may be behind.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// A certificate authority: one that can sign, or, without a key, one that is only trusted.
+/// A certificate authority. Without a key it is trusted and cannot sign.
 #[derive(Clone)]
 pub(crate) struct Authority {
     pub(crate) certificate: String,
@@ -31,8 +31,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// A new one.
-    pub(crate) fn make(now: Timestamp) -> Result<Self, WebhookError> {
+    pub(crate) fn create(now: Timestamp) -> Result<Self, WebhookError> {
         let mut parameters = parameters(&format!("nodewright-webhook-ca@{}", now.as_second()), now, AUTHORITY_LIFE);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -42,24 +41,24 @@ impl Authority {
         Ok(Self { certificate: certificate.pem(), facts, key: Some(key.serialize_pem()) })
     }
 
-    /// Reads one that was made before. Of the keys, it takes its own.
+    /// Reads an authority, and finds its key among `keys`.
     pub(crate) fn read(certificate: &CertificateDer<'_>, pem: String, keys: &[(Vec<u8>, String)]) -> Option<Self> {
         let facts = Facts::read(certificate)?;
         let key = keys.iter().find(|(public, _)| *public == facts.public_key).map(|(_, key)| key.clone());
         Some(Self { certificate: pem, facts, key })
     }
 
-    /// The key as PEM, where there is one.
+    /// The key as PEM.
     pub(crate) fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// The same authority, which signs nothing any more.
+    /// The authority without its key.
     pub(crate) fn retired(self) -> Self {
         Self { key: None, ..self }
     }
 
-    /// Makes a certificate for a server under these names.
+    /// Creates a server's certificate for these names.
     pub(crate) fn sign(&self, hosts: &[String], now: Timestamp) -> Result<Server, WebhookError> {
         let key = self.key.as_deref().ok_or(rcgen::Error::CouldNotParseKeyPair)?;
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(key)?)?;
@@ -74,7 +73,7 @@ impl Authority {
     }
 }
 
-/// A server's certificate and its key, both as PEM.
+/// A server's certificate and key, as PEM.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) certificate: String,

@@ -1,4 +1,4 @@
-//! Certificates in files that somebody else renews.
+//! Certificates in files that another program renews.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,11 +12,10 @@ const BUNDLE: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// A directory with `tls.crt`, `tls.key` and perhaps `ca.crt`.
+/// A directory with `tls.crt`, `tls.key` and optionally `ca.crt`.
 ///
-/// The kubelet swaps a mounted Secret by a symbolic link, all files at once; modification times follow links, so they
-/// tell of it. While certificate and key do not belong together, as between two writes of somebody else, the former
-/// ones stay in use.
+/// The modification times of the files show a change, also when the kubelet replaces the files of a mounted Secret by a symbolic
+/// link. While certificate and key do not match, as between two writes, the previous ones stay in use.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -28,7 +27,7 @@ impl Directory {
         Self { path, read: None }
     }
 
-    /// What is to be served now. Reads the files only if one of them has changed.
+    /// The certificate in the files. Reads them only if one has changed.
     pub(crate) async fn identity(&mut self, provider: &CryptoProvider) -> Result<Identity, WebhookError> {
         let times = self.modification_times().await;
         if let Some((read_at, identity)) = &self.read

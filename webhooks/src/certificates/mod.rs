@@ -1,8 +1,8 @@
-//! The server's certificate: made by the webhooks themselves, or given.
+//! The server's certificate, which the webhooks create themselves or read from files.
 
 pub(crate) mod authority;
 pub(crate) mod directory;
-pub(crate) mod keeper;
+pub(crate) mod manager;
 pub(crate) mod rotation;
 pub(crate) mod secret;
 pub(crate) mod validity;
@@ -13,29 +13,28 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rustls::sign::CertifiedKey;
 
-/// Where the server's certificate is from.
+/// The source of the server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
-    /// Made here and renewed in time, with an authority of its own. All of it is kept in one Secret, which all
-    /// replicas share: whoever comes first makes it.
+    /// The webhooks create the certificate and its authority, renew them, and keep them in a Secret that all replicas share.
     Secret {
         /// The namespace of the Secret.
         namespace: String,
         /// The name of the Secret.
         name: String,
-        /// The DNS names and addresses under which the API server calls.
+        /// The DNS names and addresses under which the API server calls the webhooks.
         hosts: Vec<String>,
     },
-    /// Files that others make and renew, such as cert-manager: `tls.crt` (the certificate, then those between it and
-    /// its authority), `tls.key`, and, if the webhooks are to register themselves, `ca.crt`.
+    /// Another program, such as cert-manager, writes the files: `tls.crt` with the certificate and its intermediates, `tls.key`,
+    /// and `ca.crt` if the webhooks register themselves.
     Directory(PathBuf),
 }
 
-/// A certificate that can be served.
+/// A certificate that the server can serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
-    /// The authorities that clients are to trust, as PEM.
+    /// The authorities that clients trust, as PEM.
     pub(crate) bundle: Option<Vec<u8>>,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,

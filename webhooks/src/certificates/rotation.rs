@@ -1,15 +1,14 @@
-//! What is kept in the Secret, and when it is renewed. Pure: the time is given.
+//! The content of the Secret, and its rotation. Pure: the caller passes the time.
 //!
-//! An authority is published long before it signs, and trusted for as long as it is valid. So at every moment every
-//! replica's certificate is signed by an authority that is in every bundle that may be in force, whoever is first to
-//! see a change.
+//! An authority is in the bundle long before it signs, and for as long as it is valid. So every replica's certificate is always
+//! signed by an authority that is in every bundle in use, in whatever order the replicas see a change.
 //!
-//! 1. A third of the authority's life remains: a next one is made and joins the bundle.
-//! 2. A day later the next one signs; the former keeps its place in the bundle, without its key.
-//! 3. The former has expired: it leaves the bundle.
+//! 1. When a third of the lifetime of the authority remains, the next authority is created and added to the bundle.
+//! 2. A day later, the next authority signs. The former one stays in the bundle, without its key.
+//! 3. When the former authority has expired, it is removed from the bundle.
 //!
-//! The server's certificate is made again when a third of its life remains, when its names change, and when the wall
-//! clock says that it is not valid yet.
+//! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock says
+//! that it is not valid yet.
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::KeyPair;
@@ -20,42 +19,41 @@ use super::authority::{Authority, Server};
 use super::validity::Facts;
 use crate::WebhookError;
 
-/// How long an authority is published before it signs. The API server learns of a bundle within seconds, and other
-/// replicas within a minute; the rest is for those that cannot reach the API server.
+/// How long an authority is in the bundle before it signs. The API server sees a bundle within seconds, and other replicas within
+/// a minute. The rest is for replicas that cannot reach the API server.
 pub(crate) const PUBLISHED_BEFORE_USE: SignedDuration = SignedDuration::from_hours(24);
 
-/// All that the replicas share.
+/// The content of the Secret.
 #[derive(Clone)]
 pub(crate) struct Material {
-    /// Signs.
+    /// The authority that signs.
     signing: Authority,
-    /// Will sign.
+    /// The authority that will sign next.
     next: Option<Authority>,
-    /// Have signed.
+    /// The authorities that have signed.
     former: Vec<Authority>,
     server: Server,
 }
 
-/// The texts in which material is kept, all PEM.
+/// The values of the Secret, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Texts {
-    /// The authorities to trust; the signing one first, then the next.
+    /// The trusted authorities: the signing one, the next, the former ones.
     pub(crate) bundle: String,
-    /// The keys of those authorities that sign or will sign.
+    /// The keys of the signing authority and the next.
     pub(crate) authority_keys: String,
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
 impl Material {
-    /// From nothing.
-    pub(crate) fn make(hosts: &[String], now: Timestamp) -> Result<Self, WebhookError> {
-        let signing = Authority::make(now)?;
+    pub(crate) fn create(hosts: &[String], now: Timestamp) -> Result<Self, WebhookError> {
+        let signing = Authority::create(now)?;
         let server = signing.sign(hosts, now)?;
         Ok(Self { signing, next: None, former: vec![], server })
     }
 
-    /// Reads what was kept. Nothing if it is no longer, or was never, of use.
+    /// Parses the values of the Secret. `None` if they are invalid.
     pub(crate) fn read(texts: &Texts) -> Option<Self> {
         let keys: Vec<_> = pem_keys(&texts.authority_keys);
         let mut authorities = authorities(&texts.bundle, &keys)?.into_iter();
@@ -66,7 +64,7 @@ impl Material {
         Some(Self { signing, next, former, server })
     }
 
-    /// To be kept.
+    /// The values of the Secret.
     pub(crate) fn texts(&self) -> Texts {
         let able = || std::iter::once(&self.signing).chain(&self.next);
         Texts {
@@ -77,20 +75,20 @@ impl Material {
         }
     }
 
-    /// What the material has to become at this time; nothing if it may stay.
+    /// The material after its rotation. `None` if nothing is due.
     pub(crate) fn renewed(&self, hosts: &[String], now: Timestamp) -> Result<Option<Self>, WebhookError> {
         let mut new = self.clone();
         let mut changed = false;
         if !new.signing.facts.is_valid_at(now) {
-            // Nobody renewed it for months, or the clock jumped. What a next one could wait for is over.
-            let made = new.next.take().filter(|next| next.facts.is_valid_at(now));
-            new.promote(made.map_or_else(|| Authority::make(now), Ok)?);
+            // No replica ran for months, or the clock was stepped. The next authority need not wait.
+            let next = new.next.take().filter(|next| next.facts.is_valid_at(now));
+            new.promote(next.map_or_else(|| Authority::create(now), Ok)?);
             changed = true;
         } else if let Some(next) = new.next.take_if(|next| is_published(&next.facts, now)) {
             new.promote(next);
             changed = true;
         } else if new.next.is_none() && new.signing.facts.is_old_at(now) {
-            new.next = Some(Authority::make(now)?);
+            new.next = Some(Authority::create(now)?);
             changed = true;
         }
         changed |= new.forget_expired(now);
@@ -101,7 +99,6 @@ impl Material {
         Ok(changed.then_some(new))
     }
 
-    /// When the server's certificate is valid.
     #[cfg(test)]
     pub(crate) fn server_facts(&self) -> &Facts {
         &self.server.facts
@@ -139,7 +136,7 @@ fn same(left: &[String], right: &[String]) -> bool {
     sorted(left) == sorted(right)
 }
 
-/// Each key with its public half, by which its certificate is found.
+/// The keys, each with its public key, which identifies its certificate.
 fn pem_keys(text: &str) -> Vec<(Vec<u8>, String)> {
     let keys = PrivateKeyDer::pem_slice_iter(text.as_bytes()).flatten();
     let pairs = keys.filter_map(|key| KeyPair::try_from(&key).ok());
@@ -155,7 +152,7 @@ fn authorities(bundle: &str, keys: &[(Vec<u8>, String)]) -> Option<Vec<Authority
         .collect()
 }
 
-/// The text of one certificate of a bundle.
+/// The PEM of one certificate of a bundle.
 fn to_pem(bundle: &str, certificate: &CertificateDer<'_>) -> Option<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let texts = bundle.split_inclusive(END).map(|text| format!("{}\n", text.trim()));
@@ -180,7 +177,7 @@ mod tests {
     }
 
     fn made() -> Material {
-        Material::make(&hosts(), start()).unwrap()
+        Material::create(&hosts(), start()).unwrap()
     }
 
     fn certificates(material: &Material) -> usize {

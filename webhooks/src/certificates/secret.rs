@@ -1,4 +1,4 @@
-//! The Secret in which the replicas share what they made.
+//! The Secret with the certificate that all replicas share.
 
 use http::Method;
 use jiff::Timestamp;
@@ -18,16 +18,16 @@ const AUTHORITY_KEYS: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// How often a lost race is tried again before the next round.
+/// Number of attempts in a round when another replica writes the Secret at the same time.
 const TRIES: usize = 3;
 
-/// A Secret that is made when it is missing, and renewed in time.
+/// A Secret that the webhooks create and renew.
 ///
 /// # Guarantees
 ///
-/// * Whoever makes it does so by POST, and whoever renews it by PUT with the version that was read: of two replicas
-///   at once, one wins, and the other takes what the first made.
-/// * What stands in it besides is left alone: labels, annotations, other keys.
+/// * A replica creates it by POST, and renews it by PUT with the version that it has read. Of two replicas at once, one wins, and
+///   the other takes the winner's certificate.
+/// * Labels, annotations and other keys of the Secret stay.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedSecret {
     pub(crate) connection: Connection,
@@ -37,7 +37,7 @@ pub(crate) struct SharedSecret {
 }
 
 impl SharedSecret {
-    /// What is to be served now. Makes and renews it as needed.
+    /// The certificate in the Secret. Creates or renews it as needed.
     pub(crate) async fn identity(&self, provider: &CryptoProvider, now: Timestamp) -> Result<Identity, WebhookError> {
         let texts = self.texts(now).await?;
         let origin = format!("the secret {}/{}", self.namespace, self.name);
@@ -51,7 +51,7 @@ impl SharedSecret {
             tries += 1;
             let found = self.read().await?;
             let wanted = match found.as_ref().and_then(texts_of).and_then(|texts| Material::read(&texts)) {
-                None => Material::make(&self.hosts, now)?,
+                None => Material::create(&self.hosts, now)?,
                 Some(kept) => match kept.renewed(&self.hosts, now)? {
                     None => return Ok(kept.texts()),
                     Some(renewed) => renewed,
@@ -86,7 +86,7 @@ impl SharedSecret {
         data.extend(entries.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes()))));
         let body = serde_json::to_value(&secret).map_err(|source| self.unreadable("write", source))?;
         let call = if is_new {
-            tracing::info!(namespace = self.namespace, name = self.name, "making the certificate of the webhooks");
+            tracing::info!(namespace = self.namespace, name = self.name, "creating the certificate of the webhooks");
             Call::with(Method::POST, self.collection(), "application/json", &body)
         } else {
             tracing::info!(namespace = self.namespace, name = self.name, "renewing the certificate of the webhooks");

@@ -1,4 +1,4 @@
-//! Reading certificates: when they are valid, and whose they are.
+//! Parsing of certificates.
 
 use jiff::Timestamp;
 use rustls::crypto::CryptoProvider;
@@ -11,18 +11,18 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::Identity;
 use crate::WebhookError;
 
-/// What is read of a certificate.
+/// The fields of a certificate that the webhooks use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
     /// The raw public key.
     pub(crate) public_key: Vec<u8>,
-    /// Its own name, as DER.
+    /// The subject, as DER.
     pub(crate) subject: Vec<u8>,
-    /// The name of whoever signed it, as DER.
+    /// The issuer, as DER.
     pub(crate) issuer: Vec<u8>,
-    /// DNS names and addresses, as they are written.
+    /// DNS names and addresses.
     pub(crate) hosts: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Facts {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Whether a third of its life, or less, remains.
+    /// Whether a third of the lifetime or less remains.
     pub(crate) fn is_old_at(&self, now: Timestamp) -> bool {
         let life = self.not_after.as_second() - self.not_before.as_second();
         self.not_after.as_second() - now.as_second() <= life / 3
@@ -71,17 +71,17 @@ fn address(bytes: &[u8]) -> Option<String> {
     v4.or(v6).ok().map(|address| address.to_string())
 }
 
-/// The certificates of a PEM text.
+/// Parses certificates from PEM.
 pub(crate) fn certificates(pem: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, WebhookError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(invalid(origin, "it holds no certificate in PEM form")),
+        Ok(_) => Err(invalid(origin, "it has no certificate in PEM format")),
         Err(_) => Err(invalid(origin, "it is not PEM")),
     }
 }
 
-/// Puts together what can be served, and checks that key and certificate belong together.
+/// Builds a certificate that can be served. Checks that the key matches.
 pub(crate) fn identity(
     chain: &[u8],
     key: &[u8],
@@ -90,14 +90,14 @@ pub(crate) fn identity(
     origin: &str,
 ) -> Result<Identity, WebhookError> {
     let chain = certificates(chain, origin)?;
-    let facts = chain.first().and_then(Facts::read).ok_or_else(|| invalid(origin, "it is no X.509 certificate"))?;
+    let facts = chain.first().and_then(Facts::read).ok_or_else(|| invalid(origin, "it is not an X.509 certificate"))?;
     if let Some(bundle) = &bundle {
         certificates(bundle, origin)?;
     }
-    // The library's errors are not shown: they may tell of the key.
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| invalid(origin, "it holds no private key in PEM form"))?;
+    // The library's errors may quote the key.
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| invalid(origin, "it has no private key in PEM format"))?;
     let key = CertifiedKey::from_der(chain, key, provider)
-        .map_err(|_| invalid(origin, "its key is of an unknown kind, or not that of its certificate"))?;
+        .map_err(|_| invalid(origin, "its key has an unknown type, or is not that of its certificate"))?;
     Ok(Identity { key: Arc::new(key), bundle, not_before: facts.not_before, not_after: facts.not_after })
 }
 

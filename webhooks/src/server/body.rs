@@ -1,8 +1,8 @@
-//! Bodies of bounded size, in bounded time, in bounded memory.
+//! Request bodies of bounded size, time and memory.
 //!
-//! Memory is reserved before it is used, first for the bytes of a body, then for what is made of them. Who finds none
-//! left waits for its turn, in order and for a bounded time. Small bodies, which nearly all are, have a share of their
-//! own: they never wait for large ones.
+//! The reader reserves memory before it uses it: first for the bytes of a body, then for the object that is decoded from them.
+//! A request waits for memory in order, and for a bounded time. Small bodies, which nearly all are, have their own share, so
+//! that they do not wait for large ones.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use tokio::time::timeout;
 use super::Limits;
 use crate::admission::memory_for;
 
-/// Memory is reserved in steps of this many bytes.
+/// The unit of reservations, in bytes.
 const STEP: usize = 64 << 10;
 
-/// What is small: nearly all bodies, and what is made of them.
+/// Maximum size of a small body, and of the memory for its review.
 const SMALL: usize = 256 << 10;
 const SMALL_REVIEW: usize = 2 << 20;
 
-/// A client that is still writing does not see an answer if its connection is closed. So of a body that is too large
-/// the rest is read and thrown away, up to so many times the limit.
+/// How many times the limit is read and discarded of a body that is too large. A client that still writes would not see the
+/// response if the server closed the connection.
 const DISCARDED: usize = 4;
 
 /// Why a body was not read.
@@ -35,14 +35,14 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// A whole body, with the memory for itself and for its review. The memory is given back when it is dropped.
+/// A body, with reservations of memory for its bytes and its review. Dropping it releases them.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct BufferedBody {
     pub(super) bytes: Vec<u8>,
     _memory: [OwnedSemaphorePermit; 2],
 }
 
-/// Reads bodies.
+/// Reads bodies within [`Limits`].
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     limits: Limits,
@@ -50,7 +50,7 @@ pub(super) struct Reader {
     large: Share,
 }
 
-/// A permit for each step of what all bodies of a size may use.
+/// The memory of small or of large bodies, with a permit for each step.
 #[derive(Clone, Debug)]
 struct Share {
     bodies: Arc<Semaphore>,
@@ -73,9 +73,9 @@ impl Reader {
         }
     }
 
-    /// Reads a body once there is memory for it, and reserves the memory for its review.
-    pub(super) async fn read(&self, mut body: Body) -> Result<Whole, BodyError> {
-        // Without a length, the worst is assumed.
+    /// Reserves memory for a body, reads it, and reserves memory for its review.
+    pub(super) async fn read(&self, mut body: Body) -> Result<BufferedBody, BodyError> {
+        // A body without a length may have any.
         let announced = body.size_hint().upper().and_then(|size| usize::try_from(size).ok());
         if announced.is_some_and(|size| size > self.limits.body_size) {
             return Err(self.discard(&mut body, 0).await);
@@ -88,10 +88,10 @@ impl Reader {
         let needed = memory_for(&bytes);
         let share = if needed <= SMALL_REVIEW { &self.small } else { &self.large };
         let for_review = self.reserve(&share.reviews, needed).await?;
-        Ok(Whole { bytes, _memory: [for_body, for_review] })
+        Ok(BufferedBody { bytes, _memory: [for_body, for_review] })
     }
 
-    /// Waits for memory, in order. Nobody who waits for the memory of a body has any: there is no deadlock.
+    /// Waits for memory, in order. A request that waits for the memory of its body holds none, so there is no deadlock.
     async fn reserve(&self, memory: &Arc<Semaphore>, size: usize) -> Result<OwnedSemaphorePermit, BodyError> {
         let steps = u32::try_from(size.div_ceil(STEP).max(1)).map_err(|_| BodyError::TooLarge)?;
         let reserved = timeout(self.limits.memory, memory.clone().acquire_many_owned(steps)).await;
@@ -99,7 +99,7 @@ impl Reader {
     }
 
     async fn read_all(&self, body: &mut Body, size: usize) -> Result<Vec<u8>, BodyError> {
-        // What is not written to is not in memory: this is an address range, no more.
+        // The kernel provides memory only for the pages that are written.
         let mut bytes = Vec::with_capacity(size);
         while let Some(data) = next(body).await? {
             if bytes.len() + data.len() > size {
@@ -120,7 +120,7 @@ impl Reader {
                 discarded += data.remaining();
             }
         };
-        // Whether all of it came or not, the answer is the same.
+        // The response does not depend on the rest.
         let _ = timeout(self.limits.body, rest).await;
         BodyError::TooLarge
     }

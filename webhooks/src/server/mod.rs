@@ -1,8 +1,7 @@
-//! The server.
+//! The webhooks' HTTPS server.
 
 mod body;
 mod routes;
-mod tls;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,42 +12,42 @@ use http::HeaderValue;
 use nodewright_observability::trace::Spans;
 use nodewright_runtime::request::Connection;
 use nodewright_runtime::term::{Clock, Term};
-use nodewright_serving as serving;
+use nodewright_serving::{self as serving, tls_acceptor};
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 
 use crate::admission::{Admission, IdentityFields, ProviderSpecCheck};
 use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
-use crate::certificates::keeper::{Keeper, Kept, Source};
+use crate::certificates::manager::{CertificateManager, CertificateState, Source};
 use crate::certificates::secret::SharedSecret;
 use crate::configurations::Installation;
 use crate::registration::{Registrar, Registration};
 use crate::{USER_AGENT, WebhookError};
 
-/// What the server is made of.
+/// The options of a [`WebhookServer`].
 #[derive(Clone)]
 pub struct Options {
-    /// Where to listen. Port 0 takes any free one; see [`WebhookServer::address`].
+    /// The address to listen on. Port 0 takes a free one, see [`WebhookServer::address`].
     pub listen: SocketAddr,
-    /// Where the certificate is from.
+    /// The source of the certificate.
     pub certificates: CertificateSource,
-    /// What to tell the API server.
+    /// The registration at the API server.
     pub registration: Registration,
-    /// Whose objects are reviewed.
+    /// The installation whose objects are reviewed.
     pub installation: Installation,
-    /// The API server with the Secret and the webhook configurations. The server's own requests go through it as
-    /// [`USER_AGENT`], and without a term: a certificate is everybody's matter, not the leader's.
+    /// The API server with the Secret and the webhook configurations. The server sends its requests with [`USER_AGENT`], and
+    /// whether or not this process leads.
     pub connection: Connection,
-    /// What the providers say about their classes.
+    /// The providers' rules of their classes.
     pub provider_specs: ProviderSpecCheck,
-    /// By which fields of their classes the providers find VMs.
+    /// The fields of their classes by which the providers identify VMs.
     pub identity: IdentityFields,
-    /// Where the spans of admissions go.
+    /// Records the spans of admissions.
     pub spans: Spans,
-    /// By which certificates are renewed.
+    /// The clock for the renewal of certificates.
     pub clock: Arc<dyn Clock>,
-    /// What is endured.
+    /// Limits for clients.
     pub limits: Limits,
 }
 
@@ -65,32 +64,32 @@ impl fmt::Debug for Options {
     }
 }
 
-/// What the server endures of its clients. The defaults are for an API server with objects of its usual 3 MiB at most.
+/// Limits for clients. The defaults suit an API server with its usual limit of 3 MiB for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many connections are open at once. At that bound a new one takes the place of the longest idle.
+    /// Maximum number of open connections. A new one replaces the one that has been idle longest.
     pub connections: usize,
-    /// How long a connection may take until its first request is there, TLS included.
+    /// Maximum time until the first request of a connection, including the TLS handshake.
     pub first_request: Duration,
-    /// How long a connection may be idle. Longer than the 90 s after which
-    /// API servers close their idle connections, so that none is closed while a request is on its way.
+    /// Maximum idle time of a connection. Longer than the 90 s after which API servers close idle connections, so that the server
+    /// closes none while a request is on its way.
     pub idle: Duration,
-    /// How long a body may take.
+    /// Maximum time of a body.
     pub body: Duration,
-    /// How many bytes a body may have: two objects and an envelope.
+    /// Maximum bytes of a body: two objects and an envelope.
     pub body_size: usize,
-    /// How long a request may wait for memory; then it is asked to come again.
+    /// Maximum time that a request waits for memory. The client then gets a 503.
     pub memory: Duration,
-    /// How many bytes all small bodies under way may have together.
+    /// Maximum bytes of all small bodies.
     pub small_bodies_size: usize,
-    /// How many bytes may be made of small bodies at once.
+    /// Maximum bytes of the objects that are decoded from small bodies.
     pub small_reviews_size: usize,
-    /// How many bytes all larger bodies under way may have together.
+    /// Maximum bytes of all larger bodies.
     pub large_bodies_size: usize,
-    /// How many bytes may be made of larger bodies at once. No less than the largest review needs, see
-    /// `admission::MOST_VALUES`.
+    /// Maximum bytes of the objects that are decoded from larger bodies. At least what the largest review needs, see
+    /// `admission::MAX_VALUES`.
     pub large_reviews_size: usize,
-    /// How long requests under way may take when the server ends.
+    /// Maximum time to finish requests when the server stops.
     pub end: Duration,
 }
 
@@ -129,19 +128,19 @@ impl Limits {
 ///
 /// # Guarantees
 ///
-/// * It serves TLS 1.2 and later only. A certificate that was renewed is served from the next handshake on.
-/// * Every request has an answer, or its connection an end, within the [`Limits`]; so memory is bounded too.
-/// * Idle and slow connections make room for new ones (see [`serving`]).
-/// * A panic while an object is judged costs that request, and nothing else.
+/// * It serves TLS 1.2 and 1.3. The first handshake after a renewal has the new certificate.
+/// * Within the [`Limits`], each request gets a response, or its connection is closed. Memory is bounded.
+/// * A new connection replaces an idle or slow one, see [`serving`].
+/// * A panic during a review fails only that request.
 ///
 /// # Caveats
 ///
-/// * Clients are not asked who they are, as API servers do not say so unless they are configured to. Whoever reaches
-///   the port can ask what the defaults are, and no more. A `NetworkPolicy` keeps others away.
+/// Clients are not authenticated, because an API server presents no certificate by default. A client that reaches the port
+/// learns only the defaults and rules. Use a `NetworkPolicy` to restrict access.
 pub struct WebhookServer {
     listener: TcpListener,
     address: SocketAddr,
-    keeper: Keeper,
+    certificates: CertificateManager,
     tls: tokio_rustls::TlsAcceptor,
     routes: axum::Router,
     readiness: Readiness,
@@ -155,7 +154,7 @@ impl fmt::Debug for WebhookServer {
 }
 
 impl WebhookServer {
-    /// Takes the address. Nothing is served before [`WebhookServer::run`].
+    /// Binds the address. [`WebhookServer::run`] serves it.
     pub async fn bind(options: Options) -> Result<Self, WebhookError> {
         let failed = |source| WebhookError::Listen { address: options.listen, source };
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
@@ -174,68 +173,68 @@ impl WebhookServer {
             installation: options.installation,
             port: address.port(),
         };
-        let keeper = Keeper::new(source, registrar, provider.clone(), options.clock.clone());
+        let certificates = CertificateManager::new(source, registrar, provider, options.clock.clone());
         let admission = Admission::new(options.provider_specs, options.identity, options.spans, options.clock.clone());
         Ok(Self {
-            tls: tls::acceptor(keeper.kept(), provider)?,
-            readiness: Readiness { kept: keeper.kept(), clock: options.clock },
+            tls: tls_acceptor(certificates.state())?,
+            readiness: Readiness { state: certificates.state(), clock: options.clock },
             routes: routes::router(admission, options.limits),
             limits: options.limits,
             listener,
             address,
-            keeper,
+            certificates,
         })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether the API server can call. Outlives the server.
+    /// The readiness of the webhooks. Outlives the server.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// What it is served with, for other ports of the process. Outlives the server.
+    /// The server's certificate, for other ports of the process. Outlives the server.
     pub fn certificate(&self) -> ServedCertificate {
-        ServedCertificate(self.keeper.kept())
+        ServedCertificate(self.certificates.state())
     }
 
-    /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves; then requests under way
-    /// are answered, within [`Limits::end`].
+    /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves. Then finishes open requests within
+    /// [`Limits::end`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let Self { listener, keeper, tls, routes, limits, .. } = self;
+        let Self { listener, certificates, tls, routes, limits, .. } = self;
         let serve = serving::serve(listener, tls, routes, limits.serving(), stop);
         tokio::select! {
             () = serve => {}
-            () = keeper.run() => {}
+            () = certificates.run() => {}
         }
     }
 }
 
-/// The certificate of the webhooks, which is renewed.
+/// The server's certificate, which changes with each renewal.
 #[derive(Clone, Debug)]
-pub struct ServedCertificate(Arc<Kept>);
+pub struct ServedCertificate(Arc<CertificateState>);
 
 impl ServedCertificate {
-    /// That of this moment, once there is one.
+    /// The current certificate. `None` before there is one.
     pub fn current(&self) -> Option<Arc<CertifiedKey>> {
         self.0.certificate.load_full()
     }
 }
 
-/// Whether the webhooks can be called: there is a certificate, it is valid, and the API server was told of it.
+/// Whether the webhooks are ready: they have a valid certificate and are registered.
 #[derive(Clone)]
 pub struct Readiness {
-    kept: Arc<Kept>,
+    state: Arc<CertificateState>,
     clock: Arc<dyn Clock>,
 }
 
 impl Readiness {
-    /// If not, why.
+    /// Fails with the reason unless the webhooks are ready.
     pub fn check(&self) -> Result<(), String> {
-        self.kept.check(self.clock.wall())
+        self.state.check(self.clock.wall())
     }
 }
 

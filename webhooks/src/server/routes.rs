@@ -1,4 +1,4 @@
-//! What is asked under which path, and what is answered when the question is none.
+//! The routes, and HTTP errors of requests that are no valid `AdmissionReview`.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -19,7 +19,7 @@ struct Shared {
     reader: Reader,
 }
 
-/// The webhooks, and `/healthz`, which says no more than that the server runs.
+/// A route for each webhook, and `/healthz`, which always returns 200.
 pub(super) fn router(admission: Admission, limits: Limits) -> Router {
     let mut router = Router::new().route("/healthz", get(async || "ok"));
     for endpoint in endpoints() {
@@ -36,14 +36,14 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
     check_content(&head.headers)?;
     let caller = traceparent(&head.headers);
     let body = shared.reader.read(body).await.map_err(Problem::Body)?;
-    // Large objects take milliseconds to read, and rules of providers may be slow or panic: none of that may touch
-    // the connections of others.
-    let judged = tokio::task::spawn_blocking(move || {
-        // All of the body, so that its memory counts until the answer is there.
+    // Decoding a large object takes milliseconds, and a provider's rule may be slow or panic. A thread of its own keeps that from
+    // other connections.
+    let review = tokio::task::spawn_blocking(move || {
+        // Moves the whole body, so that its reservations last until the response is complete.
         let body = body;
         shared.admission.answer(endpoint, &body.bytes, caller)
     });
-    let json = judged.await.map_err(|_| Problem::Panic)?.map_err(Problem::Review)?;
+    let json = review.await.map_err(|_| Problem::Panic)?.map_err(Problem::Review)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
@@ -53,7 +53,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), Problem> {
     if !content.eq_ignore_ascii_case("application/json") {
         return Err(Problem::ContentType);
     }
-    // API servers do not compress; a small body that swells to a large one is never asked for.
+    // API servers do not compress. A compressed body could expand beyond the limits.
     if !matches!(text(header::CONTENT_ENCODING), "" | "identity") {
         return Err(Problem::Encoding);
     }
@@ -64,7 +64,7 @@ fn traceparent(headers: &HeaderMap) -> Option<TraceContext> {
     headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
-/// Why there is no answer.
+/// Why a request has no `AdmissionReview` as a response.
 #[derive(Debug)]
 enum Problem {
     ContentType,
@@ -82,15 +82,15 @@ impl IntoResponse for Problem {
             }
             Self::Encoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed".to_owned()),
             Self::Body(BodyError::TooLarge) => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()),
-            Self::Body(BodyError::TooSlow) => (StatusCode::REQUEST_TIMEOUT, "the body came too slowly".to_owned()),
-            Self::Body(BodyError::Broken) => (StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
+            Self::Body(BodyError::TooSlow) => (StatusCode::REQUEST_TIMEOUT, "the body arrived too slowly".to_owned()),
+            Self::Body(BodyError::Broken) => (StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
             Self::Body(BodyError::Busy) => {
-                let again = [(header::RETRY_AFTER, "1")];
-                return (StatusCode::SERVICE_UNAVAILABLE, again, "too many bodies at once; try again").into_response();
+                let retry = [(header::RETRY_AFTER, "1")];
+                return (StatusCode::SERVICE_UNAVAILABLE, retry, "too many requests; try again").into_response();
             }
             Self::Review(error) => (StatusCode::BAD_REQUEST, error.to_string()),
             Self::Panic => {
-                tracing::error!("a review panicked; please report it with the lines above");
+                tracing::error!("a review panicked; report this bug with the log lines above");
                 (StatusCode::INTERNAL_SERVER_ERROR, "the review failed".to_owned())
             }
         };

@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
 use nodewright_runtime::term::Clock;
 use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::Identity;
@@ -15,81 +16,84 @@ use super::secret::SharedSecret;
 use crate::WebhookError;
 use crate::registration::Registrar;
 
-/// How often everything is looked at. The wall clock is read each time, so that a jump of it, or a suspended machine,
-/// is noticed within this time.
+/// The time between two rounds. Each round reads the wall clock, so that the loop notices a clock that was stepped, or a
+/// machine that was suspended, within this time.
 const PERIOD: Duration = Duration::from_mins(1);
 
-/// After a failure it is tried again after a second, then after twice as long each time, up to the period.
+/// The wait after the first failure. It doubles with each failure, up to the period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Where the certificate is from.
+/// The source of the certificate.
 #[derive(Debug)]
 pub(crate) enum Source {
     Secret(SharedSecret),
     Directory(Directory),
 }
 
-/// What readiness and the TLS handshake see of the keeper.
+/// The state that TLS handshakes and the readiness check read.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    /// What is served.
+pub(crate) struct CertificateState {
+    /// The served certificate.
     pub(crate) certificate: ArcSwapOption<CertifiedKey>,
-    state: ArcSwap<State>,
+    round: ArcSwap<Round>,
 }
 
-#[derive(Debug)]
-struct State {
-    /// When what is served is valid.
+/// The result of the last round.
+#[derive(Debug, Default)]
+struct Round {
+    /// When the served certificate is valid.
     validity: Option<(Timestamp, Timestamp)>,
-    /// Why the last round was not completed.
+    /// The error of the last round.
     failure: Option<String>,
     is_registered: bool,
 }
 
-impl Kept {
-    fn new() -> Self {
-        let state = State { validity: None, failure: None, is_registered: false };
-        Self { certificate: ArcSwapOption::empty(), state: ArcSwap::from_pointee(state) }
-    }
-
-    /// Whether the API server can call, as far as is known; if not, why.
+impl CertificateState {
+    /// Fails, with the reason, unless the API server can call the webhooks as far as this process knows.
     pub(crate) fn check(&self, now: Timestamp) -> Result<(), String> {
-        let state = self.state.load();
-        let failure = || state.failure.clone().unwrap_or_else(|| "not looked at yet".to_owned());
-        match state.validity {
+        let round = self.round.load();
+        let failure = || round.failure.clone().unwrap_or_else(|| "not checked yet".to_owned());
+        match round.validity {
             None => Err(format!("the webhooks have no certificate: {}", failure())),
             Some((_, until)) if until <= now => Err(format!("the webhooks' certificate expired at {until}")),
             Some((from, _)) if now < from => Err(format!("the webhooks' certificate is not valid before {from}")),
-            Some(_) if !state.is_registered => Err(format!("the webhooks are not registered: {}", failure())),
+            Some(_) if !round.is_registered => Err(format!("the webhooks are not registered: {}", failure())),
             Some(_) => Ok(()),
         }
     }
 }
 
+impl ResolvesServerCert for CertificateState {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.certificate.load_full()
+    }
+}
+
 /// Keeps the certificate valid and the webhooks registered.
-pub(crate) struct Keeper {
+pub(crate) struct CertificateManager {
     source: Source,
     registrar: Registrar,
     provider: Arc<CryptoProvider>,
     clock: Arc<dyn Clock>,
-    kept: Arc<Kept>,
+    state: Arc<CertificateState>,
 }
 
-impl Keeper {
+impl CertificateManager {
     pub(crate) fn new(
         source: Source,
         registrar: Registrar,
         provider: Arc<CryptoProvider>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { source, registrar, provider, clock, kept: Arc::new(Kept::new()) }
+        let state = CertificateState { certificate: ArcSwapOption::empty(), round: ArcSwap::default() };
+        Self { source, registrar, provider, clock, state: Arc::new(state) }
     }
 
-    pub(crate) fn kept(&self) -> Arc<Kept> {
-        self.kept.clone()
+    pub(crate) fn state(&self) -> Arc<CertificateState> {
+        self.state.clone()
     }
 
-    /// Looks again and again, for ever.
+    /// Runs rounds forever.
     pub(crate) async fn run(mut self) {
         let mut retry = FIRST_RETRY;
         loop {
@@ -109,33 +113,33 @@ impl Keeper {
         }
     }
 
-    /// Looks once: serves what is to be served, then tells the API server what to trust.
+    /// Runs one round: serves the certificate, and then makes the API server trust it.
     pub(crate) async fn round(&mut self) -> Result<(), WebhookError> {
-        let result = self.look().await;
+        let result = self.reconcile().await;
         let failure = result.as_ref().err().map(ToString::to_string);
-        self.kept.state.rcu(|state| State { failure: failure.clone(), ..**state });
+        self.state.round.rcu(|round| Round { failure: failure.clone(), ..**round });
         result
     }
 
-    async fn look(&mut self) -> Result<(), WebhookError> {
+    async fn reconcile(&mut self) -> Result<(), WebhookError> {
         let identity = match &mut self.source {
             Source::Secret(secret) => secret.identity(&self.provider, self.clock.wall()).await?,
             Source::Directory(directory) => directory.identity(&self.provider).await?,
         };
         self.serve(&identity);
-        // A failure to look again is no reason to believe that what was registered is gone.
+        // `is_registered` stays true after a failure: the registration still exists.
         self.registrar.ensure(identity.bundle.as_deref()).await?;
-        self.kept.state.rcu(|state| State { failure: None, is_registered: true, ..**state });
+        self.state.round.rcu(|round| Round { failure: None, is_registered: true, ..**round });
         Ok(())
     }
 
     fn serve(&self, identity: &Identity) {
-        let is_served = self.kept.certificate.load().as_ref().is_some_and(|served| served.cert == identity.key.cert);
-        if !is_served {
-            self.kept.certificate.store(Some(identity.key.clone()));
+        let served = self.state.certificate.load();
+        if served.as_ref().is_none_or(|served| served.cert != identity.key.cert) {
+            self.state.certificate.store(Some(identity.key.clone()));
         }
         let validity = Some((identity.not_before, identity.not_after));
-        self.kept.state.rcu(|state| State { validity, failure: state.failure.clone(), ..**state });
+        self.state.round.rcu(|round| Round { validity, failure: round.failure.clone(), ..**round });
     }
 }
 

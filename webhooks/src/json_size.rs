@@ -1,40 +1,40 @@
-//! How much there is in a text of JSON, counted without reading it into anything.
+//! The size of a JSON text, without decoding it.
 //!
-//! What an object costs in memory follows from the number of its values far more than from its bytes: a text of 7 bytes
-//! can be an entry of a map that takes 200.
+//! The memory of a decoded object depends on the number of its values more than on the bytes of the text: 7 bytes can be an
+//! entry of a map that takes 200.
 
-/// The values and the depth of a text.
+/// The number of values of a JSON text, and its depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {
-    /// No fewer than the values that a reader of the text would find.
+pub(crate) struct JsonSize {
+    /// An upper bound of the number of values.
     pub(crate) values: usize,
-    /// How many objects and lists stand inside one another.
+    /// The depth of nested objects and lists.
     pub(crate) depth: usize,
 }
 
-impl Census {
-    /// Counts in one pass, without recursion. Of a text that is not JSON, the result says nothing.
+impl JsonSize {
+    /// Counts in one pass, without recursion. The result is meaningless for a text that is not JSON.
     pub(crate) fn of(text: &[u8]) -> Self {
-        let (mut census, mut depth) = (Self { values: 1, depth: 0 }, 0_usize);
+        let (mut size, mut depth) = (Self { values: 1, depth: 0 }, 0_usize);
         let mut bytes = text.iter();
         while let Some(byte) = bytes.next() {
             match byte {
                 b'"' => skip_string(&mut bytes),
-                b',' => census.values += 1,
+                b',' => size.values += 1,
                 b'{' | b'[' => {
-                    census.values += 1;
+                    size.values += 1;
                     depth += 1;
-                    census.depth = census.depth.max(depth);
+                    size.depth = size.depth.max(depth);
                 }
                 b'}' | b']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
         }
-        census
+        size
     }
 }
 
-/// Goes on behind the end of the string that has begun.
+/// Skips the rest of a string.
 fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     while let Some(byte) = bytes.next() {
         match byte {
@@ -60,12 +60,12 @@ mod tests {
             (r#"{"a":"\\","b":"\\\""}"#, 3, 1),
             ("]]]}{", 2, 1),
         ] {
-            assert_eq!(Census::of(text.as_bytes()), Census { values, depth }, "{text}");
+            assert_eq!(JsonSize::of(text.as_bytes()), JsonSize { values, depth }, "{text}");
         }
     }
 
     #[test]
     fn no_text_is_too_deep_for_it() {
-        assert_eq!(Census::of("[".repeat(1_000_000).as_bytes()).depth, 1_000_000);
+        assert_eq!(JsonSize::of("[".repeat(1_000_000).as_bytes()).depth, 1_000_000);
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::configurations::{Installation, Reach, configurations};
+use crate::configurations::{ClientConfig, Installation, configurations};
 use crate::registration::Registration;
 
 const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
@@ -43,7 +43,7 @@ impl World {
 
     fn installed() -> Self {
         let world = Self::new();
-        let all = configurations(&Installation::default_one(), &Reach::default_service(), None);
+        let all = configurations(&Installation::default_one(), &ClientConfig::default_service(), None);
         let seed = |resource: &str, object: Value| world.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
         seed("mutatingwebhookconfigurations", serde_json::to_value(&all.mutating).unwrap());
         seed("validatingwebhookconfigurations", serde_json::to_value(&all.validating).unwrap());
@@ -56,29 +56,29 @@ impl World {
         Connection::new(self.server.client(), agent, Term::unlimited(), gate, metrics)
     }
 
-    fn replica(&self, registration: Registration) -> Keeper {
+    fn replica(&self, registration: Registration) -> CertificateManager {
         let source = Source::Secret(SharedSecret {
             connection: self.connection(),
             namespace: "nodewright-system".to_owned(),
             name: "webhook".to_owned(),
             hosts: vec!["127.0.0.1".to_owned()],
         });
-        self.keeper(source, registration)
+        self.manager(source, registration)
     }
 
-    fn keeper(&self, source: Source, registration: Registration) -> Keeper {
+    fn manager(&self, source: Source, registration: Registration) -> CertificateManager {
         let installation = Installation::default_one();
         let registrar = Registrar { connection: self.connection(), registration, installation, port: 9443 };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        Keeper::new(source, registrar, provider, self.clock.clone())
+        CertificateManager::new(source, registrar, provider, self.clock.clone())
     }
 
     fn pass(&self, time: SignedDuration) {
         *self.clock.0.lock() += time;
     }
 
-    fn check(&self, keeper: &Keeper) -> Result<(), String> {
-        keeper.kept().check(self.clock.wall())
+    fn check(&self, manager: &CertificateManager) -> Result<(), String> {
+        manager.state().check(self.clock.wall())
     }
 
     /// The bundle in the Secret, in base64.
@@ -96,8 +96,8 @@ impl World {
     }
 }
 
-fn served(keeper: &Keeper) -> Vec<rustls::pki_types::CertificateDer<'static>> {
-    keeper.kept().certificate.load_full().unwrap().cert.clone()
+fn served(manager: &CertificateManager) -> Vec<rustls::pki_types::CertificateDer<'static>> {
+    manager.state().certificate.load_full().unwrap().cert.clone()
 }
 
 #[tokio::test]
@@ -152,10 +152,10 @@ async fn of_two_replicas_at_once_one_wins() {
 async fn through_two_years_the_bundle_always_holds_what_is_served() {
     let world = World::new();
     let host = "127.0.0.1".to_owned();
-    let mut keeper = world.replica(Registration::Whole { host });
+    let mut manager = world.replica(Registration::Whole { host });
     for week in 0..104 {
-        keeper.round().await.unwrap();
-        assert_eq!(world.check(&keeper), Ok(()), "week {week}");
+        manager.round().await.unwrap();
+        assert_eq!(world.check(&manager), Ok(()), "week {week}");
         let live = world
             .server
             .object(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"));
@@ -167,48 +167,48 @@ async fn through_two_years_the_bundle_always_holds_what_is_served() {
 #[tokio::test]
 async fn an_unreachable_api_server_leaves_what_is_served_until_it_expires() {
     let world = World::installed();
-    let mut keeper = world.replica(Registration::Bundle);
-    keeper.round().await.unwrap();
+    let mut manager = world.replica(Registration::Bundle);
+    manager.round().await.unwrap();
     world.server.fail_always(Match::any(), Fault::Unreachable);
     world.pass(DAY * 20);
-    assert!(keeper.round().await.is_err());
-    assert_eq!(world.check(&keeper), Ok(()), "still valid and registered");
+    assert!(manager.round().await.is_err());
+    assert_eq!(world.check(&manager), Ok(()), "still valid and registered");
     world.pass(DAY * 20);
-    assert!(keeper.round().await.is_err());
-    assert!(world.check(&keeper).unwrap_err().contains("expired at"), "{:?}", world.check(&keeper));
+    assert!(manager.round().await.is_err());
+    assert!(world.check(&manager).unwrap_err().contains("expired at"), "{:?}", world.check(&manager));
     world.server.heal();
-    keeper.round().await.unwrap();
-    assert_eq!(world.check(&keeper), Ok(()));
+    manager.round().await.unwrap();
+    assert_eq!(world.check(&manager), Ok(()));
 }
 
 #[tokio::test]
 async fn a_clock_that_jumps_back_makes_another_certificate() {
     let world = World::installed();
-    let mut keeper = world.replica(Registration::Bundle);
-    keeper.round().await.unwrap();
+    let mut manager = world.replica(Registration::Bundle);
+    manager.round().await.unwrap();
     world.pass(DAY * -1_000);
-    assert!(world.check(&keeper).unwrap_err().contains("not valid before"));
-    keeper.round().await.unwrap();
-    assert_eq!(world.check(&keeper), Ok(()));
+    assert!(world.check(&manager).unwrap_err().contains("not valid before"));
+    manager.round().await.unwrap();
+    assert_eq!(world.check(&manager), Ok(()));
 }
 
 #[tokio::test]
 async fn a_missing_configuration_says_what_to_do() {
     let world = World::new();
-    let mut keeper = world.replica(Registration::Bundle);
-    let error = keeper.round().await.unwrap_err().to_string();
+    let mut manager = world.replica(Registration::Bundle);
+    let error = manager.round().await.unwrap_err().to_string();
     assert_eq!(
         error,
         "failed to find the MutatingWebhookConfiguration nodewright-nodewright-system: apply config/webhook"
     );
-    assert!(world.check(&keeper).unwrap_err().contains("apply config/webhook"));
+    assert!(world.check(&manager).unwrap_err().contains("apply config/webhook"));
 }
 
 #[tokio::test]
 async fn a_bundle_that_somebody_took_away_comes_back() {
     let world = World::installed();
-    let mut keeper = world.replica(Registration::Bundle);
-    keeper.round().await.unwrap();
+    let mut manager = world.replica(Registration::Bundle);
+    manager.round().await.unwrap();
     world.writes();
     world.server.change(
         &format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"),
@@ -216,7 +216,7 @@ async fn a_bundle_that_somebody_took_away_comes_back() {
             object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
         },
     );
-    keeper.round().await.unwrap();
+    manager.round().await.unwrap();
     assert_eq!(world.writes().len(), 1);
 }
 
@@ -237,26 +237,26 @@ async fn files_are_read_again_when_they_change() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     let make =
-        || super::super::rotation::Material::make(&["localhost".to_owned()], world.clock.wall()).unwrap().texts();
-    let mut keeper = world.keeper(Source::Directory(Directory::new(directory.path().into())), Registration::Bundle);
-    assert!(keeper.round().await.unwrap_err().to_string().contains("tls.crt"));
+        || super::super::rotation::Material::create(&["localhost".to_owned()], world.clock.wall()).unwrap().texts();
+    let mut manager = world.manager(Source::Directory(Directory::new(directory.path().into())), Registration::Bundle);
+    assert!(manager.round().await.unwrap_err().to_string().contains("tls.crt"));
 
     let (first, second) = (make(), make());
     write("tls.crt", &first.certificate);
     write("tls.key", &first.key);
-    assert!(keeper.round().await.unwrap_err().to_string().contains("ca.crt"), "the bundle is needed to register");
+    assert!(manager.round().await.unwrap_err().to_string().contains("ca.crt"), "the bundle is needed to register");
     write("ca.crt", &first.bundle);
-    keeper.round().await.unwrap();
-    assert_eq!(world.check(&keeper), Ok(()));
-    let before = served(&keeper);
+    manager.round().await.unwrap();
+    assert_eq!(world.check(&manager), Ok(()));
+    let before = served(&manager);
 
     // Between the two writes of somebody who renews them, the former pair stays in use.
     write("tls.crt", &second.certificate);
-    let error = keeper.round().await.unwrap_err().to_string();
+    let error = manager.round().await.unwrap_err().to_string();
     assert!(error.contains("not that of its certificate"), "{error}");
-    assert_eq!((served(&keeper), world.check(&keeper)), (before.clone(), Ok(())));
+    assert_eq!((served(&manager), world.check(&manager)), (before.clone(), Ok(())));
     write("tls.key", &second.key);
     write("ca.crt", &second.bundle);
-    keeper.round().await.unwrap();
-    assert_ne!(served(&keeper), before);
+    manager.round().await.unwrap();
+    assert_ne!(served(&manager), before);
 }
