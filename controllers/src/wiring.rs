@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use nodewright_api::MachineClass;
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
-use nodewright_runtime::{effect::NoEffects, manager::Manager, term::Clock};
+use nodewright_runtime::{effect::NoEffects, leadership::Clock, manager::Manager};
 
 use crate::shared::clusters::{CONTROL, TARGET};
 use crate::{

@@ -1,7 +1,7 @@
 //! Texts of bounded length, for statuses, events and logs.
 //!
-//! What a provider, a kubelet or an API server says may be as long as they like, and goes into objects that have to fit
-//! into etcd, and into memory once for each of them.
+//! A text from another program may have any length. In a status it has to fit into etcd, and memory holds it once for each
+//! object.
 
 /// The most bytes of a text in a status: what an Event's message may have.
 pub const LONGEST: usize = 1_024;

@@ -9,7 +9,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     effect::{Effect, Lane, Perform},
-    term::Term,
+    leadership::Term,
 };
 use nodewright_observability::metrics::Metrics;
 

@@ -31,7 +31,7 @@
 //! | [`cache`], [`look`] | stores with indexes, filled by one watch each; and what single objects see for a while |
 //! | [`queue`], [`fair`] | which object is looked at next; whose turn it is where many wait |
 //! | [`request`] | the one way to an API server |
-//! | [`lease`], [`term`], [`leading`] | leader election, the right to write that it gives, and what is made before it |
+//! | [`leadership`] | leader election, the right to write that it gives, and what is made before it |
 //! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
 //! | [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
@@ -43,7 +43,7 @@
 //! * deletion, eviction: under the UID that was seen;
 //! * finalizers, taints and other shared fields: a JSON patch that tests what was read ([`plan::Step::Edit`]);
 //! * what an apply should have removed and did not: one merge patch under the version of its answer ([`owned`]);
-//! * the Lease: a PUT with its version, which is a true compare-and-swap ([`lease`]);
+//! * the Lease: a PUT with its version, which is a true compare-and-swap ([`leadership`]);
 //! * events: a POST, and a patch of the count ([`events`]).
 
 pub mod annotations;
@@ -58,9 +58,8 @@ pub mod events;
 mod execute;
 pub mod fair;
 pub mod finalizers;
-pub mod leading;
+pub mod leadership;
 pub mod lean;
-pub mod lease;
 pub mod look;
 pub mod manager;
 pub mod object;
@@ -70,7 +69,6 @@ pub mod queue;
 pub mod readiness;
 mod reconcile;
 pub mod request;
-pub mod term;
 #[cfg(test)]
 mod testing;
 mod watch;

@@ -14,15 +14,13 @@ use crate::{
     events::Recorder,
     execute::{Executor, agent},
     fair::{Gate, Rate},
-    leading::Leading,
-    lease::Election,
+    leadership::{BootClock, Clock, Election, Leading, Term},
     look::Looks,
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
     reconcile::{Reconciler, Shared},
     request::Connection,
-    term::{BootClock, Clock, Term},
     watch::Poison,
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};

@@ -13,7 +13,7 @@ use crate::{
     request::{Call, Connection},
 };
 
-/// Between two looks at the API server; a kubelet asks a pod as often.
+/// The time between two probes of the API server.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long the API server may take to say that it is well.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -23,9 +23,8 @@ use crate::{
     clip::clip_to,
     contact::Contact,
     fair::{Flow, Gate},
-    leading::Leading,
+    leadership::{Leading, Term},
     plan::FailureClass,
-    term::Term,
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
@@ -373,7 +372,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::term::TokioClock;
+    use crate::leadership::TokioClock;
     use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{object::Cluster, term::Clock};
+use crate::{leadership::Clock, object::Cluster};
 
 /// The cluster of most tests, and another one.
 pub(crate) const HOME: Cluster = Cluster::new("home");

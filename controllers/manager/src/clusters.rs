@@ -6,7 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use nodewright_runtime::{error::with_causes, leading::Leading, request};
+use nodewright_runtime::{error::with_causes, leadership::Leading, request};
 
 use crate::flags::ProcessFlags;
 

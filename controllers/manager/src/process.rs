@@ -17,12 +17,10 @@ use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
     events::EventTask,
     fair::Gate,
-    leading::Leading,
-    lease::{Election, LeaseConfig},
+    leadership::{BootClock, Clock, Election, Leading, LeaseConfig, Term},
     manager::{Manager, Options},
     object::Cluster,
     request::Connection,
-    term::{BootClock, Clock, Term},
 };
 use nodewright_serving::{Authorization, Checks, Endpoints, ListenError, Server, raise_open_files};
 use nodewright_webhooks::{

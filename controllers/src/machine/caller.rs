@@ -8,9 +8,9 @@ use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
     effect::Perform,
+    leadership::Clock,
     object::{Key, ResourceType},
     request::{Call as ApiCall, Connection},
-    term::Clock,
 };
 use parking_lot::Mutex;
 use tokio::sync::broadcast;

@@ -10,8 +10,8 @@ use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     effect::{NoEffects, Perform},
+    leadership::{Clock, TokioClock},
     manager::{Manager, Options},
-    term::{Clock, TokioClock},
 };
 use nodewright_testing::api_server::{ApiServer, Fault, RequestRecord};
 use parking_lot::Mutex;

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 

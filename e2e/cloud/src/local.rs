@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{

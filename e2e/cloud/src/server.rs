@@ -11,7 +11,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use nodewright_runtime::term::BootClock;
+use nodewright_runtime::leadership::BootClock;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, oneshot},

@@ -6,7 +6,7 @@ use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, MachineRequest, Mismatch, SecretData, SecretText};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_e2e_cloud::{self as cloud, CloudClient, Effect, FaultOperation, FaultOrder, Server, Settings, VmState};
-use nodewright_runtime::leading::Leading;
+use nodewright_runtime::leadership::Leading;
 use serde_json::json;
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;

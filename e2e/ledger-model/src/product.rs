@@ -23,7 +23,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
     effect::{Effect, Never, NoEffects, Outcomes, Perform},
-    leading::Leading,
+    leadership::Leading,
     manager::{Manager, Options},
     object::{Key, Kind, Version},
     plan::{Apply, FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},

@@ -18,8 +18,8 @@ use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     fair::Gate,
+    leadership::{BootClock, Term},
     request::Connection,
-    term::{BootClock, Term},
 };
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
 

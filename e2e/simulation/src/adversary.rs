@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use nodewright_testing::api_server::{Fault, RequestRecord};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};

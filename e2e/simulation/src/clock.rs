@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, TokioClock};
 
 /// The time of tokio's timers; the time of day may be set ahead or back, as by an operator or by NTP.
 #[derive(Debug)]

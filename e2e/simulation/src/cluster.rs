@@ -19,7 +19,7 @@ use nodewright_e2e_cloud::{
     kubelet::{self, Fleet},
     memory::Memory,
 };
-use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, TokioClock};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -33,7 +33,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, header::USER_AGENT};
 use kube::{Client, client::Body};
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use nodewright_testing::api_server::ApiServer;
 use tokio::task::JoinSet;
 use tower::{ServiceExt, util::MapRequest};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use nodewright_testing::api_server::Bookmarks;
 use tokio::{
     runtime::Builder,

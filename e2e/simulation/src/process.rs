@@ -12,9 +12,8 @@ use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     events::EventTask,
-    lease::{Election, LeaseConfig},
+    leadership::{Clock, Election, LeaseConfig},
     manager::{Manager, Options},
-    term::Clock,
 };
 use nodewright_testing::api_server::ApiServer;
 use tokio::time::sleep;

@@ -18,7 +18,7 @@ use nodewright_e2e_cloud::{
     kubelet::{self, Fleet},
 };
 use nodewright_e2e_simulation::control_plane::{self, ControlPlane, agent_client};
-use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, TokioClock};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, Pace, RequestRecord};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

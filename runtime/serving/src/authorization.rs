@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use nodewright_observability::metrics::Metrics;
-    use nodewright_runtime::{fair::Gate, term::Term};
+    use nodewright_runtime::{fair::Gate, leadership::Term};
 
     /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
     struct Server {

@@ -70,7 +70,7 @@ impl<K> Entries<K> {
 /// The slots of the objects that an owner controls, in the order of the objects' names: plans go through them, and must
 /// not depend on which came first.
 ///
-/// UIDs are kept as numbers: a set of a hundred machines costs what its slots do.
+/// UIDs are kept as numbers: an owner of a hundred objects costs what its slots do.
 #[derive(Default)]
 pub(super) struct Owners {
     slots: hashbrown::HashMap<u128, Vec<u32>>,

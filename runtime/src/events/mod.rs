@@ -29,7 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::send::Sender;
 use crate::clip::clip;
-use crate::term::{Clock, Term};
+use crate::leadership::{Clock, Term};
 use nodewright_observability::metrics::Metrics;
 
 /// How many events may wait to be sent.

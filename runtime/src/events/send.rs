@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Queued;
 use super::correlate::{Action, Correlator, Same, wire_type};
-use crate::term::Clock;
+use crate::leadership::Clock;
 use nodewright_observability::metrics::Metrics;
 
 /// The longest that one request may take.

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::*;
-use crate::term::TokioClock;
+use crate::leadership::TokioClock;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const EVENTS: &str = "/api/v1/namespaces/shoot/events";

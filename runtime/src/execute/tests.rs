@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{fair::Gate, owned::Owned, plan::Plan, term::Term};
+use crate::{fair::Gate, leadership::Term, owned::Owned, plan::Plan};
 use nodewright_observability::metrics::Metrics;
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 

@@ -10,10 +10,10 @@ use crate::{
     effect::{Effect, Outcomes},
     execute::{Barrier, Execution, Unsure},
     fair::Flow,
+    leadership::Clock,
     look::Look,
     object::Key,
     plan::{Failure, Refusal, Wait},
-    term::Clock,
 };
 
 /// The memory of one object.
@@ -208,7 +208,7 @@ impl<E: Effect> Memories<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{effect::Never, term::TokioClock};
+    use crate::{effect::Never, leadership::TokioClock};
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_a_row_are_slowed_down_and_a_rest_makes_up_for_them() {

@@ -27,11 +27,11 @@ use crate::{
     events::{Event, Recorder},
     execute::{Executor, Sending},
     fair::{Flow, Gate, Pass},
+    leadership::Clock,
     look::Looks,
     object::{Cluster, Key, controller, uid},
     plan::{Failure, FailureClass, Moment, Plan, Wait, reference},
     queue::{Class, Queue, Sleeper, Verdict},
-    term::Clock,
 };
 use nodewright_observability::{
     metrics::{Metrics, ReconcileResult},

@@ -7,12 +7,12 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::{Never, NoEffects},
+    leadership::TokioClock,
     manager::{Ended, Manager, Options},
     object::{Cluster, Key, label, name, namespace},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
     readiness::Readiness,
-    term::TokioClock,
 };
 use nodewright_testing::api_server::ApiServer;
 use serde::Serialize;

@@ -17,11 +17,10 @@ use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
     events::EventTask,
-    lease::{Election, LeaseConfig},
+    leadership::{Election, LeaseConfig, TokioClock},
     manager::{Ended, Manager, Options},
     object::Cluster,
     request::Connection,
-    term::TokioClock,
 };
 use nodewright_testing::api_server::{ApiServer, RequestRecord};
 use serde_json::{Value, json};

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use nodewright_api::field::FieldError;
 use nodewright_api::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_observability::trace::{SpanRecord, Spans, TraceContext};
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 
 use crate::configurations::{Action, Endpoint, ReviewedKind};
 use crate::json_size::JsonSize;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::Timestamp;
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;

@@ -24,7 +24,7 @@ use hyper_util::{
 };
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result, Scope};
-use nodewright_runtime::{error::with_causes, leading::Leading};
+use nodewright_runtime::{error::with_causes, leadership::Leading};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 

@@ -29,7 +29,7 @@ use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
-use nodewright_runtime::leading::Leading;
+use nodewright_runtime::leadership::Leading;
 use tower::{BoxError, Service};
 
 use self::{

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, MachineRequest, Mismatch, Scope, SecretData, SecretText};
-use nodewright_runtime::leading::Leading;
+use nodewright_runtime::leadership::Leading;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{

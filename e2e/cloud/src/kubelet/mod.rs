@@ -27,7 +27,7 @@ use http::{HeaderValue, header::USER_AGENT};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use kube::{Api, Client, Config};
-use nodewright_runtime::term::Clock;
+use nodewright_runtime::leadership::Clock;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, mpsc, watch},

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
-use nodewright_runtime::term::TokioClock;
+use nodewright_runtime::leadership::TokioClock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tower::Service;

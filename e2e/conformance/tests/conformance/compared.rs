@@ -8,7 +8,7 @@ use nodewright_e2e_control_plane::{
     ControlPlaneOptions, USER_AGENT, parse_manifest,
     testing::{Cluster, Failure, TestResult, crds, skip_on_external_cluster},
 };
-use nodewright_runtime::term::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, TokioClock};
 use nodewright_testing::api_server::{ApiServer, Controllers};
 use serde_json::Value;
 use tokio::sync::OnceCell;

@@ -13,9 +13,9 @@ use nodewright_e2e_control_plane::testing::{Cluster, Failure, TestResult, ensure
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     fair::Gate,
+    leadership::Term,
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
-    term::Term,
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};

@@ -9,8 +9,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::sync::Mutex;
 
-use super::{ClaimError, LeaseConfig};
-use crate::term::Clock;
+use super::clock::Clock;
+use super::config::LeaseConfig;
+use super::error::ClaimError;
 
 /// The state of the lease after an attempt.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! The right to write, and until when.
 //!
 //! A [`Term`] is handed to everything that sends a mutating request. Who holds none, or one that is over, sends
-//! nothing. It is given by leader election ([`crate::lease`]); a process without election holds
+//! nothing. It is given by leader election ([`super::Election`]); a process without election holds
 //! [`Term::unlimited`].
 //!
 //! # Guarantees
 //!
 //! - Once a term is over it stays over: no extension, however late its answer arrives, brings it back.
 //! - [`Term::remaining`] reads the clock at each call. It counts time during which the process was stopped
-//!   (`SIGSTOP`, a frozen container) or the machine was suspended, as [`BootClock`] does.
+//!   (`SIGSTOP`, a frozen container) or the host was suspended, as [`BootClock`] does.
 //! - All clones of a term, and all terms made of it by [`Term::all`], see its end.
 //!
 //! # Assumptions
@@ -17,7 +17,7 @@
 //!
 //! # Caveats
 //!
-//! - [`Term::ended`] is built on timers that stand still while the machine is suspended, so it looks again at
+//! - [`Term::ended`] is built on timers that stand still while the host is suspended, so it looks again at
 //!   least once a second: after a suspension it resolves up to a second late. [`Term::remaining`] is never late.
 //! - A request that was sent in time may be committed late. A term narrows that window and cannot close it; what
 //!   must not happen twice needs names, UIDs and resource versions as well.
@@ -30,65 +30,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{self, FutureExt};
-use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
+
+use super::clock::{BootClock, Clock};
 
 /// The longest that [`Term::ended`] trusts a timer before it asks the clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// What time it is, in both senses that a controller needs.
-pub trait Clock: Send + Sync + 'static {
-    /// The time since some fixed moment in the past. Never goes back, whatever happens to the wall clock.
-    fn elapsed(&self) -> Duration;
-
-    /// The time of day, for what is written into objects. It may jump.
-    fn wall(&self) -> Timestamp {
-        Timestamp::now()
-    }
-}
-
-/// Linux' `CLOCK_BOOTTIME`: goes on while the machine is suspended and while the process is stopped.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BootClock;
-
-impl Clock for BootClock {
-    fn elapsed(&self) -> Duration {
-        let time = rustix::time::clock_gettime(BOOT_CLOCK);
-        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-    }
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-
-/// Elsewhere the monotonic clock has to do: developers' machines only. On macOS it counts suspension too.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-
-/// The clock of tokio's timers: under `tokio::time::pause` it is the simulated time.
-#[derive(Clone, Copy, Debug)]
-pub struct TokioClock {
-    origin: tokio::time::Instant,
-    wall: Timestamp,
-}
-
-impl TokioClock {
-    /// Starts a clock whose time of day is `wall` now, and moves on with tokio's timers.
-    pub fn starting_at(wall: Timestamp) -> Self {
-        Self { origin: tokio::time::Instant::now(), wall }
-    }
-}
-
-impl Clock for TokioClock {
-    fn elapsed(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
-    fn wall(&self) -> Timestamp {
-        let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
-    }
-}
 
 /// The right to write, until it ends. Cheap to clone; all clones are the same term.
 #[derive(Clone)]
@@ -254,18 +201,14 @@ impl fmt::Debug for Term {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::leadership::clock::TokioClock;
     use crate::testing::HandClock;
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
-    }
-
-    #[test]
-    fn boot_time_moves_forward() {
-        let first = BootClock.elapsed();
-        assert!(first > Duration::ZERO);
-        assert!(BootClock.elapsed() >= first);
     }
 
     #[test]

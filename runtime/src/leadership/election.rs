@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! - A lease is taken over only after it has stood unchanged for its whole duration *as seen by this process*: the
-//!   clocks of two machines are never compared.
+//!   clocks of two hosts are never compared.
 //! - Every change of the lease is a PUT under the version that was read, or a POST where there was none: of two
 //!   that try at once, one is refused. No PATCH is sent; roles made for client-go permit none.
 //! - The term that is handed out counts from before the request that won or renewed it was sent, and ends after
@@ -20,10 +20,7 @@
 //!
 //! # Caveats
 //!
-//! - A write begun in the last moment of a term may be committed after it. See [`crate::term`].
-
-mod error;
-mod protocol;
+//! - A write begun in the last moment of a term may be committed after it. See [`super::Term`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -33,77 +30,16 @@ use http::HeaderValue;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::error::LeaseConfigError;
-use self::error::{ClaimError, Report};
-use self::protocol::{Claim, Protocol};
-use crate::term::{BootClock, Clock, Term};
+use super::clock::{BootClock, Clock};
+use super::config::{JITTER, LeaseConfig, LeaseConfigError};
+use super::error::Report;
+use super::protocol::{Claim, Protocol};
+use super::term::Term;
 use nodewright_observability::metrics::Metrics;
 
 /// How long [`Election::release`] tries to give the lease back. The process is about to end, and others take the
 /// lease over by themselves once it has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The longest part of the pause between two attempts that chance decides, so that contenders spread out.
-const JITTER: f64 = 0.2;
-
-/// Which lease is contended for, by whom, and how long things take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseConfig {
-    /// The namespace of the Lease.
-    pub namespace: String,
-    /// The name of the Lease.
-    pub name: String,
-    /// Who contends: unique for each process, restarts included.
-    pub identity: String,
-    /// After how much time without a renewal others may take the lease. In whole seconds.
-    pub lease_duration: Duration,
-    /// After how much time without a successful renewal the holder gives up. Shorter than `lease_duration`.
-    pub renew_deadline: Duration,
-    /// The time between two renewals, and between two attempts to acquire. Shorter than `renew_deadline`.
-    pub retry_period: Duration,
-}
-
-impl LeaseConfig {
-    /// The usual times (15 s, 10 s, 2 s), under an identity made of the host's name and a random part.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-            identity: unique_identity(),
-            lease_duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-        }
-    }
-
-    fn validate(&self) -> Result<(), LeaseConfigError> {
-        if self.identity.is_empty() {
-            return Err(LeaseConfigError::NoIdentity);
-        }
-        if self.lease_duration.subsec_nanos() != 0 || i32::try_from(self.lease_duration.as_secs()).is_err() {
-            return Err(LeaseConfigError::NotInSeconds(self.lease_duration));
-        }
-        if self.lease_duration <= self.renew_deadline {
-            return Err(LeaseConfigError::DeadlineTooLong(self.renew_deadline, self.lease_duration));
-        }
-        // Client-go asks for the same margin: the longest pause with jitter has to fit into the deadline.
-        if self.retry_period.is_zero() || self.renew_deadline <= self.retry_period.mul_f64(1.0 + JITTER) {
-            return Err(LeaseConfigError::RetryTooLong(self.retry_period, self.renew_deadline));
-        }
-        Ok(())
-    }
-
-    /// The longest that one attempt may take: two fit into the renew deadline, so that one hung connection does
-    /// not cost the lease.
-    fn attempt_timeout(&self) -> Duration {
-        self.renew_deadline / 2
-    }
-}
-
-fn unique_identity() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}_{:032x}", fastrand::u128(..))
-}
 
 /// One contender for one lease. A process that needs several leases makes one of these for each, and joins the
 /// terms by [`Term::all`].
@@ -270,6 +206,3 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Term) {
     term.end();
     metrics.leading(&config.name, false);
 }
-
-#[cfg(test)]
-mod tests;

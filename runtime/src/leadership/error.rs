@@ -4,24 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::LeaseConfig;
-
-/// Times or names that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LeaseConfigError {
-    /// The identity is empty, which on the wire means "held by nobody".
-    #[error("leader election needs an identity that is not empty")]
-    NoIdentity,
-    /// The wire format knows whole seconds only.
-    #[error("lease duration {0:?} must be a whole number of seconds")]
-    NotInSeconds(Duration),
-    /// The holder would go on after others may have begun.
-    #[error("renew deadline {0:?} must be shorter than the lease duration {1:?}")]
-    DeadlineTooLong(Duration, Duration),
-    /// There would be no time for a second attempt.
-    #[error("retry period {0:?} must be above zero and shorter than the renew deadline {1:?} by more than a fifth")]
-    RetryTooLong(Duration, Duration),
-}
+use super::config::LeaseConfig;
 
 /// Why an attempt came to no result.
 #[derive(Debug, thiserror::Error)]

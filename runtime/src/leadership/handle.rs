@@ -28,7 +28,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::{Service, ServiceExt, util::MapResponse};
 
-use crate::term::Term;
+use super::term::Term;
 
 /// The term in which a process leads, once it has begun. All clones are the same. For one [`crate::manager::Manager`].
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,71 @@
+//! What time it is.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// What time it is, in both senses that a controller needs.
+pub trait Clock: Send + Sync + 'static {
+    /// The time since some fixed moment in the past. Never goes back, whatever happens to the wall clock.
+    fn elapsed(&self) -> Duration;
+
+    /// The time of day, for what is written into objects. It may jump.
+    fn wall(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// Linux' `CLOCK_BOOTTIME`: goes on while the host is suspended and while the process is stopped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn elapsed(&self) -> Duration {
+        let time = rustix::time::clock_gettime(BOOT_CLOCK);
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+
+/// Elsewhere the monotonic clock, for development only. On macOS it counts suspension too.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+/// The clock of tokio's timers: under `tokio::time::pause` it is the simulated time.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+    wall: Timestamp,
+}
+
+impl TokioClock {
+    /// Starts a clock whose time of day is `wall` now, and moves on with tokio's timers.
+    pub fn starting_at(wall: Timestamp) -> Self {
+        Self { origin: tokio::time::Instant::now(), wall }
+    }
+}
+
+impl Clock for TokioClock {
+    fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_time_moves_forward() {
+        let first = BootClock.elapsed();
+        assert!(first > Duration::ZERO);
+        assert!(BootClock.elapsed() >= first);
+    }
+}

@@ -1,0 +1,20 @@
+//! Leader election, the right to write that it gives, and what is made before it.
+
+mod clock;
+mod config;
+mod election;
+mod error;
+mod handle;
+mod protocol;
+mod term;
+
+pub use self::{
+    clock::{BootClock, Clock, TokioClock},
+    config::{LeaseConfig, LeaseConfigError},
+    election::Election,
+    handle::{Leading, TermStream},
+    term::Term,
+};
+
+#[cfg(test)]
+mod tests;
