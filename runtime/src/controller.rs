@@ -8,8 +8,6 @@ use std::{
     time::Duration,
 };
 
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
 use crate::{
     cache::{AnyStore, Change, Index, Share, Store, Stores, Unreadable},
     effect::Effect,
@@ -17,9 +15,8 @@ use crate::{
     plan::{Moment, Plan},
     queue::{Class, Queue},
     request::Connection,
-    watch::{Poison, Projection, Watch},
+    watch::{Projection, Watch, Watching},
 };
-use nodewright_observability::metrics::Metrics;
 
 /// A pure function from what was observed to a plan. The runtime observes and acts.
 ///
@@ -234,15 +231,6 @@ impl Sources {
     }
 }
 
-/// What all watches of a manager have in common.
-#[derive(Clone)]
-pub(crate) struct Watching {
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) poison: Arc<Poison>,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) stop: CancellationToken,
-}
-
 pub(crate) trait AnySource: Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching);
@@ -288,6 +276,8 @@ impl<K: Kind> AnySource for Source<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+
+    use nodewright_observability::metrics::Metrics;
 
     use super::*;
     use crate::queue::Verdict;

@@ -49,7 +49,6 @@
 pub mod annotations;
 pub mod cache;
 pub mod clip;
-mod contact;
 pub mod controller;
 pub mod effect;
 mod effect_runner;

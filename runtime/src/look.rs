@@ -19,11 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Store, Stores},
-    controller::Watching,
     object::{Cluster, Key, Kind, ResourceType},
     queue::{Queue, Sleeper},
     request::Connection,
-    watch::{Projection, Watch},
+    watch::{Projection, Watch, Watching},
 };
 
 /// How long a look is content with its list. Often that says all: a node without Pods. A watch is a connection of its own.

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     cache::Stores,
-    controller::{Controller, Sources, Watches, Watching},
+    controller::{Controller, Sources, Watches},
     effect::Perform,
     effect_runner::EffectRunner,
     events::Recorder,
@@ -21,7 +21,7 @@ use crate::{
     readiness::Readiness,
     reconcile::{Reconciler, Shared},
     request::Connection,
-    watch::Poison,
+    watch::{Poison, Watching},
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 

@@ -1,5 +1,7 @@
 //! The objects of one kind, indexed by name, by controlling owner, and by whatever key is asked for.
 
+mod undecoded;
+
 use std::{
     any::Any,
     cmp::Ordering,

@@ -10,9 +10,9 @@ use super::{
     store::{AnyStore, Glimpse, Store},
 };
 use crate::{
-    contact::Contact,
     look::{self, Look},
     object::{Cluster, Key, Kind, ResourceType},
+    request::Contact,
 };
 
 type Place = (Cluster, TypeId, Option<Arc<str>>);

@@ -4,52 +4,10 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use crate::object::{Key, Kind, ResourceType};
-
-/// How an answer of the API server is to be taken. Each class has one treatment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FailureClass {
-    /// Somebody else was faster (409, a failed test or precondition): look again.
-    Conflict,
-    /// The name is taken (409 on a create): look who holds it.
-    Taken,
-    /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
-    Invalid,
-    /// Not allowed (401, 403).
-    Forbidden,
-    /// Not now (429), after the time that the server named.
-    Busy,
-    /// The server could not be reached: nothing was sent.
-    Unreachable,
-    /// It may or may not have happened (5xx, time-out, broken connection).
-    Unknown,
-    /// The term of leadership ended: nothing was sent.
-    Expired,
-}
-
-impl FailureClass {
-    /// Whether it says something of one request only, and another one may succeed.
-    pub(crate) fn is_of_one_request(self) -> bool {
-        match self {
-            Self::Conflict | Self::Taken | Self::Invalid | Self::Forbidden => true,
-            Self::Busy | Self::Unreachable | Self::Unknown | Self::Expired => false,
-        }
-    }
-
-    /// A word for metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Taken => "taken",
-            Self::Invalid => "invalid",
-            Self::Forbidden => "forbidden",
-            Self::Busy => "busy",
-            Self::Unreachable => "unreachable",
-            Self::Unknown => "unknown",
-            Self::Expired => "expired",
-        }
-    }
-}
+use crate::{
+    object::{Key, Kind, ResourceType},
+    request::FailureClass,
+};
 
 /// What a failed step was to do, and to which object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use crate::{
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext};
 
-pub use self::failure::{FailedStep, Failure, FailureClass, Refusal, StepVerb};
+pub use self::failure::{FailedStep, Failure, Refusal, StepVerb};
+pub use crate::request::FailureClass;
 
 /// All that a plan may know besides objects.
 #[derive(Debug)]

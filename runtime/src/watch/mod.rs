@@ -31,6 +31,7 @@ use tokio_util::{
     codec::{FramedRead, LinesCodec},
     io::StreamReader,
     sync::CancellationToken,
+    task::TaskTracker,
 };
 
 pub(crate) use self::undecodable::Poison;
@@ -40,10 +41,9 @@ use self::{
 };
 use crate::{
     cache::{Change, Store, Unreadable},
-    contact::ANSWER_WITHIN,
     object::{Kind, ResourceType, Version, name, namespace},
     queue::Class,
-    request::{Call, Connection, RequestError},
+    request::{ANSWER_WITHIN, Call, Connection, RequestError},
 };
 use nodewright_observability::metrics::Metrics;
 
@@ -99,6 +99,15 @@ impl<K> Projection<K> {
             ["application/json"; 2]
         }
     }
+}
+
+/// What all watches of a manager have in common.
+#[derive(Clone)]
+pub(crate) struct Watching {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) poison: Arc<Poison>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
 }
 
 /// Keeps one store up to date.

@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{contact::Contact, fair::Gate, leadership::Term};
+use crate::{fair::Gate, leadership::Term, request::Contact};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

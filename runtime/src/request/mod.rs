@@ -1,5 +1,8 @@
 //! The one way to an API server: every request of a controller passes here, reads and writes alike.
 
+mod contact;
+mod error;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -10,29 +13,20 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use kube::{
-    client::{Body, ClientBuilder, ConfigExt},
-    core::{
-        Status,
-        response::{StatusCause, StatusDetails},
-    },
-};
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
+pub(crate) use self::contact::{ANSWER_WITHIN, Contact};
+pub use self::error::{FailureClass, RequestError};
+use self::error::{classify_transport, read_refusal};
 use crate::{
-    clip::clip_to,
-    contact::Contact,
     fair::{Flow, Gate},
     leadership::{Leading, Term},
-    plan::FailureClass,
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
-
-/// What is kept of an API server's message at most, in bytes: it goes into logs and is remembered for each object.
-const MAX_MESSAGE: usize = 2_048;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -155,63 +149,6 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Why there is no good answer.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct RequestError {
-    /// How to take it.
-    pub class: FailureClass,
-    /// HTTP status, where there was one.
-    pub status: Option<StatusCode>,
-    /// The server's machine-readable reason, where it gave one.
-    pub reason: String,
-    /// What the server says of it for machines: the kind, and a cause for each field.
-    pub details: Option<Box<StatusDetails>>,
-    /// What people are told.
-    pub message: String,
-    /// How long the server asked to be left alone.
-    pub retry_after: Option<Duration>,
-}
-
-impl RequestError {
-    pub(crate) fn local(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, status: None, reason: String::new(), details: None, message: message.into(), retry_after: None }
-    }
-
-    /// Whether the server says that there is no such object.
-    pub fn is_not_found(&self) -> bool {
-        self.status == Some(StatusCode::NOT_FOUND)
-    }
-
-    /// Whether the version that was asked for is too old or too new for the server's cache.
-    pub fn is_version_unavailable(&self) -> bool {
-        let is_too_new = |cause: &StatusCause| cause.reason == "ResourceVersionTooLarge";
-        self.status == Some(StatusCode::GONE) || self.causes().iter().any(is_too_new)
-    }
-
-    /// Whether the object of this UID is gone, and another one has its name.
-    pub(crate) fn is_of_namesake(&self) -> bool {
-        self.is_unprocessable() && self.causes().iter().any(|cause| cause.field == "metadata.uid")
-    }
-
-    /// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.
-    ///
-    /// An object that the patch would have made invalid is answered 422 as well, and there trying again is no help: the
-    /// API server names the kind of the object in that, and nothing in the other. What a webhook denies has no details.
-    pub(crate) fn is_failed_test(&self) -> bool {
-        let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
-        self.is_unprocessable() && self.details.as_deref().is_some_and(says_nothing)
-    }
-
-    fn is_unprocessable(&self) -> bool {
-        self.status == Some(StatusCode::UNPROCESSABLE_ENTITY)
-    }
-
-    fn causes(&self) -> &[StatusCause] {
-        self.details.as_ref().map_or(&[], |details| &details.causes)
-    }
-}
-
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
     pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
@@ -319,59 +256,12 @@ impl Connection {
     }
 }
 
-/// A connection that was never made sent nothing; anything later may have been applied.
-fn classify_transport(error: &kube::Error) -> RequestError {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut text = error.to_string();
-    while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            text = io.to_string();
-            if io.kind() == std::io::ErrorKind::ConnectionRefused {
-                return RequestError::local(
-                    FailureClass::Unreachable,
-                    format!("the API server cannot be reached: {io}"),
-                );
-            }
-        }
-        source = cause.source();
-    }
-    RequestError::local(FailureClass::Unknown, format!("the connection to the API server broke: {text}"))
-}
-
-async fn read_refusal(response: http::Response<Body>) -> RequestError {
-    let code = response.status();
-    let seconds = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let body = Limited::new(response.into_body(), 1 << 20).collect().await;
-    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-    let message = if status.message.is_empty() { format!("the API server answered {code}") } else { status.message };
-    let message = clip_to(MAX_MESSAGE, message);
-    RequestError {
-        class: classify_status(code),
-        status: Some(code),
-        reason: status.reason,
-        details: status.details.map(Box::new),
-        message,
-        retry_after: seconds.map(Duration::from_secs),
-    }
-}
-
-/// The one place that decides what an answer class means.
-fn classify_status(code: StatusCode) -> FailureClass {
-    match code.as_u16() {
-        409 => FailureClass::Conflict,
-        401 | 403 => FailureClass::Forbidden,
-        429 => FailureClass::Busy,
-        500.. => FailureClass::Unknown,
-        _ => FailureClass::Invalid,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
     use serde_json::json;
 
-    use super::*;
+    use super::{error::MAX_MESSAGE, *};
     use crate::leadership::TokioClock;
     use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
@@ -391,16 +281,6 @@ mod tests {
     async fn create(connection: &Connection, server: &ApiServer) -> (Option<FailureClass>, usize) {
         let result = connection.send(creation("a")).await;
         (result.err().map(|error| error.class), server.requests().len())
-    }
-
-    #[test]
-    fn each_answer_class_has_one_meaning() {
-        let of = |code| classify_status(StatusCode::from_u16(code).unwrap());
-        assert_eq!(of(409), FailureClass::Conflict);
-        assert_eq!(of(422), FailureClass::Invalid);
-        assert_eq!(of(429), FailureClass::Busy);
-        assert_eq!(of(504), FailureClass::Unknown);
-        assert_eq!(of(403), FailureClass::Forbidden);
     }
 
     #[tokio::test]
