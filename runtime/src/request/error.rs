@@ -70,9 +70,9 @@ pub struct RequestError {
     pub class: FailureClass,
     /// HTTP status, where there was one.
     pub status: Option<StatusCode>,
-    /// The server's machine-readable reason, where it gave one.
+    /// The reason of the server's `Status`, such as `AlreadyExists`; empty where it gave none.
     pub reason: String,
-    /// What the server says of it for machines: the kind, and a cause for each field.
+    /// The details of the server's `Status`: the kind, and a cause for each field.
     pub details: Option<Box<StatusDetails>>,
     /// What people are told.
     pub message: String,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use nodewright_observability::trace::Spans;
-use nodewright_runtime::request::Connection;
 use nodewright_runtime::leadership::{Clock, Term};
+use nodewright_runtime::request::Connection;
 use nodewright_serving::{self as serving, tls_acceptor};
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
