@@ -24,17 +24,21 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, taints};
 use nodewright_runtime::{
     clip::clip_to,
+    look::Look,
     object::{is_deleting, name},
+    plan::Step,
 };
 
 use super::{
     budget::{self, Held},
     claim::Vm,
     scope::Scope,
-    snapshot::UnseenNode,
+    snapshot::{UnseenNode, node_named},
+    stage::Stage,
     status::{StatusDraft, own_condition, phase_since},
 };
 use crate::shared::{
+    clusters::TARGET,
     node::Node,
     ownership::{node_name, vm_id},
 };
@@ -101,16 +105,6 @@ pub(super) enum GiveUp {
     /// It is due, and the replacement budget does not permit it.
     Held(Held),
     Now,
-}
-
-/// Whether the API server itself confirms what the cache says about the Node of a Machine that is given up.
-pub(super) enum Confirmation<'a> {
-    /// A step reads the Node. If it has changed, the plan ends there.
-    Read(&'a Node),
-    /// The API server is asked for a Node of this name. While it has not said that there is none: what is waited for.
-    Look(&'a str, Option<String>),
-    /// The provider has said that there is no VM, or no Node was ever named.
-    Unneeded,
 }
 
 /// Judges a Machine whose VM is initialized.
@@ -223,19 +217,23 @@ fn give_up(scope: &Scope<'_>, node: Option<&Node>) -> GiveUp {
     budget::permit(scope).map_or_else(GiveUp::Held, |()| GiveUp::Now)
 }
 
-/// How the API server confirms what the cache says about the Node of a Machine that is given up.
-pub(super) fn confirm<'a>(scope: &Scope<'a>, node: Option<&'a Node>) -> Confirmation<'a> {
+/// The API server itself confirms what the cache says about the Node of a Machine that is given up. A Node is read by a step
+/// that ends the plan if the Node has changed; if there is none, the API server is asked for one of its name.
+pub(super) fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
     if let Some(node) = node {
-        return Confirmation::Read(node);
+        let confirm = Step::confirm_unchanged(TARGET, node);
+        return Stage::over().then("a node that has changed is judged again", confirm);
     }
+    // If the VM is not proven, the provider has said that there is none.
     let name = node_name(scope.machine).filter(|_| scope.snapshot.claim.vm == Vm::Proven);
-    let Some(name) = name else { return Confirmation::Unneeded };
-    let pending = match scope.snapshot.unseen_node {
+    let Some(name) = name else { return Stage::over() };
+    let text = match scope.snapshot.unseen_node {
         UnseenNode::None => None,
         UnseenNode::Unknown => Some(format!("the API server is asked whether there is a node {name}")),
         UnseenNode::Found(_) => Some(format!("node {name} is there again, and is yet to show in the cache")),
     };
-    Confirmation::Look(name, pending)
+    let stage = text.map_or_else(Stage::over, |text| Stage::waiting("LookingForNode", text));
+    stage.looking_at(Look::at::<Node>(TARGET, node_named(name)))
 }
 
 /// Whether a Node's kubelet, or the controller that watches it, has reported on its health since then.

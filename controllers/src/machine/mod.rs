@@ -28,6 +28,7 @@ mod retry;
 mod scope;
 mod settings;
 mod snapshot;
+mod stage;
 mod status;
 mod terminate;
 #[cfg(test)]

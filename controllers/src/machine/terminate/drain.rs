@@ -15,20 +15,21 @@ use nodewright_runtime::{
 
 use super::{
     super::{
-        calls::Verb, health, node_sync, provider::Provider, scope::Scope, snapshot::pods_of, status::own_condition,
+        calls::Verb, health, node_sync, provider::Provider, scope::Scope, snapshot::pods_of, stage::Stage,
+        status::own_condition,
     },
     instance::is_deletion_begun,
-    stage::{Progress, Stage},
+    progress::Progress,
 };
-use crate::shared::clusters::TARGET;
 use crate::shared::{
+    clusters::TARGET,
     drain::{self, Next, PodView, Rules},
     node::Node,
     ownership::NODE_AWAITED,
 };
 
 /// No Pod that can leave is left on the Node.
-pub(super) fn drained(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
     let Some(node) = scope.snapshot.node.as_deref() else { return Stage::over() };
     // A forced deletion asks nothing of the target cluster, which may be away: not even to mark the Node.
     if scope.machine.is_force_deletion() || is_deletion_begun(scope) {
@@ -38,7 +39,7 @@ pub(super) fn drained(scope: &Scope<'_>) -> Stage {
         return stage;
     }
     let marked = mark(scope, node);
-    if !marked.steps.is_empty() {
+    if !marked.plan.is_idle() {
         return marked;
     }
     let look = Look::at::<PodView>(TARGET, pods_of(name(node)));
@@ -58,8 +59,7 @@ fn all_readable(scope: &Scope<'_>, is_forced: bool) -> Stage {
     let Some(message) = scope.snapshot.unreadable_pod.as_ref().filter(|_| !is_forced) else { return Stage::over() };
     let (operation, condition) = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
     let stage = Stage::blocked(scope, &Progress { operation, condition, reason: unreadable::POD, message });
-    let limit = scope.settings.drain_deadline(scope.machine).filter(|limit| *limit > scope.now());
-    limit.into_iter().fold(stage, Stage::waking_at)
+    stage.waking_at(scope.settings.drain_deadline(scope.machine).filter(|limit| *limit > scope.now()))
 }
 
 /// If a Node that is not ready has no VM any more, nothing could end its Pods, and waiting for them would only delay their
@@ -87,7 +87,7 @@ fn mark(scope: &Scope<'_>, node: &Node) -> Stage {
     let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(TARGET, node, patch));
     let terminating = node_sync::terminating(node, &terminating(scope, node));
     let terminating = terminating.and_then(|patch| Step::edit_status(TARGET, node, patch));
-    Stage::step("no new pod may start on the node", cordon).and_step("the node says that it goes", terminating)
+    Stage::step("no new pod may start on the node", cordon).beside("the node says that it goes", terminating)
 }
 
 fn evict(scope: &Scope<'_>, node: &Node, left: &[&PodView], forced: Option<&'static str>) -> Stage {
@@ -103,10 +103,10 @@ fn evict(scope: &Scope<'_>, node: &Node, left: &[&PodView], forced: Option<&'sta
         refused = refused.or(refusal.map(|refusal| format!("pod {}: {}", name(*pod), refusal.message)));
         let target = || Target::of(TARGET, *pod);
         stage = match drain::next(pod, refusal, rules, scope.now()) {
-            Next::Evict => stage.and_step("the node is drained", Step::Evict(target())),
+            Next::Evict => stage.beside("the node is drained", Step::Evict(target())),
             Next::Delete => {
                 let why = forced.unwrap_or("its eviction was refused too often");
-                stage.and_step(why, Step::DeleteNow(target()))
+                stage.beside(why, Step::DeleteNow(target()))
             }
             Next::Later(when) => stage.waking_at(when),
             Next::Wait => stage,

@@ -16,9 +16,10 @@ use super::{
         retry,
         scope::Scope,
         snapshot::{CLASS_NOT_FOUND, ClassProblem},
+        stage::Stage,
         status::{own_condition, phase_since, true_since},
     },
-    stage::{Progress, Stage},
+    progress::Progress,
 };
 use crate::shared::clusters::CONTROL;
 use crate::shared::ownership::vm_id;
@@ -29,7 +30,7 @@ const POLL: Duration = Duration::from_secs(2);
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// The provider has confirmed that there is no VM.
-pub(super) fn deleted(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
         Err(problem) if never_had_a_vm(scope, problem) => return Stage::over(),
@@ -213,13 +214,8 @@ pub(super) fn try_again(
         .status()
         .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
-    let stage = match draft.step(scope.machine) {
-        Some(step) => {
-            let event = scope.event(EventKind::Warning, reasons::machine::FAILED_TERMINATION, error.to_string());
-            Stage::step("the provider refused", step).telling(event)
-        }
-        None => Stage::default(),
-    };
+    let event = scope.event(EventKind::Warning, reasons::machine::FAILED_TERMINATION, error.to_string());
+    let stage = Stage::reporting("the provider refused", draft.step(scope.machine), event);
     stage.and_wait("ProviderFailed", format!("{error}; next attempt at {due}")).waking_at(due)
 }
 

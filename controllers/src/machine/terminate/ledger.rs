@@ -5,11 +5,10 @@ use nodewright_api::{conditions, operations};
 use nodewright_runtime::plan::Step;
 
 use super::{
-    super::{scope::Scope, snapshot::Owner},
-    stage::{Progress, Stage},
+    super::{scope::Scope, snapshot::Owner, stage::Stage},
+    progress::Progress,
 };
-use crate::shared::clusters::CONTROL;
-use crate::shared::ledger::LedgerPart;
+use crate::shared::{clusters::CONTROL, ledger::LedgerPart};
 
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
@@ -18,7 +17,7 @@ const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// The MachineSet controller retires names, many at once. If it does not, because another controller manager keeps the sets or
 /// the set's spec is not valid, the name is retired here. Whoever writes the ledger does so under the version that was seen.
-pub(super) fn retired(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn name_retired(scope: &Scope<'_>) -> Stage {
     let snapshot = scope.snapshot;
     if let Some((reason, message)) = snapshot.ledger_problem() {
         let (operation, condition) = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
@@ -38,5 +37,5 @@ pub(super) fn retired(scope: &Scope<'_>) -> Stage {
     }
     let ledger = LedgerPart::of(&ledger.retire([index]));
     let step = Step::apply_pinned(CONTROL, set.as_ref(), &ledger);
-    stage.and_step("nobody else has retired the name", step)
+    stage.beside("nobody else has retired the name", step)
 }

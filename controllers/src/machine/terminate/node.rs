@@ -9,9 +9,10 @@ use super::{
         claim::Vm,
         scope::Scope,
         snapshot::{UnseenNode, node_named},
+        stage::Stage,
         status::has_shown_node,
     },
-    stage::{Progress, Stage},
+    progress::Progress,
 };
 use crate::shared::clusters::TARGET;
 use crate::shared::{node::Node, ownership::node_name};
@@ -24,7 +25,7 @@ const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
 const REFUSALS: u32 = 3;
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.
-pub(super) fn readable(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
     let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());
     let Some(message) = text else { return Stage::over() };
     let (operation, condition) = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
@@ -33,7 +34,7 @@ pub(super) fn readable(scope: &Scope<'_>) -> Stage {
 }
 
 /// The VM has no Node any more.
-pub(super) fn deleted(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
     match &scope.snapshot.node {
         Some(node) => delete(scope, node),
         None => delete_unseen(scope),

@@ -10,15 +10,15 @@ use super::{
         claim::{self, Vm},
         provider::{Provider, VmStatus},
         scope::Scope,
+        stage::Stage,
         status::own_condition,
     },
     instance::try_again,
-    stage::Stage,
 };
 
 /// The owner of the VM is known, and no other Machine names it. A VM that is another's, or missing, is not waited for: the
 /// Machine ends without it, and without a Node.
-pub(super) fn proven(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn vm_proven(scope: &Scope<'_>) -> Stage {
     let claim = &scope.snapshot.claim;
     match claim.vm {
         Vm::Unproven => prove(scope),
@@ -76,7 +76,6 @@ fn leave(scope: &Scope<'_>, error: &DriverError) -> Stage {
     if own_condition(machine, condition).is_some_and(|known| known.reason.as_deref() == Some(reason)) {
         return Stage::over();
     }
-    let Some(step) = scope.status().foreign(error).step(machine) else { return Stage::over() };
     let event = scope.event(EventKind::Warning, reason, error.message.as_str());
-    Stage::step("the VM is another's", step).telling(event)
+    Stage::reporting("the VM is another's", scope.status().foreign(error).step(machine), event).over_if_idle()
 }

@@ -3,14 +3,13 @@
 use nodewright_api::{OperationState, OperationType, conditions, operations};
 
 use super::{
-    super::{scope::Scope, status::since},
+    super::{scope::Scope, stage::Stage, status::since},
     drain::force_reason,
     instance::is_deletion_begun,
-    stage::Stage,
 };
 
 /// No volume is attached to the Node any more, or the timeout for that is over.
-pub(super) fn detached(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
     let Some(node) = scope.snapshot.node.as_deref() else { return Stage::over() };
     let machine = scope.machine;
     let attached = node.status.volumes_attached.as_ref().map_or(0, Vec::len);

@@ -1,16 +1,11 @@
-//! What a stage of a termination comes to.
+//! How the status shows a stage that lasts.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use nodewright_api::{OperationState, OperationType};
-use nodewright_runtime::{
-    events::Event,
-    look::Look,
-    plan::{Planned, Step, Wait},
-};
 
 use super::super::{
-    calls::Call,
     scope::Scope,
+    stage::Stage,
     status::{own_condition, phase_since},
 };
 
@@ -18,18 +13,6 @@ use super::super::{
 const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
 /// The reason of a condition that names a request which fails.
 pub(super) const REQUEST_FAILED: &str = "RequestFailed";
-
-/// A stage: whether it is over, and what it does or waits for.
-#[derive(Default)]
-pub(in super::super) struct Stage {
-    pub(in super::super) is_over: bool,
-    /// Made side by side.
-    pub(in super::super) steps: Vec<Planned<Call>>,
-    pub(in super::super) wait: Option<Wait>,
-    pub(in super::super) wake: Option<Timestamp>,
-    pub(in super::super) look: Option<Look>,
-    pub(in super::super) event: Option<Event>,
-}
 
 /// What the status says while a stage lasts: the last operation, and a condition that is False.
 pub(super) struct Progress<'a> {
@@ -40,44 +23,9 @@ pub(super) struct Progress<'a> {
 }
 
 impl Stage {
-    /// The next stage begins.
-    pub(super) fn over() -> Self {
-        Self { is_over: true, ..Self::default() }
-    }
-
-    pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::default().and_wait(reason, message)
-    }
-
-    pub(super) fn and_wait(self, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { wait: Some(Wait { reason, message: message.into(), until: None }), ..self }
-    }
-
     /// Waits for what the status shows.
     pub(super) fn blocked(scope: &Scope<'_>, progress: &Progress<'_>) -> Self {
         Self::waiting(progress.reason, progress.message).showing(scope, progress)
-    }
-
-    pub(super) fn step(why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
-        Self::default().and_step(why, step)
-    }
-
-    pub(super) fn and_step(mut self, why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
-        self.steps.extend(step.into().map(|step| Planned { why: why.into(), step }));
-        self
-    }
-
-    pub(super) fn waking_at(mut self, at: Timestamp) -> Self {
-        self.wake = Some(self.wake.map_or(at, |earlier| earlier.min(at)));
-        self
-    }
-
-    pub(super) fn looking_at(self, look: Look) -> Self {
-        Self { look: Some(look), ..self }
-    }
-
-    pub(super) fn telling(self, event: Event) -> Self {
-        Self { event: Some(event), ..self }
     }
 
     /// Shows the stage in the status once it has lasted for a while.
@@ -101,6 +49,6 @@ impl Stage {
             .status()
             .operation(OperationType::Delete, OperationState::Processing, operation, None)
             .condition(condition, false, reason, message);
-        self.and_step("the stage lasts", draft.step(machine))
+        self.beside("the stage lasts", draft.step(machine))
     }
 }
