@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use nodewright_api::MachineClass;
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
-use nodewright_runtime::{effect::NoEffects, leadership::Clock, manager::Manager};
+use nodewright_runtime::{leadership::Clock, manager::Manager};
 
 use crate::shared::clusters::{CONTROL, TARGET};
 use crate::{
@@ -68,11 +68,11 @@ impl Wiring {
         match name {
             "machine-deployment" => {
                 let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
-                manager.add(MachineDeploymentController { namespace, full_schema }, Arc::new(NoEffects));
+                manager.add(MachineDeploymentController { namespace, full_schema });
             }
             "machine-set" => {
                 let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
-                manager.add(MachineSetController { namespace, full_schema }, Arc::new(NoEffects));
+                manager.add(MachineSetController { namespace, full_schema });
             }
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
@@ -88,10 +88,10 @@ impl Wiring {
         let (driver, groups) = (self.driver.clone(), self.settings.bootstrap_groups.clone());
         let caller = Caller::new(driver.clone(), control, target, groups, self.clock.clone(), self.spans.clone());
         let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
-        manager.add(MachineController { namespace, settings, driver }, Arc::new(caller));
+        manager.add_with(MachineController { namespace, settings, driver }, Arc::new(caller));
         if self.settings.has_target {
             let (namespace, grace) = (self.namespace.clone(), self.settings.orphaned_node_grace);
-            manager.add(OrphanNodeController { namespace, grace }, Arc::new(asker));
+            manager.add_with(OrphanNodeController { namespace, grace }, Arc::new(asker));
         }
         Ok(())
     }
@@ -102,8 +102,8 @@ impl Wiring {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         let (check, driver) = (class_check(&self.driver), self.driver.clone());
         let identity: IdentityFields = Arc::new(move |class| identity(driver.as_ref(), class));
-        manager.add(MachineClassController { namespace, full_schema, check, identity }, Arc::new(NoEffects));
-        manager.add(MachineClassSecretController { namespace: self.namespace.clone() }, Arc::new(NoEffects));
+        manager.add(MachineClassController { namespace, full_schema, check, identity });
+        manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
     }
 }
 

@@ -7,7 +7,7 @@ use nodewright_observability::telemetry::{Telemetry, TelemetryConfig};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
-    effect::{Never, NoEffects},
+    effect::Never,
     manager::{Manager, Options},
     object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
     owned::{Owned, Part},
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _telemetry = Telemetry::start(&TelemetryConfig::default())?;
     let mut manager =
         Manager::new(Options::new("share", "1", HOME, nodewright_runtime::request::default_client().await?));
-    manager.add(Share, Arc::new(NoEffects));
+    manager.add(Share);
     let stop = tokio_util::sync::CancellationToken::new();
     let asked = stop.clone();
     tokio::spawn(async move { tokio::signal::ctrl_c().await.map(|()| asked.cancel()) });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    cache::{AnyStore, Change, Index, Share, Store, Stores, Unreadable},
+    cache::{AnyStore, Change, Index, Store, Stores, Unreadable},
     effect::Effect,
     object::{Cluster, Key, Kind, ResourceType},
     plan::{Moment, Plan},
@@ -167,7 +167,7 @@ impl<K: Kind> Watched<'_, K> {
 
     /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
-    pub fn sharing(self, share: Share<K>) -> Self {
+    pub fn sharing(self, share: fn(new: &mut K, known: &K)) -> Self {
         self.source.store.set_share(share);
         self
     }

@@ -31,8 +31,7 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
 }
 
 /// The effect of a controller that makes no calls outside Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Never {}
+pub use std::convert::Infallible as Never;
 
 impl Effect for Never {
     type Outcome = ();
@@ -59,9 +58,8 @@ pub trait Perform<E: Effect>: Send + Sync + 'static {
     fn perform(&self, effect: E) -> BoxFuture<'static, E::Outcome>;
 }
 
-/// For controllers without effects.
-#[derive(Clone, Copy, Debug)]
-pub struct NoEffects;
+/// Performs the effects of controllers that have none.
+pub(crate) struct NoEffects;
 
 impl Perform<Never> for NoEffects {
     fn perform(&self, effect: Never) -> BoxFuture<'static, ()> {

@@ -17,11 +17,11 @@ use tokio::{
 
 /// Who competes as one: most often the UID of an owner. Whatever belongs to nobody shares the empty one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Flow(Arc<str>);
+pub(crate) struct Flow(Arc<str>);
 
 impl Flow {
     /// The flow of an owner.
-    pub fn of(owner: &str) -> Self {
+    pub(crate) fn of(owner: &str) -> Self {
         Self(owner.into())
     }
 }
@@ -88,7 +88,7 @@ pub struct Rate {
 ///
 /// # Caveats
 /// Who waits for the rate does so with a place in hand: the rate slows all flows alike.
-pub struct Gate {
+pub(crate) struct Gate {
     state: Mutex<State>,
     rate: Option<Rate>,
 }
@@ -116,7 +116,7 @@ impl fmt::Debug for Gate {
 
 /// A place inside; given back when it is dropped.
 #[derive(Debug)]
-pub struct Pass(Option<Arc<Gate>>);
+pub(crate) struct Pass(Option<Arc<Gate>>);
 
 impl Drop for Pass {
     fn drop(&mut self) {
@@ -128,14 +128,14 @@ impl Drop for Pass {
 
 impl Gate {
     /// A gate with so many places, at least one.
-    pub fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
+    pub(crate) fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
         let rate = rate.filter(|rate| rate.per_second > 0.0);
         let state = State { free: places.max(1), waiting: FairQueue::default(), due: None };
         Arc::new(Self { state: Mutex::new(state), rate })
     }
 
     /// Waits for a place, and for the rate.
-    pub async fn enter(self: &Arc<Self>, flow: &Flow) -> Pass {
+    pub(crate) async fn enter(self: &Arc<Self>, flow: &Flow) -> Pass {
         let pass = match self.line_up(flow) {
             Ok(pass) => pass,
             // The gate outlives whoever waits at it, and passes each place on, so the sender is never dropped.
@@ -148,7 +148,7 @@ impl Gate {
     }
 
     /// A place, if one is free and nobody waits for it; whatever the rate.
-    pub fn try_enter(self: &Arc<Self>) -> Option<Pass> {
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Pass> {
         self.state.lock().take().then(|| Pass(Some(self.clone())))
     }
 

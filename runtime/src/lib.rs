@@ -29,10 +29,9 @@
 //! | [`owned`] | closed sets of fields with one writer, sent by server-side apply and read back |
 //! | [`effect`] | calls outside Kubernetes, as data |
 //! | [`cache`], [`look`] | stores with indexes, filled by one watch each; and what single objects see for a while |
-//! | [`queue`], [`fair`] | which object is looked at next; whose turn it is where many wait |
 //! | [`request`] | the one way to an API server |
 //! | [`leadership`] | leader election, the right to write that it gives, and what is made before it |
-//! | [`manager`], [`readiness`] | a process: caches, leases, loops, and an ordered end; whether it could work |
+//! | [`manager`] | a process: caches, leases, loops, and an ordered end; whether it could work |
 //! | [`finalizers`], [`events`] | what most controllers need besides |
 //! | [`error`] | an error with its causes, for people |
 //!
@@ -55,7 +54,7 @@ mod effect_runner;
 pub mod error;
 pub mod events;
 mod execute;
-pub mod fair;
+mod fair;
 pub mod finalizers;
 pub mod leadership;
 pub mod lean;
@@ -64,8 +63,8 @@ pub mod manager;
 pub mod object;
 pub mod owned;
 pub mod plan;
-pub mod queue;
-pub mod readiness;
+mod queue;
+mod readiness;
 mod reconcile;
 pub mod request;
 #[cfg(test)]

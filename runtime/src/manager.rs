@@ -9,11 +9,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     cache::Stores,
     controller::{Controller, Sources, Watches},
-    effect::Perform,
+    effect::{Never, NoEffects, Perform},
     effect_runner::EffectRunner,
     events::Recorder,
     execute::{Executor, agent},
-    fair::{Gate, Rate},
+    fair::Gate,
     leadership::{BootClock, Clock, Election, Leading, Term},
     look::Looks,
     object::Cluster,
@@ -24,6 +24,8 @@ use crate::{
     watch::{Poison, Watching},
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
+
+pub use crate::fair::Rate;
 
 /// How long the end may take before what is still under way is dropped.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -133,7 +135,8 @@ impl Manager {
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
             let agent = agent(&options.product, "cache");
             let gate = Gate::new(options.requests_at_once, options.request_rate);
-            let connection = Connection::new(client.clone(), agent, Term::unlimited(), gate, options.metrics.clone());
+            let connection =
+                Connection::through(gate, client.clone(), agent, Term::unlimited(), options.metrics.clone());
             (*cluster, connection)
         };
         let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
@@ -148,9 +151,11 @@ impl Manager {
         self.stores.clone()
     }
 
-    /// Whether this process could work, for `/readyz`. One that stands by is ready as well: it could lead at once.
-    pub fn readiness(&self) -> Readiness {
-        self.readiness.clone()
+    /// Whether this process could work, for `/readyz`: all caches of the home cluster are filled, and its API server has
+    /// answered within the last eight seconds. A standby is ready as well: it could lead at once.
+    pub fn readiness(&self) -> impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static {
+        let readiness = self.readiness.clone();
+        move || readiness.check()
     }
 
     /// A connection for requests that are no steps of a plan, such as those of a driver, named `name` in `User-Agent`.
@@ -162,11 +167,19 @@ impl Manager {
         Some(connection.within_coming(self.options.leading.clone()))
     }
 
-    /// Adds a controller and whoever makes its calls outside Kubernetes.
+    /// Adds a controller that makes no calls outside Kubernetes.
     ///
     /// # Panics
     /// If there is a controller of that name.
-    pub fn add<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
+    pub fn add(&mut self, controller: impl Controller<Effect = Never>) {
+        self.add_with(controller, Arc::new(NoEffects));
+    }
+
+    /// Adds a controller, and what makes its calls outside Kubernetes.
+    ///
+    /// # Panics
+    /// If there is a controller of that name.
+    pub fn add_with<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
         let is_new = self.queues.iter().all(|queue| queue.name() != C::NAME);
         assert!(is_new, "there are two controllers of the name {}", C::NAME);
         let seed = self.options.seed.wrapping_add(self.queues.len() as u64);

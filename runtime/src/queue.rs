@@ -18,7 +18,7 @@ use nodewright_observability::metrics::{Metrics, Unfinished};
 
 /// How urgent a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     /// Something changed just now.
     Live,
     /// It was there when the watch began.
@@ -27,7 +27,7 @@ pub enum Class {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing more to do until something changes, or until `wake`; and in no case before a pause.
     Done {
         /// When to look again even though nothing changes.
@@ -45,7 +45,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Nothing more to do until something changes.
-    pub const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
+    pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
 /// An object of a controller that is looked at again once something has come about. It does not keep the queue: what
@@ -107,7 +107,7 @@ const BACKOFF_MOST: Duration = Duration::from_mins(2);
 /// # Assumptions
 /// Whoever takes a key with [`Queue::next`] hands it back with [`Queue::done`].
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     name: &'static str,
     state: Mutex<State>,
     ready: Notify,
@@ -136,7 +136,7 @@ struct Entry {
 
 impl Queue {
     /// An empty queue. `seed` decides the jitter.
-    pub fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
         let state = State { jitter: Some(fastrand::Rng::with_seed(seed)), ..State::default() };
         Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
     }
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// Looks at a key as soon as its back-off allows.
-    pub fn add(&self, key: Key, class: Class) {
+    pub(crate) fn add(&self, key: Key, class: Class) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let entry = state.entries.entry(key.clone()).or_default();
@@ -168,7 +168,7 @@ impl Queue {
     }
 
     /// Forgets the failures of a key: what it failed on has been changed by its user.
-    pub fn reset(&self, key: &Key) {
+    pub(crate) fn reset(&self, key: &Key) {
         if let Some(entry) = self.state.lock().entries.get_mut(key) {
             entry.failures = 0;
             entry.not_before = None;
@@ -176,12 +176,12 @@ impl Queue {
     }
 
     /// How many runs of a key in a row have failed.
-    pub fn failures(&self, key: &Key) -> u32 {
+    pub(crate) fn failures(&self, key: &Key) -> u32 {
         self.state.lock().entries.get(key).map_or(0, |entry| entry.failures)
     }
 
     /// The next key, once there is one.
-    pub async fn next(&self) -> Key {
+    pub(crate) async fn next(&self) -> Key {
         loop {
             let timer = {
                 let mut state = self.state.lock();
@@ -206,7 +206,7 @@ impl Queue {
     }
 
     /// Hands a key back.
-    pub fn done(&self, key: &Key, verdict: Verdict) {
+    pub(crate) fn done(&self, key: &Key, verdict: Verdict) {
         let now = Instant::now();
         let mut state = self.state.lock();
         let jitter = state.jitter.as_mut().map_or(1.0, |rng| 0.8 + 0.4 * rng.f64());
@@ -243,7 +243,7 @@ impl Queue {
     }
 
     /// How long the runs under way have lasted.
-    pub fn unfinished(&self) -> Unfinished {
+    pub(crate) fn unfinished(&self) -> Unfinished {
         let now = Instant::now();
         let state = self.state.lock();
         let ages = state.entries.values().filter_map(|entry| entry.running).map(|since| now - since);

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// # Caveats
 /// Up to eight seconds late.
 #[derive(Clone, Debug)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     home: Cluster,
     stores: Stores,
     away: Arc<Mutex<Option<String>>>,
@@ -39,7 +39,7 @@ impl Readiness {
     }
 
     /// If this process could not work: why.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(why) = &*self.away.lock() {
             return Err(format!("the API server of the {} cluster is not well: {why}", self.home));
         }

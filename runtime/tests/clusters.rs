@@ -17,7 +17,7 @@ async fn a_cluster_that_is_away_from_the_start_holds_up_its_own_objects_only() {
         mirrors.wanted("near", NEAR, "a");
         mirrors.wanted("far", FAR, "b");
         mirrors.until("the near copy", |it| it.near.value("near").is_some()).await;
-        assert_eq!(mirrors.readiness.check(), Ok(()), "the process works");
+        assert_eq!((mirrors.readiness)(), Ok(()), "the process works");
         tokio::time::sleep(Duration::from_mins(5)).await;
         let asked = mirrors.far.0.take_requests();
         assert!(
@@ -53,15 +53,15 @@ async fn a_cluster_that_no_longer_answers_takes_nobody_elses_place() {
 #[tokio::test(start_paused = true)]
 async fn readiness_follows_the_home_cluster() {
     let mirrors = Mirrors::start(|_, _| {}).await;
-    assert_eq!(mirrors.readiness.check(), Ok(()));
+    assert_eq!((mirrors.readiness)(), Ok(()));
     for fault in [Fault::Unreachable, Fault::Hang, Fault::Status(500)] {
         mirrors.control.fail_always(Match::any(), fault);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let why = mirrors.readiness.check().unwrap_err();
+        let why = (mirrors.readiness)().unwrap_err();
         assert!(why.starts_with("the API server of the home cluster is not well"), "{why}");
         mirrors.control.heal();
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(mirrors.readiness.check(), Ok(()));
+        assert_eq!((mirrors.readiness)(), Ok(()));
     }
     mirrors.end().await;
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     controller::{Controller, Watches},
-    effect::{Never, NoEffects},
+    effect::Never,
     finalizers,
     look::Look,
     manager::{Manager, Options},
@@ -109,7 +109,7 @@ impl Running {
         let metadata = json!({"name": "m", "annotations": {"names": names}});
         server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
         let mut manager = Manager::new(Options { seed: 1, ..Options::new("test", "1", HOME, server.client()) });
-        manager.add(Finder, Arc::new(NoEffects));
+        manager.add(Finder);
         let (stores, stop) = (manager.stores(), CancellationToken::new());
         tokio::spawn(manager.run(vec![], stop.clone()));
         Self { server, stores, _stop: stop.drop_guard() }

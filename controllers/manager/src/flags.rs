@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
 use nodewright_observability::telemetry::{self, TelemetryConfig};
-use nodewright_runtime::fair::Rate;
+use nodewright_runtime::manager::Rate;
 
 /// Keeps a fleet of Kubernetes worker machines as declared.
 ///

@@ -16,7 +16,6 @@ use nodewright_driver_simulated::{Options as SimulatedOptions, PROVIDER, Simulat
 use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
     events::EventTask,
-    fair::Gate,
     leadership::{BootClock, Clock, Election, Leading, LeaseConfig, Term},
     manager::{Manager, Options},
     object::Cluster,
@@ -148,8 +147,13 @@ impl Base {
     fn connect(&self, clusters: &Clusters) {
         if let Some(secured) = &self.secured {
             let (client, metrics) = (clusters.control.clone(), self.metrics.clone());
-            let gate = Gate::new(REVIEWS_AT_ONCE, None);
-            secured.authorization.connect(Connection::new(client, agent("metrics"), Term::unlimited(), gate, metrics));
+            secured.authorization.connect(Connection::new(
+                client,
+                agent("metrics"),
+                Term::unlimited(),
+                REVIEWS_AT_ONCE,
+                metrics,
+            ));
         }
     }
 
@@ -265,8 +269,7 @@ async fn run_manager(
     for name in chosen {
         wiring.add(&mut manager, name)?;
     }
-    let caches = manager.readiness();
-    base.ready.add("caches", move || caches.check());
+    base.ready.add("caches", manager.readiness());
     base.awaited.end();
     if flags.webhook.webhooks {
         let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
@@ -295,8 +298,7 @@ pub(crate) async fn webhook(flags: WebhookOnlyFlags) -> Outcome<()> {
         base.end().await;
         return Ok(());
     }
-    let gate = Gate::new(8, None);
-    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), gate, base.metrics.clone());
+    let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), 8, base.metrics.clone());
     let readiness = serve_webhooks(&flags.webhook, &flags.process.namespace, connection, driver, &mut base).await?;
     base.ready.add("webhooks", move || readiness.check());
     base.awaited.end();

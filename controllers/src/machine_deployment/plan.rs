@@ -249,7 +249,7 @@ impl Scene<'_> {
         plan.stage(steps);
     }
 
-    fn why(&self, target: &Target<'_>) -> nodewright_runtime::plan::Why {
+    fn why(&self, target: &Target<'_>) -> std::borrow::Cow<'static, str> {
         let before = i64::from(target.view.set.spec.replicas);
         let Goal { desired, surge, unavailable } = self.goal;
         let bounds = format!("desired {desired}, surge {surge}, unavailable {unavailable}");

@@ -9,7 +9,7 @@ use nodewright_api::{Code, MachineClass};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    effect::{NoEffects, Perform},
+    effect::Perform,
     leadership::{Clock, TokioClock},
     manager::{Manager, Options},
 };
@@ -66,12 +66,12 @@ impl Plane {
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
         let settings = Settings { has_target: false, ..Settings::default() };
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
-        manager.add(machines, Arc::new(provider.clone()));
+        manager.add_with(machines, Arc::new(provider.clone()));
         let check = Arc::new(|_: &MachineClass| vec![]);
         let identity = Arc::new(|_: &MachineClass| vec![]);
         let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
-        manager.add(classes, Arc::new(NoEffects));
-        manager.add(MachineClassSecretController { namespace: namespace() }, Arc::new(NoEffects));
+        manager.add(classes);
+        manager.add(MachineClassSecretController { namespace: namespace() });
         let (stores, stop) = (manager.stores(), CancellationToken::new());
         tokio::spawn(manager.run(vec![], stop.clone()));
         Self { server, stores, provider, _stop: stop.drop_guard() }

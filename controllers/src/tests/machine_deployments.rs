@@ -3,10 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::MachineClass;
-use nodewright_runtime::{
-    effect::NoEffects,
-    manager::{Manager, Options},
-};
+use nodewright_runtime::manager::{Manager, Options};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -34,14 +31,13 @@ impl Plane {
     fn start(server: ApiServer) -> Self {
         let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, server.client()));
         let namespace = || "default".to_owned();
-        let none = || Arc::new(NoEffects);
-        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() }, none());
-        manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() }, none());
+        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() });
+        manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() });
         let check = Arc::new(|_: &MachineClass| vec![]);
         let identity = Arc::new(|_: &MachineClass| vec![]);
         let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
-        manager.add(classes, none());
-        manager.add(MachineClassSecretController { namespace: namespace() }, none());
+        manager.add(classes);
+        manager.add(MachineClassSecretController { namespace: namespace() });
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { manager.run(vec![], token).await.unwrap() });

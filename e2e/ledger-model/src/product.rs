@@ -22,7 +22,7 @@ use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedD
 use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
-    effect::{Effect, Never, NoEffects, Outcomes, Perform},
+    effect::{Effect, Never, Outcomes, Perform},
     leadership::Leading,
     manager::{Manager, Options},
     object::{Key, Kind, Version},
@@ -95,8 +95,8 @@ fn stores(sets: &MachineSetController, machines: &MachineController) -> Stores {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, ApiServer::new().client()));
-    manager.add(sets.clone(), Arc::new(NoEffects));
-    manager.add(machines.clone(), Arc::new(NoCalls));
+    manager.add(sets.clone());
+    manager.add_with(machines.clone(), Arc::new(NoCalls));
     manager.stores()
 }
 

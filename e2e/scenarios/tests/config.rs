@@ -17,7 +17,6 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, binaries, 
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    fair::Gate,
     leadership::{BootClock, Term},
     request::Connection,
 };
@@ -174,7 +173,7 @@ async fn of_kube_system_only_bootstrap_tokens_are_written(plane: &ControlPlane) 
 
 async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> TestResult {
     let client = client(&plane.kubeconfig_for(SERVICE_ACCOUNT, &[])?, "config-test/1").await?;
-    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
+    let metrics = Arc::new(Metrics::new());
     let agent = HeaderValue::from_static("config-test/1");
     let server = WebhookServer::bind(Options {
         listen: "127.0.0.1:0".parse()?,
@@ -185,7 +184,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
         },
         registration: Registration::Bundle,
         installation: Installation::default_one(),
-        connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
+        connection: Connection::new(client, agent, Term::unlimited(), 10, metrics),
         provider_specs: Arc::new(|_| vec![]),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),

@@ -4,18 +4,13 @@
 #[path = "../../../runtime/examples/share.rs"]
 mod share;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions};
-use nodewright_runtime::{
-    effect::NoEffects,
-    manager::{Manager, Options},
-};
+use nodewright_runtime::manager::{Manager, Options};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +20,7 @@ use nodewright_e2e_control_plane::testing::{TestResult, eventually};
 async fn the_controller_of_the_crate_page_does_what_it_says() -> TestResult {
     let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
     let mut manager = Manager::new(Options::new("share", "1", share::HOME, plane.client()));
-    manager.add(share::Share, Arc::new(NoEffects));
+    manager.add(share::Share);
     let stop = CancellationToken::new();
     let running = tokio::spawn(manager.run(vec![], stop.clone()));
 

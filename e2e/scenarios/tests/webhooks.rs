@@ -18,7 +18,6 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, client, ma
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    fair::Gate,
     leadership::{BootClock, Term},
     request::Connection,
 };
@@ -229,7 +228,7 @@ impl Webhook {
 }
 
 fn options(client: Client) -> Options {
-    let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
+    let metrics = Arc::new(Metrics::new());
     let agent = HeaderValue::from_static("webhooks-test/1");
     Options {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -240,7 +239,7 @@ fn options(client: Client) -> Options {
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
         installation: Installation { namespace: "default".to_owned() },
-        connection: Connection::new(client, agent, Term::unlimited(), gate, metrics),
+        connection: Connection::new(client, agent, Term::unlimited(), 10, metrics),
         provider_specs: Arc::new(cluster_is_given),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),

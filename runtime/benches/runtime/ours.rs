@@ -12,7 +12,7 @@ use nodewright_api::Machine;
 use nodewright_runtime::{
     cache::{Store, Stores},
     controller::{Controller, Watches},
-    effect::{Effect, Lane, Never, NoEffects, Perform},
+    effect::{Effect, Lane, Never, Perform},
     manager::{Manager, Options},
     object::{Cluster, Key, uid},
     plan::{Moment, Plan, Step},
@@ -136,7 +136,7 @@ impl Perform<Slow> for Outside {
 /// Begins to keep the machines of a server.
 pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
     let mut manager = manager(server);
-    manager.add(Keeps, Arc::new(NoEffects));
+    manager.add(Keeps);
     let store = manager.stores().of(HOME);
     start(manager);
     store
@@ -145,7 +145,7 @@ pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
 /// Begins to do a job.
 pub(crate) fn control(server: &Server, job: Arc<Job>) {
     let mut manager = manager(server);
-    manager.add(Works(job), Arc::new(Outside));
+    manager.add_with(Works(job), Arc::new(Outside));
     start(manager);
 }
 

@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use nodewright_observability::metrics::Metrics;
-    use nodewright_runtime::{fair::Gate, leadership::Term};
+    use nodewright_runtime::leadership::Term;
 
     /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
     struct Server {
@@ -234,10 +234,10 @@ mod tests {
                 }
             });
             let client = kube::Client::new(service, "default");
-            let (gate, metrics) = (Gate::new(4, None), Arc::new(Metrics::new()));
+            let metrics = Arc::new(Metrics::new());
             let agent = HeaderValue::from_static("test");
             let authorization = Authorization::new();
-            authorization.connect(Connection::new(client, agent, Term::unlimited(), gate, metrics));
+            authorization.connect(Connection::new(client, agent, Term::unlimited(), 4, metrics));
             let router = Router::new().route("/metrics", get(|| async { "numbers" }).put(|| async { "set" }));
             Self { asked, router: authorization.protect(router), authorization }
         }

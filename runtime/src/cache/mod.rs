@@ -11,7 +11,7 @@ pub(crate) use self::{barrier::Until, store::AnyStore};
 pub use self::{
     index::Index,
     lookup::Lookup,
-    store::{Change, Share, Store},
+    store::{Change, Store},
     stores::Stores,
     unreadable::Unreadable,
 };

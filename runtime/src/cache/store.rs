@@ -68,7 +68,7 @@ pub struct Store<K> {
 }
 
 /// Lets a new object share equal parts with one that is known: its former self, or a sibling.
-pub type Share<K> = fn(new: &mut K, known: &K);
+pub(crate) type Share<K> = fn(new: &mut K, known: &K);
 
 struct Objects<K> {
     slots: Vec<Option<Slot<K>>>,
@@ -156,7 +156,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// From now on, objects share what they have in common.
-    pub fn set_share(&self, share: Share<K>) {
+    pub(crate) fn set_share(&self, share: Share<K>) {
         self.objects.write().share = Some(share);
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{fair::Gate, leadership::Term, owned::Owned, plan::Plan};
+use crate::{leadership::Term, owned::Owned, plan::Plan};
 use nodewright_observability::metrics::Metrics;
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 
@@ -115,8 +115,8 @@ async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> 
 
 /// After so many runs that have failed.
 async fn execute_again(server: &ApiServer, term: Term, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
-    let (gate, metrics) = (Gate::new(100, None), Arc::new(Metrics::new()));
-    let connection = Connection::new(server.client(), agent("test/1", "test"), term, gate, metrics);
+    let metrics = Arc::new(Metrics::new());
+    let connection = Connection::new(server.client(), agent("test/1", "test"), term, 100, metrics);
     let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();

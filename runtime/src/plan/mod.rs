@@ -53,9 +53,6 @@ impl<E: Effect> Moment<'_, E> {
     }
 }
 
-/// Why a step is taken: one source for events, logs, and whoever asks what would be done.
-pub type Why = Cow<'static, str>;
-
 /// One change to the world.
 #[derive(Clone, Debug)]
 pub enum Step<E> {
@@ -262,8 +259,8 @@ impl<E> Step<E> {
 /// A step and its reason.
 #[derive(Clone, Debug)]
 pub struct Planned<E> {
-    /// The reason.
-    pub why: Why,
+    /// The reason, for events, logs and the text of the plan.
+    pub why: Cow<'static, str>,
     /// The step.
     pub step: Step<E>,
 }
@@ -340,13 +337,13 @@ impl<E> Plan<E> {
     }
 
     /// Adds a stage of one step, if there is one.
-    pub fn then(&mut self, why: impl Into<Why>, step: impl Into<Option<Step<E>>>) -> &mut Self {
+    pub fn then(&mut self, why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> &mut Self {
         let why = why.into();
         self.stage(step.into().map(|step| Planned { why, step }))
     }
 
     /// Adds a step to the last stage, or begins one.
-    pub fn beside(&mut self, why: impl Into<Why>, step: impl Into<Option<Step<E>>>) -> &mut Self {
+    pub fn beside(&mut self, why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> &mut Self {
         if let Some(step) = step.into() {
             let planned = Planned { why: why.into(), step };
             match self.stages.last_mut() {

@@ -28,21 +28,10 @@ use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 /// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// Why there is no client.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// There is no kubeconfig, or it cannot be read, and this process does not run in a cluster.
-    #[error("failed to find a cluster: {0}")]
-    Config(#[from] kube::config::InferConfigError),
-    /// What the kubeconfig says cannot be used.
-    #[error("failed to make a client: {0}")]
-    Client(#[from] kube::Error),
-}
-
 /// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it (see [`client`]), for a
 /// process without elections.
-pub async fn default_client() -> Result<kube::Client, ClientError> {
-    Ok(client(kube::Config::infer().await?, &Leading::default())?)
+pub async fn default_client() -> Result<kube::Client, kube::Error> {
+    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leading::default())
 }
 
 /// A client as the runtime needs it. It repeats nothing: kube's own default repeats writes as well, and a write whose answer
@@ -117,7 +106,7 @@ pub struct Call {
     /// The trace that the request belongs to.
     pub traceparent: Option<TraceContext>,
     /// With whose requests it takes turns.
-    pub flow: Flow,
+    pub(crate) flow: Flow,
 }
 
 impl Call {
@@ -150,8 +139,18 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// A connection through `client` whose requests are sent as `agent` while `term` lasts.
-    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, gate: Arc<Gate>, metrics: Arc<Metrics>) -> Self {
+    /// A connection through `client` whose requests are sent as `agent` while `term` lasts, at most `at_once` at a time.
+    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, at_once: usize, metrics: Arc<Metrics>) -> Self {
+        Self::through(Gate::new(at_once, None), client, agent, term, metrics)
+    }
+
+    pub(crate) fn through(
+        gate: Arc<Gate>,
+        client: kube::Client,
+        agent: HeaderValue,
+        term: Term,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let (leading, timeout, contact) = (term.into(), Duration::from_secs(35), Arc::default());
         Self { client, agent, leading, gate, timeout, metrics, contact }
     }
@@ -269,7 +268,7 @@ mod tests {
 
     fn connection(server: &ApiServer, term: Term) -> Connection {
         let agent = HeaderValue::from_static("test/1");
-        Connection::new(server.client(), agent, term, Gate::new(1, None), Arc::new(Metrics::new()))
+        Connection::new(server.client(), agent, term, 1, Arc::new(Metrics::new()))
     }
 
     fn creation(name: &str) -> Call {

@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{fair::Gate, leadership::Term, request::Contact};
+use crate::{leadership::Term, request::Contact};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -33,7 +33,7 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
 fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> Watching<K> {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
-    let connection = Connection::new(client, agent, Term::unlimited(), Gate::new(8, None), metrics.clone());
+    let connection = Connection::new(client, agent, Term::unlimited(), 8, metrics.clone());
     let contact = connection.contact().clone();
     let (store, told) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
     let heard = told.clone();

@@ -6,13 +6,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
-    effect::{Never, NoEffects},
+    effect::Never,
     leadership::TokioClock,
     manager::{Ended, Manager, Options},
     object::{Cluster, Key, label, name, namespace},
     owned::{Owned, Part},
     plan::{Moment, Plan, Step},
-    readiness::Readiness,
 };
 use nodewright_testing::api_server::ApiServer;
 use serde::Serialize;
@@ -104,7 +103,7 @@ pub(crate) struct Mirrors {
     pub(crate) control: ApiServer,
     pub(crate) near: Place,
     pub(crate) far: Place,
-    pub(crate) readiness: Readiness,
+    pub(crate) readiness: Box<dyn Fn() -> Result<(), String>>,
     stop: CancellationToken,
     manager: JoinHandle<Result<(), Ended>>,
 }
@@ -121,8 +120,8 @@ impl Mirrors {
             seed: 1,
             ..Options::new("test", "1", HOME, control.client())
         });
-        manager.add(Mirror, Arc::new(NoEffects));
-        let (readiness, stop) = (manager.readiness(), CancellationToken::new());
+        manager.add(Mirror);
+        let (readiness, stop) = (Box::new(manager.readiness()), CancellationToken::new());
         let manager = tokio::spawn(manager.run(vec![], stop.clone()));
         tokio::time::sleep(Duration::from_secs(1)).await;
         Self { control, near: Place(near), far: Place(far), readiness, stop, manager }

@@ -66,7 +66,7 @@ impl Running {
             ..Options::new("test", "1", HOME, server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());
-        manager.add(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
+        manager.add_with(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
         let (connection, stop) = (manager.connection(HOME, "calls").unwrap(), CancellationToken::new());
         let stores = manager.stores();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));

@@ -12,7 +12,6 @@ use nodewright_api::API_VERSION;
 use nodewright_e2e_control_plane::testing::{Cluster, Failure, TestResult, ensure};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
-    fair::Gate,
     leadership::Term,
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
@@ -76,8 +75,8 @@ impl Server {
         Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone())
             .create(&PostParams::default(), &object)
             .await?;
-        let (agent, gate) = (HeaderValue::from_static("conformance"), Gate::new(4, None));
-        let connection = Connection::new(client, agent, Term::unlimited(), gate, Arc::new(Metrics::new()));
+        let agent = HeaderValue::from_static("conformance");
+        let connection = Connection::new(client, agent, Term::unlimited(), 4, Arc::new(Metrics::new()));
         Ok(Self { connection, namespace, cluster })
     }
 

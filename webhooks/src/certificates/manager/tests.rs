@@ -3,7 +3,6 @@
 use http::HeaderValue;
 use jiff::SignedDuration;
 use nodewright_observability::metrics::Metrics;
-use nodewright_runtime::fair::Gate;
 use nodewright_runtime::leadership::Term;
 use nodewright_runtime::request::Connection;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
@@ -52,8 +51,8 @@ impl World {
 
     fn connection(&self) -> Connection {
         let agent = HeaderValue::from_static(crate::USER_AGENT);
-        let (gate, metrics) = (Gate::new(10, None), Arc::new(Metrics::new()));
-        Connection::new(self.server.client(), agent, Term::unlimited(), gate, metrics)
+        let metrics = Arc::new(Metrics::new());
+        Connection::new(self.server.client(), agent, Term::unlimited(), 10, metrics)
     }
 
     fn replica(&self, registration: Registration) -> CertificateManager {
