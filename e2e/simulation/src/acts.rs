@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    cluster::{DEPLOYMENTS, MACHINES, POOL, SETS, World, node_labels},
-    generate::WATCHED,
+    cluster::World,
+    edits::{edit, remove_fields, strip, wipe_status},
+    names::{DEPLOYMENTS, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
     oracles::Oracles,
-    process::{SECOND, Slot, prefix},
-    schedule::{Act, Edit},
-    trace::Trace,
+    process::Slot,
+    schedule::Act,
     users,
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm, VmState};
@@ -109,73 +109,6 @@ pub(super) fn begin(world: &mut World, act: &Act) {
     }
 }
 
-/// Does what a user does with one request, at once.
-pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, trace: &Trace, edit: &Edit) {
-    if !is_done(server, oracles, edit) {
-        trace.line(format_args!("{edit:?} is left out: users do not do that now"));
-    }
-}
-
-/// Does it, and says whether it was done: there has to be what it is done to, and users leave machines that nobody owns to
-/// the manager first.
-fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
-    match edit {
-        Edit::Scale(replicas) => server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into()).is_some(),
-        Edit::Relabel(name) => {
-            let template = "/spec/template/spec/nodeTemplate/metadata";
-            let relabel = |pool: &mut Value| {
-                if let Some(metadata) = pool.pointer_mut(template) {
-                    metadata["labels"] = node_labels(name);
-                }
-            };
-            server.change(POOL, relabel).is_some()
-        }
-        // Machines that were left behind would be of a former template then, and nobody's for ever.
-        Edit::Roll(class) => {
-            !are_left_behind(server)
-                && server
-                    .change(POOL, |pool| {
-                        pool["spec"]["template"]["spec"]["class"]["name"] = class.as_str().into();
-                    })
-                    .is_some()
-        }
-        Edit::DeleteMachine(number) => machine(server, *number).is_some_and(|machine| {
-            // The set that lost it does not know that the name had its life.
-            if !is_owned(&machine) {
-                oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
-            }
-            // One that was restored without its finalizer is gone at once.
-            if machine["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-                excuse_force(oracles, &machine);
-            }
-            server.delete(&path_of(&machine))
-        }),
-        Edit::RecreateMachine(number) => {
-            machine(server, *number).map(|machine| recreate(server, oracles, machine)).is_some()
-        }
-        // What nobody owns yet, after a restore, would not go with it.
-        Edit::DeletePool => {
-            [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it)))
-                && server.delete(POOL)
-        }
-    }
-}
-
-/// Whether there are machines without an owner that no set selects.
-fn are_left_behind(server: &ApiServer) -> bool {
-    let sets = server.objects(SETS);
-    let selects = |set: &Value, machine: &Value| {
-        let wanted = set["spec"]["selector"]["matchLabels"].as_object();
-        wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value))
-    };
-    let is_selected = |machine: &Value| sets.iter().any(|set| selects(set, machine));
-    server.objects(MACHINES).iter().any(|machine| !is_owned(machine) && !is_selected(machine))
-}
-
-fn is_owned(object: &Value) -> bool {
-    object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
-}
-
 /// Ends what lasts no longer.
 pub(super) fn end(world: &mut World, act: &Act) {
     if matches!(act, Act::SecondManager(_)) {
@@ -202,7 +135,7 @@ fn after(time: Duration, act: impl FnOnce() + Send + 'static) {
 }
 
 fn watches_of(plural: &str) -> Match {
-    Match::verb("watch").path_end(format!("/{plural}")).user_agent(super::adversary::MANAGER)
+    Match::verb("watch").path_end(format!("/{plural}")).user_agent(MANAGER)
 }
 
 fn pace(server: &ApiServer, plural: &str, pace: Pace, time: Duration) {
@@ -218,20 +151,9 @@ fn pace_those(server: &ApiServer, watches: Match, pace: Pace, time: Duration) {
 /// The n-th VM that runs, by name, counted around.
 fn vm(world: &World, number: usize) -> Option<Vm> {
     let mut vms = world.cloud().vms();
-    vms.retain(|vm| vm.state == VmState::Running && !users::is_foreign(&vm.name));
+    vms.retain(|vm| vm.state == VmState::Running && !is_foreign(&vm.name));
     vms.sort_by(|one, other| one.name.cmp(&other.name));
     (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()))
-}
-
-/// The n-th machine by name, counted around.
-fn machine(server: &ApiServer, number: usize) -> Option<Value> {
-    let mut machines = server.objects(MACHINES);
-    machines.retain(|machine| !machine["metadata"]["name"].as_str().unwrap_or_default().starts_with(users::COPY));
-    (!machines.is_empty()).then(|| Arc::unwrap_or_clone(machines.swap_remove(number % machines.len())))
-}
-
-fn path_of(machine: &Value) -> String {
-    format!("{MACHINES}/{}", machine["metadata"]["name"].as_str().unwrap_or_default())
 }
 
 /// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former
@@ -273,17 +195,6 @@ async fn orphan(server: &ApiServer, path: &str) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-}
-
-fn excuse_force(oracles: &Mutex<Oracles>, machine: &Value) {
-    oracles.lock().excuse_force(machine["metadata"]["name"].as_str().unwrap_or_default());
-}
-
-fn recreate(server: &ApiServer, oracles: &Mutex<Oracles>, mut machine: Value) {
-    excuse_force(oracles, &machine);
-    server.remove(&path_of(&machine));
-    strip(&mut machine, &["uid", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"]);
-    server.seed(MACHINES, machine);
 }
 
 /// As whoever wants to be rid of them does it.
@@ -341,12 +252,6 @@ fn take_owners(server: &ApiServer) {
     }
 }
 
-fn wipe_status(object: &mut Value) {
-    if let Some(parts) = object.as_object_mut() {
-        parts.remove("status");
-    }
-}
-
 /// The namespace is lost while no manager runs, and restored as backups do it: without UIDs, owners, finalizers, status.
 /// Not while something is leaving: what a backup has forgotten leaves a VM that nobody knows.
 fn restore(world: &World) {
@@ -373,21 +278,5 @@ fn restore(world: &World) {
             strip(&mut object, &fields);
             server.seed(collection, object);
         }
-    }
-}
-
-/// Takes its status from an object, and these fields of its metadata.
-fn strip(object: &mut Value, fields: &[&str]) {
-    wipe_status(object);
-    remove_fields(object, fields);
-}
-
-fn remove_fields(object: &mut Value, fields: &[&str]) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    for field in fields {
-        metadata.remove(*field);
-    }
-    if metadata.get("annotations") == Some(&json!({})) {
-        metadata.remove("annotations");
     }
 }

@@ -17,8 +17,8 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     clock::JumpingClock,
-    cluster::Design,
-    process::prefix,
+    design::Design,
+    names::{MANAGER, prefix},
     schedule::{Edit, Fate, Schedule, Trouble},
     terms::Terms,
     trace::Trace,
@@ -34,8 +34,6 @@ const NOTICED: Duration = Duration::from_secs(75);
 /// No object is written more than twice a second for so long.
 const WINDOW: Duration = Duration::from_mins(1);
 const MOST_IN_WINDOW: usize = 120;
-/// What the names of all managers in `User-Agent` begin with.
-pub(super) const MANAGER: &str = "nodewright-";
 
 /// Decides. Cheap to clone; all clones are the same.
 #[derive(Clone)]

@@ -9,8 +9,7 @@ use std::{
 
 use super::{
     oracles::Counts,
-    run::{Report, Run},
-    scenarios::Scenario,
+    run::{Report, Run, Scenario},
     schedule::{Edit, Fate, Schedule, Trouble},
     trace::Detail,
 };
@@ -106,22 +105,4 @@ fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [(String, T
         }
     }
     scenarios
-}
-
-/// Three machines are made, replaced and removed.
-pub fn up_roll_down(seed: u64) -> Run {
-    Run {
-        seed,
-        replicas: 3,
-        surge: 1,
-        unavailable: 0,
-        revisions: None,
-        elects: false,
-        heartbeats: false,
-        quiet: false,
-        bookmarks: None,
-        calls_at_once: None,
-        phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
-        schedule: Schedule::default(),
-    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     acts::lasts,
-    generate::{GARBLED, WATCHED},
+    names::{GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, Fate, Mistake, Trouble},
 };

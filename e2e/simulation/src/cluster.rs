@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    acts,
     adversary::Adversary,
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
+    design::{Design, pool},
+    edits,
+    foreign::{judge_foreign, provider_id, seed_bystander, written_node},
+    names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
     oracles::Oracles,
-    process::{FIRST, LEASES, SECOND, Slot, Surroundings},
+    process::{Slot, Surroundings},
     schedule::Schedule,
-    trace::{Detail, Trace},
-    users,
+    trace::Trace,
 };
 use jiff::Timestamp;
 use nodewright_e2e_cloud::{
@@ -22,19 +24,9 @@ use nodewright_e2e_cloud::{
 use nodewright_runtime::leadership::{Clock, TokioClock};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-/// Where the objects of a run are.
-pub(super) const NAMESPACE: &str = "default";
-/// The collections of a run.
-pub(super) const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
-pub(super) const SETS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
-pub(super) const DEPLOYMENTS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments";
-pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses";
-pub(super) const NODES: &str = "/api/v1/nodes";
-/// The deployment.
-pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
 /// Stands in the Secret of the classes, and must stand nowhere else: as it is stored, and as it is meant.
 const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
 const SECRET_TEXT: &str = "hunter2-never-seen";
@@ -42,28 +34,6 @@ const SECRET_TEXT: &str = "hunter2-never-seen";
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// When runs begin.
 const BEGIN: &str = "2026-06-01T12:00:00Z";
-
-/// How a world is made.
-#[derive(Clone, Debug)]
-pub(super) struct Design {
-    pub(super) seed: u64,
-    pub(super) replicas: u32,
-    pub(super) surge: u32,
-    pub(super) unavailable: u32,
-    pub(super) revisions: Option<u32>,
-    /// Whether managers ask for leases before they write.
-    pub(super) elects: bool,
-    /// Whether kubelets renew their leases, and somebody looks whether they do.
-    pub(super) heartbeats: bool,
-    /// Whether the pool has Nodewright's timeouts, not short ones.
-    pub(super) quiet: bool,
-    /// Seconds between the bookmarks of watches; 0 for none.
-    pub(super) bookmarks: Option<u32>,
-    /// How many calls to the cloud may be under way at once, if there is a limit.
-    pub(super) calls_at_once: Option<usize>,
-    /// How much of the run is told.
-    pub(super) detail: Detail,
-}
 
 /// The world of a run.
 pub(super) struct World {
@@ -112,7 +82,7 @@ impl World {
         if design.quiet {
             oracles.lock().expect_replacements(schedule.deaths());
         }
-        users::seed_bystander(&cloud);
+        seed_bystander(&cloud);
         let zero = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace, zero);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
@@ -160,15 +130,15 @@ fn watch_over(
     begun: Option<(Timestamp, Instant)>,
 ) {
     let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
-    adversary.set_user(Some(Box::new(move |edit| acts::edit(&edited, &excusing, &told, edit))));
+    adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &told, edit))));
     let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
         // Before it is decided: whoever sends it may die of it.
         if let Some(in_touch) = decides.in_touch_since(request) {
-            if let Some(wrong) = users::judge_foreign(request, &seen, &clouded) {
+            if let Some(wrong) = judge_foreign(request, &seen, &clouded) {
                 judging.lock().blame(wrong);
             }
-            if let Some(id) = users::written_node(request).and_then(|node| users::provider_id(&seen, node)) {
+            if let Some(id) = written_node(request).and_then(|node| provider_id(&seen, node)) {
                 judging.lock().node_write(request, &id);
             }
             if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
@@ -228,42 +198,4 @@ fn seed(server: &ApiServer, design: &Design) {
         );
     }
     server.seed(DEPLOYMENTS, pool(design));
-}
-
-/// What the labels of node templates begin with.
-pub(super) const NODE_LABELS: &str = "pool.example.com/";
-
-/// The labels that a node template has.
-pub(super) fn node_labels(name: &str) -> Value {
-    json!({format!("{NODE_LABELS}{name}"): "1"})
-}
-
-/// The deployment as a user applies it.
-pub(super) fn pool(design: &Design) -> Value {
-    let mut pool = json!({
-        "apiVersion": nodewright_api::API_VERSION,
-        "kind": "MachineDeployment",
-        "metadata": {"name": "pool", "namespace": NAMESPACE},
-        "spec": {
-            "replicas": design.replicas,
-            "selector": {"matchLabels": {"pool": "pool"}},
-            "strategy": {"type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": design.surge, "maxUnavailable": design.unavailable}},
-            "template": {
-                "metadata": {"labels": {"pool": "pool"}},
-                "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
-                    "creationTimeout": "20m0s", "drainTimeout": "5m0s",
-                    "nodeTemplate": {"metadata": {"labels": node_labels("first")}}},
-            },
-        },
-    });
-    if design.quiet
-        && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
-    {
-        spec.retain(|field, _| field == "class" || field == "nodeTemplate");
-    }
-    if let Some(revisions) = design.revisions {
-        pool["spec"]["revisionHistoryLimit"] = revisions.into();
-    }
-    pool
 }

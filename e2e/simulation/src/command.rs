@@ -12,11 +12,11 @@ use std::{
 use clap::{Parser, value_parser};
 
 use super::{
-    campaign::{Reference, crashes, edits, examine, up_roll_down},
+    campaign::{Reference, crashes, edits, examine},
     check::check,
     generate,
-    run::{Report, Run},
-    scenarios::{self, Scenario},
+    run::{Report, Run, Scenario},
+    scenarios,
     shrink::shrink,
     trace::Detail,
 };
@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
         let mut given = scenarios::all();
         let named = given.len() as u64;
         if !arguments.no_crashes {
-            let run = up_roll_down(arguments.first);
+            let run = Run::up_roll_down(arguments.first);
             given.extend(crashes(&run));
             given.extend(edits(&run));
         }

@@ -3,17 +3,14 @@
 use fastrand::Rng;
 
 use super::{
+    names::{GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
 };
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
-/// The kinds whose watches may err.
-pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
 /// Those that one of two managers may hear late of alone. Of machines it may not: nothing is promised then.
 const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
-/// The kinds of which objects may be written that cannot be read.
-pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
 /// What an API server refuses with when something is wrong with it.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 

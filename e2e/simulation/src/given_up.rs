@@ -13,7 +13,9 @@ use tokio::{
 
 use super::{
     acts,
-    cluster::{Design, MACHINES, POOL, World},
+    cluster::World,
+    design::Design,
+    names::{MACHINES, POOL},
     schedule::{Act, Schedule},
     trace::Detail,
 };

@@ -28,10 +28,14 @@ mod clock;
 mod cluster;
 pub mod command;
 pub mod control_plane;
+mod design;
 mod disputes;
+mod edits;
+mod foreign;
 pub mod generate;
 #[cfg(test)]
 mod given_up;
+mod names;
 mod oracles;
 mod process;
 mod replacements;
@@ -46,7 +50,7 @@ mod users;
 
 pub use self::{
     oracles::Counts,
-    run::{Report, Run},
+    run::{Report, Run, Scenario},
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
     trace::Detail,
 };

@@ -13,10 +13,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    cluster::MACHINES,
     disputes::Disputes,
+    names::{COPY, MACHINES, is_foreign},
     replacements::Replacements,
-    users::{COPY, is_foreign},
 };
 
 use nodewright_e2e_cloud::{

@@ -20,10 +20,10 @@ use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    adversary::{Adversary, MANAGER},
+    adversary::Adversary,
     calls::Calls,
     clock::JumpingClock,
-    cluster::NAMESPACE,
+    names::{LEASES, NAMESPACE, prefix},
 };
 use nodewright_controllers::shared::clusters::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
@@ -32,8 +32,6 @@ use nodewright_e2e_cloud::LocalCloud;
 const RESTART: Duration = Duration::from_secs(2);
 /// How often a lease is renewed: half as often as usual, because most of what happens in quiet hours is this.
 const RENEWAL: Duration = Duration::from_secs(4);
-/// The leases of machine-controller-manager's two processes.
-pub(super) const LEASES: [&str; 2] = ["machine-controller-manager", "machine-controller"];
 
 /// What a manager needs of the world.
 #[derive(Clone)]
@@ -48,11 +46,6 @@ pub(super) struct Surroundings {
     /// How many calls to the cloud a manager may have under way at once, if there is a limit.
     pub(super) calls_at_once: Option<usize>,
 }
-
-/// The slot of the first manager.
-pub(super) const FIRST: &str = "a";
-/// The slot of the second manager.
-pub(super) const SECOND: &str = "b";
 
 /// A manager that is started again whenever it ends. When this is dropped, it is killed.
 pub(super) struct Slot {
@@ -81,11 +74,6 @@ impl Drop for Slot {
         self.adversary.kill_slot(self.name);
         self.stop.cancel();
     }
-}
-
-/// What the names of all managers in a slot begin with.
-pub(super) fn prefix(slot: &str) -> String {
-    format!("{MANAGER}{slot}")
 }
 
 /// The name of the n-th manager in a slot, as it stands in `User-Agent` and in leases.

@@ -6,8 +6,8 @@ use nodewright_api::finalizers;
 use serde_json::Value;
 
 use super::{
-    cluster::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, World},
-    users::is_foreign,
+    cluster::World,
+    names::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, is_foreign},
 };
 use nodewright_e2e_cloud::VmState;
 

@@ -10,10 +10,11 @@ use tokio::{
 
 use super::{
     acts,
-    cluster::{Design, World},
+    cluster::World,
+    design::Design,
     oracles::Counts,
     rest::unrest,
-    schedule::{Act, Schedule, Trouble},
+    schedule::{Act, Edit, Schedule, Trouble},
     trace::{Detail, logged},
 };
 
@@ -61,6 +62,15 @@ pub struct Run {
     pub schedule: Schedule,
 }
 
+/// A run that has a name.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What happens.
+    pub name: String,
+    /// The run.
+    pub run: Run,
+}
+
 /// What came of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -81,6 +91,24 @@ pub struct Report {
 }
 
 impl Run {
+    /// Three machines are made, replaced and removed.
+    pub fn up_roll_down(seed: u64) -> Self {
+        Self {
+            seed,
+            replicas: 3,
+            surge: 1,
+            unavailable: 0,
+            revisions: None,
+            elects: false,
+            heartbeats: false,
+            quiet: false,
+            bookmarks: None,
+            calls_at_once: None,
+            phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
+            schedule: Schedule::default(),
+        }
+    }
+
     /// Whether two managers write at a time. While one of them has yet to hear what a user wants, each undoes the sizes
     /// that the other gives: more may be made and unmade than was asked for, though never at once.
     pub fn has_rivals(&self) -> bool {

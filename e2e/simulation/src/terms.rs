@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::process::LEASES;
+use super::names::LEASES;
 
 /// The terms of the leases that managers ask for. Times are those of the holder's clock.
 #[derive(Default)]

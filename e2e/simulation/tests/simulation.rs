@@ -3,10 +3,9 @@
 use std::process::{Command, Stdio};
 
 use nodewright_e2e_simulation::{
-    Detail, Report, Run,
-    campaign::{Reference, crashes, edits, examine, up_roll_down},
-    generate,
-    scenarios::{self, Scenario},
+    Detail, Report, Run, Scenario,
+    campaign::{Reference, crashes, edits, examine},
+    generate, scenarios,
     schedule::{Act, Edit, Fate, Schedule, Trouble},
 };
 
@@ -18,7 +17,7 @@ fn expect_good(run: &Run, report: &Report) {
 
 #[test]
 fn undisturbed_it_goes_up_rolls_and_goes_down() {
-    let run = up_roll_down(1);
+    let run = Run::up_roll_down(1);
     let report = examine(&run, &mut Reference::default(), Detail::Brief);
     expect_good(&run, &report);
     let counted = |kind: &str| report.counts.0.get(kind).copied();
@@ -40,7 +39,7 @@ fn what_somebody_has_thought_of_breaks_nothing() {
 #[test]
 fn killed_at_any_step_it_makes_and_unmakes_the_same() {
     let mut reference = Reference::default();
-    let runs = crashes(&up_roll_down(1));
+    let runs = crashes(&Run::up_roll_down(1));
     assert!(runs.len() > 200, "{} places to be killed at", runs.len());
     for Scenario { run, .. } in runs.iter().skip(1).step_by(5) {
         expect_good(run, &examine(run, &mut reference, Detail::Brief));
@@ -51,7 +50,7 @@ fn killed_at_any_step_it_makes_and_unmakes_the_same() {
 #[test]
 fn what_a_user_changes_between_any_two_steps_breaks_nothing() {
     let mut reference = Reference::default();
-    let runs = edits(&up_roll_down(1));
+    let runs = edits(&Run::up_roll_down(1));
     assert!(runs.len() > 400, "{} places to change something at", runs.len());
     for Scenario { run, .. } in runs.iter().step_by(29) {
         expect_good(run, &examine(run, &mut reference, Detail::Brief));
@@ -87,7 +86,7 @@ fn the_same_runs_are_the_same_in_another_process() {
 }
 
 fn with(troubles: Vec<Trouble>) -> Run {
-    Run { phases: vec![Edit::Roll("large".to_owned()).into()], schedule: Schedule(troubles), ..up_roll_down(1) }
+    Run { phases: vec![Edit::Roll("large".to_owned()).into()], schedule: Schedule(troubles), ..Run::up_roll_down(1) }
 }
 
 fn at(millis: u64, act: Act) -> Trouble {

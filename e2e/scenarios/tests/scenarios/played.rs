@@ -14,9 +14,9 @@ use kube::{
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_e2e_scenarios::{Failure, Pool, TestResult, World, ensure, waits};
 use nodewright_e2e_simulation::{
-    Detail,
+    Detail, Scenario,
     run::Run,
-    scenarios::{self, Scenario},
+    scenarios,
     schedule::{Act, Edit, Trouble},
 };
 use serde::de::DeserializeOwned;

@@ -1,0 +1,60 @@
+//! What a run starts with.
+
+use serde_json::{Value, json};
+
+use super::{
+    names::{NAMESPACE, node_labels},
+    trace::Detail,
+};
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub(super) struct Design {
+    pub(super) seed: u64,
+    pub(super) replicas: u32,
+    pub(super) surge: u32,
+    pub(super) unavailable: u32,
+    pub(super) revisions: Option<u32>,
+    /// Whether managers ask for leases before they write.
+    pub(super) elects: bool,
+    /// Whether kubelets renew their leases, and somebody looks whether they do.
+    pub(super) heartbeats: bool,
+    /// Whether the pool has Nodewright's timeouts, not short ones.
+    pub(super) quiet: bool,
+    /// Seconds between the bookmarks of watches; 0 for none.
+    pub(super) bookmarks: Option<u32>,
+    /// How many calls to the cloud may be under way at once, if there is a limit.
+    pub(super) calls_at_once: Option<usize>,
+    /// How much of the run is told.
+    pub(super) detail: Detail,
+}
+
+/// The deployment as a user applies it.
+pub(super) fn pool(design: &Design) -> Value {
+    let mut pool = json!({
+        "apiVersion": nodewright_api::API_VERSION,
+        "kind": "MachineDeployment",
+        "metadata": {"name": "pool", "namespace": NAMESPACE},
+        "spec": {
+            "replicas": design.replicas,
+            "selector": {"matchLabels": {"pool": "pool"}},
+            "strategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": design.surge, "maxUnavailable": design.unavailable}},
+            "template": {
+                "metadata": {"labels": {"pool": "pool"}},
+                "spec": {"class": {"kind": "MachineClass", "name": "small"}, "healthTimeout": "3m0s",
+                    "creationTimeout": "20m0s", "drainTimeout": "5m0s",
+                    "nodeTemplate": {"metadata": {"labels": node_labels("first")}}},
+            },
+        },
+    });
+    if design.quiet
+        && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
+    {
+        spec.retain(|field, _| field == "class" || field == "nodeTemplate");
+    }
+    if let Some(revisions) = design.revisions {
+        pool["spec"]["revisionHistoryLimit"] = revisions.into();
+    }
+    pool
+}

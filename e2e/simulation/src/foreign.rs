@@ -1,0 +1,42 @@
+//! VMs and Nodes that belong to no machine: managers must not write to them.
+
+use nodewright_e2e_cloud::{Call, Caller, CreateVm, LocalCloud};
+use nodewright_testing::api_server::{ApiServer, RequestRecord};
+
+use super::names::{BY_HAND, BYSTANDER, NODES, is_foreign};
+
+/// Judges a write of a manager: of what is no machine's nothing is written. A Node whose VM has gone may be deleted, whoever
+/// made it.
+pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
+    let node = written_node(request).filter(|node| is_foreign(node))?;
+    let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
+    if request.verb == "delete" && node == BY_HAND && is_left() {
+        return None;
+    }
+    Some(format!("I12: a manager sent {} {}, which is no machine's", request.verb, request.path))
+}
+
+/// The Node that a request writes to, if it writes to one.
+pub(super) fn written_node(request: &RequestRecord) -> Option<&str> {
+    let node = request.path.strip_prefix(NODES)?.trim_matches('/').split('/').next()?;
+    (!node.is_empty() && !matches!(request.verb, "get" | "list" | "watch")).then_some(node)
+}
+
+/// The providerID of a Node.
+pub(super) fn provider_id(server: &ApiServer, node: &str) -> Option<String> {
+    server.object(&format!("{NODES}/{node}")).and_then(|node| node["spec"]["providerID"].as_str().map(String::from))
+}
+
+/// Makes what is there in each run and belongs to no machine.
+pub(super) fn seed_bystander(cloud: &LocalCloud) {
+    let order = CreateVm {
+        name: BYSTANDER.to_owned(),
+        token: BYSTANDER.to_owned(),
+        tags: [("cluster", "elsewhere"), ("machine", BYSTANDER)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        boot_seconds: Some(0.0),
+        ..CreateVm::default()
+    };
+    cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+}

@@ -1,0 +1,52 @@
+//! Names and paths of the objects in a run, and of the managers.
+
+use serde_json::{Value, json};
+
+/// Where the objects of a run are.
+pub(super) const NAMESPACE: &str = "default";
+/// The collections of a run.
+pub(super) const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
+pub(super) const SETS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinesets";
+pub(super) const DEPLOYMENTS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments";
+pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses";
+pub(super) const NODES: &str = "/api/v1/nodes";
+/// The deployment.
+pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
+/// What the labels of node templates begin with.
+pub(super) const NODE_LABELS: &str = "pool.example.com/";
+
+/// The labels that a node template has.
+pub(super) fn node_labels(name: &str) -> Value {
+    json!({format!("{NODE_LABELS}{name}"): "1"})
+}
+
+/// The slot of the first manager.
+pub(super) const FIRST: &str = "a";
+/// The slot of the second manager.
+pub(super) const SECOND: &str = "b";
+/// The leases of machine-controller-manager's two processes.
+pub(super) const LEASES: [&str; 2] = ["machine-controller-manager", "machine-controller"];
+/// The prefix of the `User-Agent` of all managers.
+pub(super) const MANAGER: &str = "nodewright-";
+
+/// What the names of all managers in a slot begin with.
+pub(super) fn prefix(slot: &str) -> String {
+    format!("{MANAGER}{slot}")
+}
+
+/// The kinds whose watches may err.
+pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// The kinds of which objects may be written that cannot be read.
+pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
+
+/// A VM of another cluster, with its Node: nothing of it may ever change.
+pub(super) const BYSTANDER: &str = "bystander";
+/// A Node that a user makes by hand. It stands before all others, by name.
+pub(super) const BY_HAND: &str = "aaa-by-hand";
+/// How the names of copied machines begin.
+pub(super) const COPY: &str = "aaa-copy";
+
+/// Whether a VM or a Node of this name is no machine's.
+pub(super) fn is_foreign(name: &str) -> bool {
+    [BYSTANDER, BY_HAND].contains(&name)
+}

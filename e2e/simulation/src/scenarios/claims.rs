@@ -1,0 +1,131 @@
+//! Objects that claim what belongs to others, quiet clusters, unreadable objects, missing Secrets.
+
+use super::builders::{at, delete, named, of, roll, run, scale};
+use crate::{
+    run::{Run, Scenario},
+    schedule::{Act, Mistake, Trouble},
+};
+
+/// Objects that claim what belongs to others, and what a quiet cluster hides.
+pub(super) fn claims() -> Vec<Scenario> {
+    [quiet_clusters(), copies_and_claims(), unreadable_objects(), missing_secrets()].concat()
+}
+
+/// Machines with the default timeouts, in a cluster with few events.
+fn quiet(replicas: u32, troubles: Vec<Trouble>) -> Run {
+    Run { replicas, quiet: true, bookmarks: Some(120), ..with_heartbeats(troubles) }
+}
+
+fn with_heartbeats(troubles: Vec<Trouble>) -> Run {
+    Run { heartbeats: true, ..run([], troubles) }
+}
+
+/// A mistake that is corrected after a minute.
+fn mistake(mistake: Mistake) -> Trouble {
+    at(25_000, Act::Err(mistake, 60))
+}
+
+fn garbled(kind: &str) -> Trouble {
+    mistake(Mistake::Garble(of(kind), 1))
+}
+
+fn quiet_clusters() -> Vec<Scenario> {
+    vec![
+        named("a VM dies on a quiet cluster", quiet(3, vec![at(400_000, Act::KillVm(0))])),
+        named(
+            "a VM dies on a quiet cluster whose watches get no bookmarks",
+            Run { bookmarks: Some(0), ..quiet(3, vec![at(400_000, Act::KillVm(0))]) },
+        ),
+        named(
+            "a manager starts when kubelets have been silent for long",
+            quiet(
+                2,
+                vec![
+                    // It is given up at 945 s, and not by who starts then: its kubelet speaks at 1,080 s.
+                    at(300_000, Act::SilenceKubelet(0, 780)),
+                    at(900_000, Act::ApiDown(90)),
+                    at(901_000, Act::Crash),
+                ],
+            ),
+        ),
+        named("four of five VMs die at once", quiet(5, (0..4).map(|vm| at(400_000, Act::KillVm(vm))).collect())),
+    ]
+}
+
+fn copies_and_claims() -> Vec<Scenario> {
+    vec![
+        named(
+            "a copy of a machine, with its labels",
+            run([], vec![mistake(Mistake::Copy { machine: 1, labelled: true })]),
+        ),
+        named(
+            "a copy of a machine, without labels",
+            run([], vec![mistake(Mistake::Copy { machine: 1, labelled: false })]),
+        ),
+        named("a machine that is made by hand for the VM of another cluster", run([], vec![mistake(Mistake::Claim)])),
+        named("a machine that claims the VM of another cluster", run([], vec![mistake(Mistake::ProviderId(1))])),
+        named(
+            "a machine that claims the VM of another cluster, and is deleted",
+            run([], vec![mistake(Mistake::ProviderId(1)), at(30_000, delete(1))]),
+        ),
+        named(
+            "a machine that claims the Node of no machine, and is deleted",
+            run([], vec![mistake(Mistake::NodeLabel(1)), at(25_001, delete(1))]),
+        ),
+        named("a second Node with the providerID of a machine", run([], vec![mistake(Mistake::NodeByHand(1))])),
+        named(
+            "a second Node with the providerID of a machine, which is deleted",
+            run([], vec![mistake(Mistake::NodeByHand(1)), at(30_000, delete(1))]),
+        ),
+        named(
+            "a class that names another cluster while its machines go",
+            run([], vec![mistake(Mistake::ClassCluster), at(26_000, scale(0))]),
+        ),
+    ]
+}
+
+fn unreadable_objects() -> Vec<Scenario> {
+    vec![
+        named(
+            "a Node that cannot be read",
+            with_heartbeats(vec![at(25_000, Act::Err(Mistake::Garble(of("nodes"), 1), 900))]),
+        ),
+        named(
+            "a Node that cannot be read while its machine goes",
+            run([], vec![garbled("nodes"), at(30_000, delete(1))]),
+        ),
+        named(
+            "a machine that cannot be read, in a pool that may not be larger for a while",
+            Run { surge: 0, unavailable: 1, ..run([], vec![garbled("machines")]) },
+        ),
+        named("a set that cannot be read", run([], vec![garbled("machinesets")])),
+        named("a class that cannot be read", run([], vec![garbled("machineclasses"), at(30_000, delete(0))])),
+    ]
+}
+
+fn missing_secrets() -> Vec<Scenario> {
+    vec![
+        named(
+            "a rollout to a class whose Secret is missing, and back, when a VM has died",
+            with_heartbeats(vec![
+                at(20_000, Act::Err(Mistake::ClassSecret(of("large")), 3_000)),
+                at(21_000, roll("large")),
+                at(40_000, roll("small")),
+                at(60_000, Act::KillVm(0)),
+            ]),
+        ),
+        named(
+            "a VM dies while a machine without one cannot go for want of its Secret",
+            quiet(
+                3,
+                vec![
+                    at(300_000, Act::Err(Mistake::ClassSecret(of("large")), 7_200)),
+                    at(301_000, roll("large")),
+                    // Its machine without a VM is deleted then, and counts as stuck 15 min later.
+                    at(400_000, roll("small")),
+                    at(1_000_000, Act::KillVm(0)),
+                ],
+            ),
+        ),
+    ]
+}

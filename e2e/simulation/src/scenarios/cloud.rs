@@ -1,0 +1,115 @@
+//! The cloud answers late, wrongly or not at all.
+
+use nodewright_e2e_cloud::{Effect, FaultOperation};
+
+use super::builders::{at, cloud, delete, fails, lasting, late_by, named, one, run, scale, struck};
+use crate::{
+    run::{Run, Scenario},
+    schedule::{Act, Trouble},
+};
+
+pub(super) fn clouds() -> Vec<Scenario> {
+    vec![
+        named(
+            "a clock that is set ahead while the cloud does not show a VM that it has made, and is to remove",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                at(350, Act::JumpClock(60)),
+                at(400, delete(0)),
+            ]),
+        ),
+        named(
+            "a clock that is set ahead when machines run whose VMs the cloud does not show yet, and that are to go",
+            one(vec![
+                at(19_900, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                at(20_000, scale(3)),
+                at(23_300, Act::JumpClock(60)),
+                at(23_350, scale(0)),
+            ]),
+        ),
+        named(
+            "answers of the cloud that are lost",
+            run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
+        ),
+        named(
+            "a VM that its cloud does not list at once, and a manager that is killed meanwhile",
+            run(
+                [],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                    at(400, Act::Crash),
+                    at(2_900, Act::Crash),
+                ],
+            ),
+        ),
+        named(
+            "a VM whose making was never answered, and lists that fail for a minute while its machine goes",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true })),
+                at(300, lasting(FaultOperation::List, fails())),
+                at(500, delete(0)),
+            ]),
+        ),
+        named(
+            "calls that never end, and answers that nobody understands",
+            run(
+                [scale(5)],
+                vec![
+                    at(0, cloud(FaultOperation::Create, Effect::Hang { applied: true })),
+                    at(1, cloud(FaultOperation::List, Effect::Garbage)),
+                ],
+            ),
+        ),
+    ]
+}
+
+/// A machine is deleted while its VM is on its way, and more happens.
+pub(super) fn late_vms() -> Vec<Scenario> {
+    let late = |deleted, more: Vec<Trouble>| {
+        let made = cloud(FaultOperation::Create, late_by(20.0));
+        one([vec![at(0, made), at(deleted, delete(0))], more].concat())
+    };
+    vec![
+        named("a VM that appears after its machine was deleted", late(1_500, vec![])),
+        named(
+            "a clock that is set ahead while a VM is on its way to a machine that was deleted",
+            late(1_500, vec![at(2_000, Act::JumpClock(536))]),
+        ),
+        named(
+            "a manager with a slow clock takes over a machine that goes, whose VM is on its way",
+            late(900, vec![at(500, Act::JumpClock(-45)), at(1_000, Act::Crash)]),
+        ),
+        named(
+            "a manager that sleeps while a VM is on its way to a machine that was deleted",
+            late(1_500, vec![at(2_000, Act::Sleep(20))]),
+        ),
+        named(
+            "a VM that appears after its machine was deleted, and whose making had waited long for its turn",
+            Run {
+                calls_at_once: Some(1),
+                ..run(
+                    [],
+                    vec![
+                        // Two take the one place for 15 s each; the third waits for it. Each fault counts them all.
+                        at(0, struck(FaultOperation::Create, 2, Effect::Hang { applied: false })),
+                        at(1, struck(FaultOperation::Create, 3, late_by(18.0))),
+                        at(31_000, scale(0)),
+                    ],
+                )
+            },
+        ),
+        named(
+            "a VM that appears between two attempts to delete it, when its node has joined",
+            late(
+                1_500,
+                vec![
+                    // It begins before the provider fails, and says that there is no VM.
+                    at(1_400, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
+                    at(3_000, lasting(FaultOperation::List, fails())),
+                    // Nobody looks at the VM while it goes.
+                    at(60_000, lasting(FaultOperation::Delete, Effect::AnswerLate { seconds: 8.0 })),
+                ],
+            ),
+        ),
+    ]
+}
