@@ -11,13 +11,13 @@ use super::{
 };
 
 /// A cloud whose clock the test moves.
-struct World {
+struct TestCloud {
     cloud: Cloud,
     now: Timestamp,
     journal: Vec<Change>,
 }
 
-impl World {
+impl TestCloud {
     fn new() -> Self {
         Self::with(Settings { boot_jitter: 0.0, seed: 7, ..Settings::default() })
     }
@@ -95,45 +95,45 @@ fn vm(reply: Reply) -> Result<Vm, Code> {
 #[test]
 fn a_vm_boots_runs_and_is_deleted() {
     use EventKind::{CreateAccepted, DeleteAccepted, VmGone, VmRunning};
-    let mut world = World::new();
-    let vm = world.create("a").unwrap();
+    let mut test = TestCloud::new();
+    let vm = test.create("a").unwrap();
     assert_eq!(vm.state, VmState::Pending);
     assert_eq!(vm.provider_id, format!("simulated:///{}", vm.id));
-    world.pass(1.9);
-    assert_eq!(world.get(&vm.id).unwrap().state, VmState::Pending);
-    world.pass(0.1);
-    assert_eq!(world.get(&vm.id).unwrap().state, VmState::Running);
-    assert_eq!(world.delete(&vm.id).unwrap().state, VmState::Deleting);
-    world.pass(0.5);
-    assert_eq!(world.delete(&vm.id).unwrap().state, VmState::Deleting, "again, and it takes no longer");
-    world.pass(0.5);
-    assert_eq!(world.get(&vm.id), Err(Code::NotFound));
-    assert_eq!(world.delete(&vm.id), Err(Code::NotFound));
-    assert_eq!(world.kinds(), [CreateAccepted, VmRunning, DeleteAccepted, VmGone]);
-    let stats = world.cloud.stats();
+    test.pass(1.9);
+    assert_eq!(test.get(&vm.id).unwrap().state, VmState::Pending);
+    test.pass(0.1);
+    assert_eq!(test.get(&vm.id).unwrap().state, VmState::Running);
+    assert_eq!(test.delete(&vm.id).unwrap().state, VmState::Deleting);
+    test.pass(0.5);
+    assert_eq!(test.delete(&vm.id).unwrap().state, VmState::Deleting, "again, and it takes no longer");
+    test.pass(0.5);
+    assert_eq!(test.get(&vm.id), Err(Code::NotFound));
+    assert_eq!(test.delete(&vm.id), Err(Code::NotFound));
+    assert_eq!(test.kinds(), [CreateAccepted, VmRunning, DeleteAccepted, VmGone]);
+    let stats = test.cloud.stats();
     assert_eq!((stats.created, stats.deleted, stats.live, stats.most_live_at_once), (1, 1, 0, 1));
 }
 
 #[test]
 fn a_token_makes_one_vm_for_ever() {
-    let mut world = World::new();
-    let first = world.create("a").unwrap();
-    assert_eq!(world.create("a").unwrap().id, first.id);
+    let mut test = TestCloud::new();
+    let first = test.create("a").unwrap();
+    assert_eq!(test.create("a").unwrap().id, first.id);
     let other = CreateVm { size: Some("large".to_owned()), ..order("a") };
-    assert_eq!(vm(world.call(&Call::Create(Box::new(other))).reply), Err(Code::AlreadyExists));
-    world.delete(&first.id).unwrap();
-    assert_eq!(world.create("a").unwrap().state, VmState::Deleting);
-    world.pass(2.0);
-    assert_eq!(world.create("a"), Err(Code::FailedPrecondition));
-    assert_eq!(world.cloud.stats().created, 1);
+    assert_eq!(vm(test.call(&Call::Create(Box::new(other))).reply), Err(Code::AlreadyExists));
+    test.delete(&first.id).unwrap();
+    assert_eq!(test.create("a").unwrap().state, VmState::Deleting);
+    test.pass(2.0);
+    assert_eq!(test.create("a"), Err(Code::FailedPrecondition));
+    assert_eq!(test.cloud.stats().created, 1);
 }
 
 #[test]
 fn the_answers_status_tells_a_new_vm_from_a_known_one() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     let call = Call::Create(Box::new(order("a")));
     for expected in [201, 200] {
-        match world.call(&call).reply {
+        match test.call(&call).reply {
             Reply::Vm { status, .. } => assert_eq!(status, expected),
             other => panic!("{other:?}"),
         }
@@ -142,14 +142,14 @@ fn the_answers_status_tells_a_new_vm_from_a_known_one() {
 
 #[test]
 fn a_list_has_pages_and_filters() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     for number in 0..25 {
-        world.create(&format!("m{number:02}")).unwrap();
+        test.create(&format!("m{number:02}")).unwrap();
     }
     let mut names = Vec::new();
     let mut after = None;
     loop {
-        let page = world.list(ListVms { limit: Some(10), after, ..ListVms::default() });
+        let page = test.list(ListVms { limit: Some(10), after, ..ListVms::default() });
         names.extend(page.items.into_iter().map(|vm| vm.name));
         after = page.next;
         if after.is_none() {
@@ -158,24 +158,24 @@ fn a_list_has_pages_and_filters() {
     }
     assert_eq!(names, (0..25).map(|number| format!("m{number:02}")).collect::<Vec<_>>());
     let tags = BTreeMap::from([("machine".to_owned(), "m07".to_owned())]);
-    assert_eq!(world.list(ListVms { tags, ..ListVms::default() }).items[0].name, "m07");
-    let by_name = world.list(ListVms { name: Some("m08".to_owned()), ..ListVms::default() });
+    assert_eq!(test.list(ListVms { tags, ..ListVms::default() }).items[0].name, "m07");
+    let by_name = test.list(ListVms { name: Some("m08".to_owned()), ..ListVms::default() });
     assert_eq!((by_name.items.len(), by_name.next), (1, None));
-    let exactly = world.list(ListVms { limit: Some(25), ..ListVms::default() });
+    let exactly = test.list(ListVms { limit: Some(25), ..ListVms::default() });
     assert_eq!(exactly.next, None, "a full last page has no next");
 }
 
 #[test]
 fn the_quota_counts_what_is_not_gone_yet() {
-    let mut world = World::new();
-    world.cloud.set_quota(Quota { vms: Some(1) });
-    let first = world.create("a").unwrap();
-    assert_eq!(world.create("b"), Err(Code::ResourceExhausted));
-    assert!(world.create("a").is_ok(), "a repeated call needs no quota");
-    world.delete(&first.id).unwrap();
-    assert_eq!(world.create("b"), Err(Code::ResourceExhausted));
-    world.pass(1.0);
-    assert!(world.create("b").is_ok());
+    let mut test = TestCloud::new();
+    test.cloud.set_quota(Quota { vms: Some(1) });
+    let first = test.create("a").unwrap();
+    assert_eq!(test.create("b"), Err(Code::ResourceExhausted));
+    assert!(test.create("a").is_ok(), "a repeated call needs no quota");
+    test.delete(&first.id).unwrap();
+    assert_eq!(test.create("b"), Err(Code::ResourceExhausted));
+    test.pass(1.0);
+    assert!(test.create("b").is_ok());
 }
 
 #[test]
@@ -189,118 +189,118 @@ fn a_hung_or_cut_call_is_applied_or_not() {
         (Effect::Error { code: Code::Internal, message: None, applied: true }, true),
         (Effect::Error { code: Code::Internal, message: None, applied: false }, false),
     ] {
-        let mut world = World::new();
-        world.fault(FaultOperation::Create, effect.clone());
-        let answer = world.call(&Call::Create(Box::new(order("a"))));
+        let mut test = TestCloud::new();
+        test.fault(FaultOperation::Create, effect.clone());
+        let answer = test.call(&Call::Create(Box::new(order("a"))));
         assert!(!matches!(answer.reply, Reply::Vm { .. }), "{effect:?}: {answer:?}");
-        assert_eq!(world.names().len(), usize::from(applied), "{effect:?}");
-        assert!(world.create("a").is_ok(), "{effect:?}: the fault struck once only");
-        assert_eq!(world.cloud.stats().created, 1, "{effect:?}");
+        assert_eq!(test.names().len(), usize::from(applied), "{effect:?}");
+        assert!(test.create("a").is_ok(), "{effect:?}: the fault struck once only");
+        assert_eq!(test.cloud.stats().created, 1, "{effect:?}");
     }
 }
 
 #[test]
 fn latencies_add_up() {
-    let mut world = World::new();
-    world.fault(FaultOperation::Any, Effect::Latency { seconds: 2.0 });
-    world.fault(FaultOperation::Create, Effect::Latency { seconds: 3.0 });
-    world.fault(FaultOperation::Create, Effect::AnswerLate { seconds: 10.0 });
-    let answer = world.call(&Call::Create(Box::new(order("a"))));
+    let mut test = TestCloud::new();
+    test.fault(FaultOperation::Any, Effect::Latency { seconds: 2.0 });
+    test.fault(FaultOperation::Create, Effect::Latency { seconds: 3.0 });
+    test.fault(FaultOperation::Create, Effect::AnswerLate { seconds: 10.0 });
+    let answer = test.call(&Call::Create(Box::new(order("a"))));
     assert_eq!(answer.after, Duration::from_millis(15_100));
     assert!(matches!(answer.reply, Reply::Vm { status: 201, .. }));
-    assert_eq!(world.names(), ["a"], "it was done at once all the same");
+    assert_eq!(test.names(), ["a"], "it was done at once all the same");
 }
 
 #[test]
 fn a_late_create_appears_later_but_never_twice() {
-    let mut world = World::new();
-    world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: Code::DeadlineExceeded });
-    assert_eq!(world.create("a"), Err(Code::DeadlineExceeded));
-    world.pass(89.0);
-    assert!(world.names().is_empty());
-    world.pass(1.0);
-    assert_eq!(world.names(), ["a"]);
+    let mut test = TestCloud::new();
+    test.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: Code::DeadlineExceeded });
+    assert_eq!(test.create("a"), Err(Code::DeadlineExceeded));
+    test.pass(89.0);
+    assert!(test.names().is_empty());
+    test.pass(1.0);
+    assert_eq!(test.names(), ["a"]);
 
-    world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: Code::DeadlineExceeded });
-    assert!(world.create("b").is_err());
-    let b = world.create("b").unwrap();
-    world.delete(&b.id).unwrap();
-    world.pass(200.0);
-    assert_eq!(world.names(), ["a"], "the late one found its token spent");
+    test.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: Code::DeadlineExceeded });
+    assert!(test.create("b").is_err());
+    let b = test.create("b").unwrap();
+    test.delete(&b.id).unwrap();
+    test.pass(200.0);
+    assert_eq!(test.names(), ["a"], "the late one found its token spent");
 }
 
 #[test]
 fn a_late_delete_comes_later() {
-    let mut world = World::new();
-    let a = world.create("a").unwrap();
-    world.fault(FaultOperation::Delete, Effect::ApplyLate { seconds: 10.0, code: Code::Unavailable });
-    assert_eq!(world.delete(&a.id), Err(Code::Unavailable));
-    world.pass(9.0);
-    assert_ne!(world.get(&a.id).unwrap().state, VmState::Deleting);
-    world.pass(2.0);
-    assert!(world.names().is_empty());
+    let mut test = TestCloud::new();
+    let a = test.create("a").unwrap();
+    test.fault(FaultOperation::Delete, Effect::ApplyLate { seconds: 10.0, code: Code::Unavailable });
+    assert_eq!(test.delete(&a.id), Err(Code::Unavailable));
+    test.pass(9.0);
+    assert_ne!(test.get(&a.id).unwrap().state, VmState::Deleting);
+    test.pass(2.0);
+    assert!(test.names().is_empty());
 }
 
 #[test]
 fn lists_can_lie() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     for name in ["a", "b", "c"] {
-        world.create(name).unwrap();
+        test.create(name).unwrap();
     }
-    world.fault(FaultOperation::List, Effect::ListTruncated { items: 1 });
-    assert_eq!(world.names(), ["a"]);
-    world.fault(FaultOperation::List, Effect::ListEmpty);
-    assert!(world.names().is_empty());
-    world.fault(FaultOperation::List, Effect::ListEndless);
-    let page = world.list(ListVms::default());
-    let again = world.list(ListVms { after: page.next, ..ListVms::default() });
+    test.fault(FaultOperation::List, Effect::ListTruncated { items: 1 });
+    assert_eq!(test.names(), ["a"]);
+    test.fault(FaultOperation::List, Effect::ListEmpty);
+    assert!(test.names().is_empty());
+    test.fault(FaultOperation::List, Effect::ListEndless);
+    let page = test.list(ListVms::default());
+    let again = test.list(ListVms { after: page.next, ..ListVms::default() });
     assert_eq!(again.items, page.items);
-    assert_eq!(world.names().len(), 3);
+    assert_eq!(test.names().len(), 3);
 }
 
 #[test]
 fn a_new_vm_can_be_invisible_at_first() {
-    let mut world = World::new();
-    world.fault(FaultOperation::Create, Effect::Invisible { seconds: 300.0 });
-    let a = world.create("a").unwrap();
-    assert_eq!(world.get(&a.id), Err(Code::NotFound));
-    assert!(world.names().is_empty());
-    let seen = world.cloud.call(world.now, &Call::Get(a.id.clone()), Caller::Observer);
+    let mut test = TestCloud::new();
+    test.fault(FaultOperation::Create, Effect::Invisible { seconds: 300.0 });
+    let a = test.create("a").unwrap();
+    assert_eq!(test.get(&a.id), Err(Code::NotFound));
+    assert!(test.names().is_empty());
+    let seen = test.cloud.call(test.now, &Call::Get(a.id.clone()), Caller::Observer);
     assert!(matches!(seen.reply, Reply::Vm { .. }), "an observer sees it");
-    world.pass(300.0);
-    assert!(world.get(&a.id).is_ok());
+    test.pass(300.0);
+    assert!(test.get(&a.id).is_ok());
 }
 
 #[test]
 fn a_fault_strikes_whom_it_is_for() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     let effect = Effect::Error { code: Code::PermissionDenied, message: None, applied: false };
     let order = FaultOrder::always(FaultOperation::Any, effect).on_machine("bad-*");
-    let id = world.order_fault(order.for_seconds(60.0));
-    assert_eq!(world.create("bad-1"), Err(Code::PermissionDenied));
-    let good = world.create("good-1").unwrap();
-    assert!(world.get(&good.id).is_ok());
-    assert_eq!(world.names(), ["good-1"], "a list that is about no machine passes");
-    assert_eq!(world.cloud.faults(world.now)[0].struck, 1);
-    world.pass(60.0);
-    assert!(world.create("bad-1").is_ok());
-    assert!(world.cloud.faults(world.now).is_empty());
-    assert_eq!(world.cloud.end_faults(Some(id)), 0);
+    let id = test.order_fault(order.for_seconds(60.0));
+    assert_eq!(test.create("bad-1"), Err(Code::PermissionDenied));
+    let good = test.create("good-1").unwrap();
+    assert!(test.get(&good.id).is_ok());
+    assert_eq!(test.names(), ["good-1"], "a list that is about no machine passes");
+    assert_eq!(test.cloud.faults(test.now)[0].struck, 1);
+    test.pass(60.0);
+    assert!(test.create("bad-1").is_ok());
+    assert!(test.cloud.faults(test.now).is_empty());
+    assert_eq!(test.cloud.end_faults(Some(id)), 0);
 }
 
 #[test]
 fn a_probable_fault_strikes_now_and_then() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     let effect = Effect::Error { code: Code::Internal, message: None, applied: false };
     let order = FaultOrder { probability: Some(0.5), ..FaultOrder::always(FaultOperation::Create, effect) };
-    world.order_fault(order);
-    let failed = (0..100).filter(|number| world.create(&format!("m{number}")).is_err()).count();
+    test.order_fault(order);
+    let failed = (0..100).filter(|number| test.create(&format!("m{number}")).is_err()).count();
     assert!((30..70).contains(&failed), "{failed}");
 }
 
 #[test]
 fn nonsense_is_refused() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     for bad in [
         CreateVm { name: String::new(), ..order("a") },
         CreateVm { token: "x".repeat(300), ..order("a") },
@@ -309,7 +309,7 @@ fn nonsense_is_refused() {
         CreateVm { boot_seconds: Some(-1.0), ..order("a") },
         CreateVm { tags: (0..65).map(|number| (number.to_string(), String::new())).collect(), ..order("a") },
     ] {
-        assert_eq!(vm(world.call(&Call::Create(Box::new(bad))).reply), Err(Code::InvalidArgument));
+        assert_eq!(vm(test.call(&Call::Create(Box::new(bad))).reply), Err(Code::InvalidArgument));
     }
     for bad in [
         FaultOrder::always(FaultOperation::Get, Effect::ListEmpty),
@@ -318,31 +318,31 @@ fn nonsense_is_refused() {
         FaultOrder::always(FaultOperation::Any, Effect::Latency { seconds: f64::INFINITY }),
         FaultOrder::always(FaultOperation::Any, Effect::Garbage).times(0),
     ] {
-        assert_eq!(world.cloud.add_fault(world.now, bad).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(test.cloud.add_fault(test.now, bad).unwrap_err().code, Code::InvalidArgument);
     }
 }
 
 #[test]
 fn a_vm_dies_and_comes_back() {
-    let mut world = World::new();
-    let a = world.create("a").unwrap();
-    world.pass(2.0);
-    let now = world.now;
-    assert_eq!(world.cloud.kill(now, &a.id).unwrap().state, VmState::Stopped);
-    assert_eq!(world.cloud.start(now, &a.id).unwrap().state, VmState::Running);
-    world.delete(&a.id).unwrap();
-    assert_eq!(world.cloud.kill(now, &a.id).unwrap().state, VmState::Deleting, "what is being deleted stays so");
-    assert_eq!(world.cloud.kill(now, "nobody").unwrap_err().code, Code::NotFound);
+    let mut test = TestCloud::new();
+    let a = test.create("a").unwrap();
+    test.pass(2.0);
+    let now = test.now;
+    assert_eq!(test.cloud.kill(now, &a.id).unwrap().state, VmState::Stopped);
+    assert_eq!(test.cloud.start(now, &a.id).unwrap().state, VmState::Running);
+    test.delete(&a.id).unwrap();
+    assert_eq!(test.cloud.kill(now, &a.id).unwrap().state, VmState::Deleting, "what is being deleted stays so");
+    assert_eq!(test.cloud.kill(now, "nobody").unwrap_err().code, Code::NotFound);
 }
 
 #[test]
 fn a_kubelet_takes_other_names() {
-    let mut world = World::new();
-    let a = world.create("a").unwrap();
-    let now = world.now;
+    let mut test = TestCloud::new();
+    let a = test.create("a").unwrap();
+    let now = test.now;
     let mut names = |order| {
-        world.cloud.order_kubelet(now, &a.id, order).unwrap();
-        world.cloud.memory().vms[&a.id].node_names()
+        test.cloud.order_kubelet(now, &a.id, order).unwrap();
+        test.cloud.memory().vms[&a.id].node_names()
     };
     assert_eq!(names(KubeletOrder::RegisterAlso { node_name: "b".to_owned() }), ["a", "b"]);
     assert_eq!(names(KubeletOrder::Rename { node_name: "c".to_owned() }), ["c"]);
@@ -350,42 +350,42 @@ fn a_kubelet_takes_other_names() {
 
 #[test]
 fn what_the_journal_says_is_what_was_there() {
-    let mut world = World::with(Settings { seed: 3, ..Settings::default() });
-    world.cloud.set_quota(Quota { vms: Some(3) });
-    world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 5.0, code: Code::Internal });
+    let mut test = TestCloud::with(Settings { seed: 3, ..Settings::default() });
+    test.cloud.set_quota(Quota { vms: Some(3) });
+    test.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 5.0, code: Code::Internal });
     for name in ["a", "b", "c", "d", "e"] {
-        drop(world.create(name));
+        drop(test.create(name));
     }
-    let id = world.list(ListVms::default()).items[0].id.clone();
-    world.delete(&id).unwrap();
-    world.pass(0.7);
-    world.order_fault(FaultOrder::always(FaultOperation::Get, Effect::Latency { seconds: 1.0 }));
-    world.journal.extend(world.cloud.take_changes());
+    let id = test.list(ListVms::default()).items[0].id.clone();
+    test.delete(&id).unwrap();
+    test.pass(0.7);
+    test.order_fault(FaultOrder::always(FaultOperation::Get, Effect::Latency { seconds: 1.0 }));
+    test.journal.extend(test.cloud.take_changes());
 
     let mut read = Memory::default();
-    for change in &world.journal {
+    for change in &test.journal {
         let line = serde_json::to_string(change).unwrap();
         read.apply(serde_json::from_str(&line).unwrap());
     }
-    assert_eq!(&read, world.cloud.memory());
+    assert_eq!(&read, test.cloud.memory());
 
     // A restarted cloud goes on as the other does, but never repeats an id.
-    let mut restarted = World { cloud: Cloud::new(world.cloud.settings, read), now: world.now, journal: Vec::new() };
-    world.pass(10.0);
+    let mut restarted = TestCloud { cloud: Cloud::new(test.cloud.settings, read), now: test.now, journal: Vec::new() };
+    test.pass(10.0);
     restarted.pass(10.0);
-    assert_eq!(restarted.cloud.stats().created, world.cloud.stats().created);
-    assert_eq!(restarted.cloud.stats().live, world.cloud.stats().live);
+    assert_eq!(restarted.cloud.stats().created, test.cloud.stats().created);
+    assert_eq!(restarted.cloud.stats().live, test.cloud.stats().live);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_cloud() {
     let run = |seed| {
-        let mut world = World::with(Settings { seed, ..Settings::default() });
+        let mut test = TestCloud::with(Settings { seed, ..Settings::default() });
         for number in 0..20 {
-            world.create(&format!("m{number}")).unwrap();
-            world.pass(0.3);
+            test.create(&format!("m{number}")).unwrap();
+            test.pass(0.3);
         }
-        world.cloud.memory().clone()
+        test.cloud.memory().clone()
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
@@ -409,8 +409,8 @@ fn faults_are_written_as_documented() {
         r#"{"operation":"create","effect":{"kind":"never-joins"}}"#,
     ] {
         let order: FaultOrder = serde_json::from_str(text).unwrap();
-        let mut world = World::new();
-        let fault = world.cloud.add_fault(world.now, order).unwrap();
+        let mut test = TestCloud::new();
+        let fault = test.cloud.add_fault(test.now, order).unwrap();
         let again: Fault = serde_json::from_str(&serde_json::to_string(&fault).unwrap()).unwrap();
         assert_eq!(again, fault, "{text}");
     }
@@ -440,14 +440,14 @@ fn kubelet_orders_are_written_as_documented() {
 
 #[test]
 fn the_history_can_be_read_in_parts() {
-    let mut world = World::new();
+    let mut test = TestCloud::new();
     for number in 0..10 {
-        world.create(&format!("m{number}")).unwrap();
+        test.create(&format!("m{number}")).unwrap();
     }
-    let first = world.cloud.events(0, 4);
+    let first = test.cloud.events(0, 4);
     assert_eq!(first.items.iter().map(|event| event.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    let rest = world.cloud.events(4, 1_000);
+    let rest = test.cloud.events(4, 1_000);
     assert_eq!((rest.items.len(), rest.items[0].number, rest.next), (6, 5, None));
-    assert!(world.cloud.events(99, 10).items.is_empty());
-    assert!(world.cloud.events(u64::MAX, 10).items.is_empty());
+    assert!(test.cloud.events(99, 10).items.is_empty());
+    assert!(test.cloud.events(u64::MAX, 10).items.is_empty());
 }

@@ -11,7 +11,8 @@ use kube::Client;
 use crate::{
     DevclusterError,
     directory::{CLOUD_STATE, Endpoints},
-    manager::{ManagerOptions, ManagerProcess},
+    manager::ManagerProcess,
+    manager_options::ManagerOptions,
 };
 use nodewright_e2e_cloud::{
     CloudClient,

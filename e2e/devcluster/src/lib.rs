@@ -20,7 +20,6 @@
 //!
 //! The daemon starts all other processes. They end with it, even when it is killed. `run` is a daemon in the foreground.
 
-pub mod command_line;
 pub mod commands;
 mod control_socket;
 mod daemon;
@@ -30,6 +29,7 @@ mod error;
 mod http_get;
 pub mod machines;
 pub mod manager;
+mod manager_options;
 mod progress;
 mod screen;
 pub mod table;
@@ -39,5 +39,6 @@ mod webhook_probe;
 pub use self::{
     devcluster::{Devcluster, DevclusterOptions, NAMESPACE},
     error::DevclusterError,
-    manager::{ManagerError, ManagerOptions, ManagerProcess},
+    manager::{ManagerError, ManagerProcess},
+    manager_options::{ManagerOptions, flag_value},
 };

@@ -23,8 +23,8 @@ use http::StatusCode;
 use tempfile::TempDir;
 
 use crate::{
-    command_line::{self, flag_value},
     http_get::get,
+    manager_options::{ManagerOptions, flag_value},
     webhook_probe::WebhookProbe,
 };
 use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneError};
@@ -38,76 +38,6 @@ const ATTEMPTS: usize = 5;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a manager may take to end after SIGTERM. Its own limit is 5 s.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How a manager is started.
-#[derive(Clone, Debug)]
-pub struct ManagerOptions {
-    /// The command of `nodewright`: `manager`, `mcm` or `mc`.
-    pub command: String,
-    /// The name in errors and of the log.
-    pub name: String,
-    /// The kubeconfig of the cluster with the custom resources.
-    pub control_kubeconfig: PathBuf,
-    /// The kubeconfig of the cluster that nodes join. `None`: no such cluster.
-    pub target_kubeconfig: Option<PathBuf>,
-    /// The namespace of the custom resources.
-    pub namespace: String,
-    /// The URL of the fake cloud.
-    pub cloud_url: String,
-    /// Whether it serves webhooks, registered by URL. Only the command `manager` can.
-    pub webhooks: bool,
-    /// Additional flags, each as `--name=value`. They override the default ones.
-    pub flags: Vec<String>,
-    /// Additional environment variables.
-    pub environment: Vec<(String, String)>,
-    /// The executable. `None`: that of [`BINARY_VARIABLE`], or the one beside the present executable.
-    pub program: Option<PathBuf>,
-    /// The file that its output is appended to. `None`: with [`ManagerProcess::start_on`] a file beside the logs of the
-    /// control plane, else a temporary file.
-    pub log: Option<PathBuf>,
-    /// How long the manager may take until it is ready.
-    pub start_timeout: Duration,
-}
-
-impl ManagerOptions {
-    /// All controllers and webhooks, with one cluster as control and target cluster, in namespace `default`.
-    pub fn new(kubeconfig: impl Into<PathBuf>, cloud_url: impl Into<String>) -> Self {
-        let kubeconfig = kubeconfig.into();
-        Self {
-            command: "manager".to_owned(),
-            name: "manager".to_owned(),
-            control_kubeconfig: kubeconfig.clone(),
-            target_kubeconfig: Some(kubeconfig),
-            namespace: "default".to_owned(),
-            cloud_url: cloud_url.into(),
-            webhooks: true,
-            flags: Vec::new(),
-            environment: Vec::new(),
-            program: None,
-            log: None,
-            // It takes two seconds, and many times that on a computer that also compiles.
-            start_timeout: Duration::from_mins(1),
-        }
-    }
-
-    /// Adds flags.
-    #[must_use]
-    pub fn with_flags(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.flags.extend(flags.into_iter().map(Into::into));
-        self
-    }
-
-    /// Without webhooks.
-    #[must_use]
-    pub fn without_webhooks(self) -> Self {
-        Self { webhooks: false, ..self }
-    }
-
-    /// Whether the manager will serve webhooks. A flag overrides the option.
-    fn serves_webhooks(&self) -> bool {
-        self.webhooks && flag_value(&self.flags, "webhooks") != Some("false")
-    }
-}
 
 /// Why a manager could not be started or used.
 #[derive(Debug, thiserror::Error)]
@@ -226,7 +156,7 @@ impl ManagerProcess {
         let webhook_port = options
             .serves_webhooks()
             .then(|| flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1]));
-        let arguments = command_line::manager(&options, port, webhook_port);
+        let arguments = options.command_line(port, webhook_port);
         let mut process = describe(program, arguments, &options);
         for (name, value) in &options.environment {
             process = process.with_environment(name, value);
@@ -402,14 +332,6 @@ impl ManagerProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flag_can_switch_webhooks_off() {
-        let options = ManagerOptions::new("/k", "http://c");
-        assert!(options.serves_webhooks() && options.clone().with_flags(["--webhooks=true"]).serves_webhooks());
-        assert!(!options.clone().with_flags(["--webhooks=false"]).serves_webhooks());
-        assert!(!options.with_flags(["--webhooks", "false"]).serves_webhooks());
-    }
 
     fn assert_send<T: Send>(_: &T) {}
 

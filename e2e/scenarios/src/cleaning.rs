@@ -11,16 +11,16 @@ use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::{TestResult, World, objects::WORLD_LABEL};
+use crate::{Environment, TestResult, objects::ENVIRONMENT_LABEL};
 
-pub(crate) async fn clean(world: &World) -> TestResult {
-    let (client, namespace) = (world.client(), world.namespace());
+pub(crate) async fn clean(env: &Environment) -> TestResult {
+    let (client, namespace) = (env.client(), env.namespace());
     remove(Api::<MachineDeployment>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<MachineSet>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Machine>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<MachineClass>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Secret>::namespaced(client.clone(), namespace), "").await?;
-    remove(Api::<Node>::all(world.target_client()), &format!("{WORLD_LABEL}={namespace}")).await?;
+    remove(Api::<Node>::all(env.target_client()), &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
     tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 
-use crate::{World, waits::is_ready};
+use crate::{Environment, waits::is_ready};
 
 /// How many machines, nodes and VMs are shown at most.
 const SHOWN: usize = 30;
@@ -13,11 +13,11 @@ const SHOWN: usize = 30;
 const LINES: usize = 40;
 
 /// Machines, nodes, VMs, MachineDeployments, MachineSets, and the end of the manager's log.
-pub(crate) async fn of(world: &World) -> String {
+pub(crate) async fn of(env: &Environment) -> String {
     let mut text = String::new();
-    let machines = world.machines().current();
+    let machines = env.machines().current();
     section(&mut text, "machines", machines.values().map(|machine| machine_line(machine)));
-    let nodes = world.nodes().current();
+    let nodes = env.nodes().current();
     section(
         &mut text,
         "nodes",
@@ -26,11 +26,11 @@ pub(crate) async fn of(world: &World) -> String {
             format!("{name} ready={ready} deleting={}", node.metadata.deletion_timestamp.is_some())
         }),
     );
-    let vms = world.cloud().vms().await.unwrap_or_default();
+    let vms = env.cloud().vms().await.unwrap_or_default();
     section(&mut text, "VMs", vms.iter().map(|vm| format!("{} {} {:?}", vm.id, vm.name, vm.state)));
-    section(&mut text, "machine deployments", deployments(world).await.into_iter());
-    section(&mut text, "machine sets", sets(world).await.into_iter());
-    let log = std::fs::read_to_string(world.log("manager")).unwrap_or_default();
+    section(&mut text, "machine deployments", deployments(env).await.into_iter());
+    section(&mut text, "machine sets", sets(env).await.into_iter());
+    let log = std::fs::read_to_string(env.log("manager")).unwrap_or_default();
     let lines: Vec<_> = log.lines().collect();
     let tail = &lines[lines.len().saturating_sub(LINES)..];
     // Writing to a string does not fail.
@@ -55,8 +55,8 @@ fn machine_line(machine: &Machine) -> String {
     format!("{name} phase={phase} deleting={} VM={:?} {operation}", machine.is_deleting(), machine.spec.provider_id)
 }
 
-async fn deployments(world: &World) -> Vec<String> {
-    let api: Api<MachineDeployment> = Api::namespaced(world.client(), world.namespace());
+async fn deployments(env: &Environment) -> Vec<String> {
+    let api: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
     let list = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let line = |it: &MachineDeployment| {
         let status = serde_json::to_string(&it.status).unwrap_or_default();
@@ -65,8 +65,8 @@ async fn deployments(world: &World) -> Vec<String> {
     list.iter().map(line).collect()
 }
 
-async fn sets(world: &World) -> Vec<String> {
-    let api: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
+async fn sets(env: &Environment) -> Vec<String> {
+    let api: Api<MachineSet> = Api::namespaced(env.client(), env.namespace());
     let list = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let line = |it: &MachineSet| {
         let ledger = it.annotations().get(nodewright_api::annotations::LEDGER);

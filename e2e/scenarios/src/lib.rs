@@ -1,17 +1,17 @@
 //! What the end-to-end scenarios are written in.
 //!
-//! A scenario begins with a [`World`]: a namespace on a real control plane, a fake cloud with kubelets, and a manager,
+//! A scenario begins with a [`Environment`]: a namespace on a real control plane, a fake cloud with kubelets, and a manager,
 //! all of its own. It changes something, as users do (mostly by kubectl), waits for what has to follow, and ends with
-//! [`World::end`], which checks what holds in every scenario (see [`oracles`]).
+//! [`Environment::end`], which checks what holds in every scenario (see [`oracles`]).
 //!
 //! ```no_run
-//! # use nodewright_e2e_scenarios::{TestResult, World};
+//! # use nodewright_e2e_scenarios::{TestResult, Environment};
 //! # async fn scenario() -> TestResult {
-//! let world = World::start("scale").await?;
-//! world.apply_class("small").await?;
-//! world.apply(&world.pool("a", 3)).await?;
-//! world.wait_for_running(3).await?;
-//! world.end().await
+//! let environment = Environment::start("scale").await?;
+//! environment.apply_class("small").await?;
+//! environment.apply(&environment.pool("a", 3)).await?;
+//! environment.wait_for_running(3).await?;
+//! environment.end().await
 //! # }
 //! ```
 //!
@@ -31,6 +31,7 @@ mod cleaning;
 pub mod clusters;
 pub mod collector;
 mod diagnosis;
+pub mod environment;
 pub mod history;
 mod kubectl;
 pub mod metrics;
@@ -38,15 +39,14 @@ pub mod objects;
 pub mod oracles;
 pub mod requests;
 pub mod waits;
-pub mod world;
 
 pub use self::{
     collector::Collector,
+    environment::{Environment, EnvironmentBuilder},
     history::{Change, History},
     kubectl::Table,
     objects::{Class, Pool},
     requests::Requests,
-    world::{World, WorldBuilder},
 };
 pub use nodewright_e2e_control_plane::testing::{
     CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,

@@ -1,6 +1,6 @@
 //! What a manager's metrics say.
 
-use crate::{TestResult, World};
+use crate::{Environment, TestResult};
 
 /// The value of the one series whose line begins with this: a name, and its labels as far as they count.
 pub fn value(text: &str, series: &str) -> Option<f64> {
@@ -8,7 +8,7 @@ pub fn value(text: &str, series: &str) -> Option<f64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-impl World {
+impl Environment {
     /// The value of a series of the manager, see [`value`]; `None` while there is none.
     pub async fn metric(&self, series: &str) -> TestResult<Option<f64>> {
         Ok(value(&self.manager().await?.metrics().await?, series))

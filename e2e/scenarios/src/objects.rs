@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The label that tells the nodes of a scenario from those of others; its value is the namespace.
-pub const WORLD_LABEL: &str = "e2e.nodewright.dev/world";
+pub const ENVIRONMENT_LABEL: &str = "e2e.nodewright.dev/world";
 /// The label by which a MachineDeployment of a scenario selects its machines.
 pub const POOL_LABEL: &str = "pool";
 
@@ -81,7 +81,7 @@ impl Class {
             "kind": "MachineClass",
             "metadata": {"name": name, "namespace": namespace},
             "provider": "simulated",
-            "providerSpec": {"cluster": namespace, "labels": {WORLD_LABEL: namespace}},
+            "providerSpec": {"cluster": namespace, "labels": {ENVIRONMENT_LABEL: namespace}},
         });
         Self { object }
     }

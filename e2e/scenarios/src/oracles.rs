@@ -6,16 +6,16 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nodewright_api::Machine;
 
-use crate::{Failure, TestResult, World, ensure, history::Change};
+use crate::{Environment, Failure, TestResult, ensure, history::Change};
 use nodewright_e2e_cloud::{Event, EventKind, Vm, VmState};
 
 /// Clocks of times that are compared: deletion timestamps have whole seconds.
 const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Checks all of them.
-pub async fn check(world: &World) -> TestResult {
-    let (events, vms) = (world.cloud().events(0).await?, world.vms().await?);
-    let changes = if world.has_gaps { world.machines().seen() } else { world.machines().changes()? };
+pub async fn check(env: &Environment) -> TestResult {
+    let (events, vms) = (env.cloud().events(0).await?, env.vms().await?);
+    let changes = if env.has_gaps { env.machines().seen() } else { env.machines().changes()? };
     let fates = fates(&changes);
     one_vm_for_each_machine(&events, &fates)?;
     no_vm_is_deleted_before_its_machine(&events, &fates)?;

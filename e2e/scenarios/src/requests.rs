@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, io, path::PathBuf, time::Duration};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
-use crate::{Failure, TestResult, World};
+use crate::{Environment, Failure, TestResult};
 use nodewright_e2e_control_plane::audit::{AuditLog, Counts, Entry};
 
 /// How Nodewright names itself.
@@ -13,7 +13,7 @@ pub const AGENT: &str = "nodewright/";
 /// How long the API server may take to write a line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads what concerns one world.
+/// Reads what concerns one environment.
 #[derive(Debug)]
 pub(crate) struct Tail {
     log: AuditLog,
@@ -33,7 +33,7 @@ impl Tail {
             return Err(Failure::new(format!("failed to find a request in the audit log within {LINE_TIMEOUT:?}")));
         }
         let namespace = &self.namespace;
-        // Nodes have no namespace, but the names of this world's begin with its.
+        // Nodes have no namespace, but the names of this environment's begin with its.
         let ours = |entry: &Entry| {
             entry.namespace == *namespace || (entry.namespace.is_empty() && entry.name.starts_with(namespace))
         };
@@ -42,7 +42,7 @@ impl Tail {
     }
 }
 
-/// Requests of Nodewright in one world, on objects of its namespace and on its nodes.
+/// Requests of Nodewright in one environment, on objects of its namespace and on its nodes.
 #[derive(Clone, Debug)]
 pub struct Requests(Vec<Entry>);
 
@@ -85,8 +85,8 @@ impl fmt::Display for Requests {
     }
 }
 
-impl World {
-    /// All that Nodewright has asked for in this world so far. An error on a cluster whose audit log is not at hand.
+impl Environment {
+    /// All that Nodewright has asked for in this environment so far. An error on a cluster whose audit log is not at hand.
     pub async fn requests(&self) -> TestResult<Requests> {
         self.requests_since(0).await
     }

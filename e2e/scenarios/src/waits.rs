@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use nodewright_api::Machine;
 use tokio::time::Instant;
 
-use crate::{Failure, TestResult, World, diagnosis, history::State};
+use crate::{Environment, Failure, TestResult, diagnosis, history::State};
 pub use nodewright_e2e_devcluster::machines::is_running;
 
 /// Between two looks.
@@ -18,7 +18,7 @@ pub fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-impl World {
+impl Environment {
     /// Waits until something is so. `what` completes "failed to see …" in the failure.
     pub async fn wait_for(&self, what: &str, mut is_so: impl AsyncFnMut() -> TestResult<bool>) -> TestResult {
         let (since, patience) = (Instant::now(), self.cluster().patience());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    cluster::World,
+    cluster::SimulatedCluster,
     edits::{edit, remove_fields, strip, wipe_status},
     names::{DEPLOYMENTS, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
     oracles::Oracles,
@@ -42,21 +42,21 @@ pub(super) fn lasts(act: &Act) -> Duration {
 }
 
 /// Does it. What lasts goes on by itself, but for a second manager, which is ended by [`end`].
-pub(super) fn begin(world: &mut World, act: &Act) {
-    world.trace.line(format_args!("{act:?}"));
-    let server = world.server().clone();
+pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
+    cluster.trace.line(format_args!("{act:?}"));
+    let server = cluster.server().clone();
     match act {
-        Act::Edit(wanted) => edit(&server, &world.oracles, &world.trace, wanted),
-        Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, world.oracles.clone()))),
+        Act::Edit(wanted) => edit(&server, &cluster.oracles, &cluster.trace, wanted),
+        Act::OrphanMachines => drop(tokio::spawn(orphan_machines(server, cluster.oracles.clone()))),
         Act::Disturb(times) => repeat(*times, move |time| change_all(&server, |object| touch(object, time))),
         Act::WipeStatus(times) => repeat(*times, move |_| change_all(&server, wipe_status)),
         Act::TakeOwners(times) => repeat(*times, move |_| take_owners(&server)),
-        Act::Restore => restore(world),
+        Act::Restore => restore(cluster),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
-        Act::Crash => world.first.crash(),
-        Act::SecondManager(_) => world.second = Some(Slot::start(SECOND, &world.around_second)),
-        Act::JumpClock(seconds) => world.around.clock.jump(*seconds),
-        Act::Sleep(seconds) => fall_asleep(world, *seconds),
+        Act::Crash => cluster.first.crash(),
+        Act::SecondManager(_) => cluster.second = Some(Slot::start(SECOND, &cluster.around_second)),
+        Act::JumpClock(seconds) => cluster.around.clock.jump(*seconds),
+        Act::Sleep(seconds) => fall_asleep(cluster, *seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {
             pace(&server, plural, Pace::Late(Duration::from_millis((*millis).into())), Duration::from_mins(1));
@@ -67,42 +67,42 @@ pub(super) fn begin(world: &mut World, act: &Act) {
         }
         Act::LaggingServer(millis) => {
             let (lag, time) = (Duration::from_millis((*millis).into()), Duration::from_mins(1));
-            world.around.adversary.lag(lag, time);
+            cluster.around.adversary.lag(lag, time);
             for plural in WATCHED {
                 pace(&server, plural, Pace::Late(lag), time);
             }
-            world.first.crash();
+            cluster.first.crash();
         }
         Act::CutWatches(plural) => server.break_watches_of(&watches_of(plural)),
         Act::Compact => server.compact(),
         Act::ApiDown(seconds) => {
-            world.around.adversary.silence_api(lasts_of(*seconds));
+            cluster.around.adversary.silence_api(lasts_of(*seconds));
             server.break_watches();
         }
         Act::ApiSlow(millis) => {
-            world.around.adversary.slow_api(Duration::from_millis((*millis).into()), Duration::from_secs(30));
+            cluster.around.adversary.slow_api(Duration::from_millis((*millis).into()), Duration::from_secs(30));
         }
         Act::ApiRefuses { code, percent, seconds } => {
-            world.around.adversary.refuse(Some(*code), *percent, lasts_of(*seconds));
+            cluster.around.adversary.refuse(Some(*code), *percent, lasts_of(*seconds));
         }
-        Act::ApiSwallows { percent, seconds } => world.around.adversary.refuse(None, *percent, lasts_of(*seconds)),
+        Act::ApiSwallows { percent, seconds } => cluster.around.adversary.refuse(None, *percent, lasts_of(*seconds)),
         Act::CloudDown(seconds) => {
-            let (cloud, time) = (world.cloud().clone(), lasts_of(*seconds));
+            let (cloud, time) = (cluster.cloud().clone(), lasts_of(*seconds));
             cloud.set_down(true);
             after(time, move || cloud.set_down(false));
         }
         // A schedule holds only orders that the cloud takes.
-        Act::Cloud(order) => drop(world.cloud().fault(order.clone())),
-        Act::Err(mistake, seconds) => users::err(world, mistake, *seconds),
+        Act::Cloud(order) => drop(cluster.cloud().fault(order.clone())),
+        Act::Err(mistake, seconds) => users::err(cluster, mistake, *seconds),
         Act::KillVm(number) => {
-            if let Some(Vm { id, name, .. }) = vm(world, *number) {
-                drop(world.cloud().kill(&id));
-                world.oracles.lock().died(&name);
+            if let Some(Vm { id, name, .. }) = vm(cluster, *number) {
+                drop(cluster.cloud().kill(&id));
+                cluster.oracles.lock().died(&name);
             }
         }
         Act::SilenceKubelet(number, seconds) => {
-            let Some(Vm { id, .. }) = vm(world, *number) else { return };
-            let cloud = world.cloud().clone();
+            let Some(Vm { id, .. }) = vm(cluster, *number) else { return };
+            let cloud = cluster.cloud().clone();
             drop(cloud.kubelet(&id, KubeletOrder::Silence));
             after(lasts_of(*seconds), move || drop(cloud.kubelet(&id, KubeletOrder::Revive)));
         }
@@ -110,15 +110,15 @@ pub(super) fn begin(world: &mut World, act: &Act) {
 }
 
 /// Ends what lasts no longer.
-pub(super) fn end(world: &mut World, act: &Act) {
+pub(super) fn end(cluster: &mut SimulatedCluster, act: &Act) {
     if matches!(act, Act::SecondManager(_)) {
-        world.second = None;
+        cluster.second = None;
     }
 }
 
 /// Time goes by for all that have clocks of their own: for one of them alone it cannot.
-fn fall_asleep(world: &World, seconds: u32) {
-    for clock in [&world.around.clock, &world.around_second.clock, &world.cloud_clock] {
+fn fall_asleep(cluster: &SimulatedCluster, seconds: u32) {
+    for clock in [&cluster.around.clock, &cluster.around_second.clock, &cluster.cloud_clock] {
         clock.sleep(seconds);
     }
 }
@@ -149,8 +149,8 @@ fn pace_those(server: &ApiServer, watches: Match, pace: Pace, time: Duration) {
 }
 
 /// The n-th VM that runs, by name, counted around.
-fn vm(world: &World, number: usize) -> Option<Vm> {
-    let mut vms = world.cloud().vms();
+fn vm(cluster: &SimulatedCluster, number: usize) -> Option<Vm> {
+    let mut vms = cluster.cloud().vms();
     vms.retain(|vm| vm.state == VmState::Running && !is_foreign(&vm.name));
     vms.sort_by(|one, other| one.name.cmp(&other.name));
     (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()))
@@ -254,8 +254,8 @@ fn take_owners(server: &ApiServer) {
 
 /// The namespace is lost while no manager runs, and restored as backups do it: without UIDs, owners, finalizers, status.
 /// Not while something is leaving: what a backup has forgotten leaves a VM that nobody knows.
-fn restore(world: &World) {
-    let server = world.server();
+fn restore(cluster: &SimulatedCluster) {
+    let server = cluster.server();
     let leaves = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     if [MACHINES, SETS, DEPLOYMENTS]
         .iter()
@@ -263,12 +263,12 @@ fn restore(world: &World) {
     {
         return;
     }
-    world.first.crash();
+    cluster.first.crash();
     for collection in [MACHINES, SETS, DEPLOYMENTS] {
         for mut object in server.objects(collection).into_iter().map(Arc::unwrap_or_clone) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if collection == MACHINES {
-                let mut oracles = world.oracles.lock();
+                let mut oracles = cluster.oracles.lock();
                 // A VM that was being made for it may come when nobody asks any more.
                 let is_linked = object["spec"]["providerID"].as_str().is_some_and(|id| !id.is_empty());
                 if is_linked { oracles.excuse(&name) } else { oracles.excuse_force(&name) }

@@ -1,4 +1,4 @@
-//! The world of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
+//! The cluster of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,8 +35,8 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// When runs begin.
 const BEGIN: &str = "2026-06-01T12:00:00Z";
 
-/// The world of a run.
-pub(super) struct World {
+/// The cluster of a run.
+pub(super) struct SimulatedCluster {
     pub(super) around: Surroundings,
     /// The same for the second manager, whose clock is another one.
     pub(super) around_second: Surroundings,
@@ -49,7 +49,7 @@ pub(super) struct World {
     _plane: Option<ControlPlane>,
 }
 
-impl World {
+impl SimulatedCluster {
     /// Builds it, and starts the first manager. Needs a tokio runtime.
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
         let begin: Timestamp = BEGIN.parse().unwrap_or_default();

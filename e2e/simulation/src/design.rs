@@ -7,7 +7,7 @@ use super::{
     trace::Detail,
 };
 
-/// How a world is made.
+/// How a cluster is made.
 #[derive(Clone, Debug)]
 pub(super) struct Design {
     pub(super) seed: u64,

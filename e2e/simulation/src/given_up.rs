@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     acts,
-    cluster::World,
+    cluster::SimulatedCluster,
     design::Design,
     names::{MACHINES, POOL},
     schedule::{Act, Schedule},
@@ -60,27 +60,27 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             calls_at_once: None,
             detail: Detail::Brief,
         };
-        let mut world = World::build(&design, &Schedule::default());
-        world.server().send_bookmarks(bookmarks);
+        let mut cluster = SimulatedCluster::build(&design, &Schedule::default());
+        cluster.server().send_bookmarks(bookmarks);
         let defaults = |pool: &mut serde_json::Value| {
             for timeout in ["healthTimeout", "creationTimeout", "drainTimeout"] {
                 pool["spec"]["template"]["spec"].as_object_mut().unwrap().remove(timeout);
             }
         };
-        world.server().change(POOL, defaults).unwrap();
+        cluster.server().change(POOL, defaults).unwrap();
         sleep(UP + QUIET).await;
-        let course = follow(&mut world, outage).await;
-        world.end();
+        let course = follow(&mut cluster, outage).await;
+        cluster.end();
         course
     })
 }
 
-async fn follow(world: &mut World, outage: Option<(Duration, Duration)>) -> Course {
-    let before: Vec<String> = world.server().objects(MACHINES).iter().map(|machine| name(machine)).collect();
+async fn follow(cluster: &mut SimulatedCluster, outage: Option<(Duration, Duration)>) -> Course {
+    let before: Vec<String> = cluster.server().objects(MACHINES).iter().map(|machine| name(machine)).collect();
     assert_eq!(before.len(), 3);
-    let (died, wall) = (Instant::now(), world.around.clock.wall());
+    let (died, wall) = (Instant::now(), cluster.around.clock.wall());
     let dead = before.iter().min().unwrap().clone();
-    acts::begin(world, &Act::KillVm(0));
+    acts::begin(cluster, &Act::KillVm(0));
     let (mut unknown, mut announced, mut down) = (None, None, false);
     loop {
         sleep(Duration::from_millis(200)).await;
@@ -90,20 +90,20 @@ async fn follow(world: &mut World, outage: Option<(Duration, Duration)>) -> Cour
             let is_due = since >= begin && since < begin + lasts;
             let act = Act::ApiDown(u32::try_from(lasts.as_secs()).unwrap());
             match (down, is_due) {
-                (false, true) => acts::begin(world, &act),
-                (true, false) => acts::end(world, &act),
+                (false, true) => acts::begin(cluster, &act),
+                (true, false) => acts::end(cluster, &act),
                 _ => {}
             }
             down = is_due;
         }
-        let machine = world.server().object(&format!("{MACHINES}/{dead}"));
+        let machine = cluster.server().object(&format!("{MACHINES}/{dead}"));
         let phase = |phase: &str| {
             let current = machine.as_ref().and_then(|machine| machine.pointer("/status/currentStatus/phase"));
             current.is_some_and(|current| current == phase)
         };
         let is_going = machine.as_ref().is_none_or(|machine| machine.pointer("/metadata/deletionTimestamp").is_some());
         if is_going || phase("Failed") {
-            let now = world.server().objects(MACHINES);
+            let now = cluster.server().objects(MACHINES);
             let others = now.iter().filter(|machine| before.contains(&name(machine)) && name(machine) != dead).count();
             let (unknown, announced) = (unknown.unwrap(), announced.unwrap());
             return Course { unknown, announced, given_up: since, others };

@@ -9,7 +9,7 @@
 //! | [`schedule`] | what may go wrong |
 //! | `adversary`, `calls` | each write and each call of a manager meets its fate there |
 //! | `process` | managers that are killed and started again |
-//! | `cluster`, `acts`, `rest` | the world, what happens in it, and whether all is as wanted |
+//! | `cluster`, `acts`, `rest` | the cluster, what happens in it, and whether all is as wanted |
 //! | `oracles`, `replacements`, `terms` | the invariants, looked at with each change; what is given up; who may write when |
 //! | `users` | what users do that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; what happened, line by line |

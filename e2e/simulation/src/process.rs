@@ -33,7 +33,7 @@ const RESTART: Duration = Duration::from_secs(2);
 /// How often a lease is renewed: half as often as usual, because most of what happens in quiet hours is this.
 const RENEWAL: Duration = Duration::from_secs(4);
 
-/// What a manager needs of the world.
+/// What a manager needs of the cluster.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) server: ApiServer,

@@ -6,51 +6,51 @@ use nodewright_api::finalizers;
 use serde_json::Value;
 
 use super::{
-    cluster::World,
+    cluster::SimulatedCluster,
     names::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, is_foreign},
 };
 use nodewright_e2e_cloud::VmState;
 
 /// What is not as it is wanted; nothing when all is at rest.
-pub(super) fn unrest(world: &World) -> Option<String> {
-    let server = world.server();
+pub(super) fn unrest(cluster: &SimulatedCluster) -> Option<String> {
+    let server = cluster.server();
     if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
-        return unrest_of(world, &pool);
+        return unrest_of(cluster, &pool);
     }
     let left = |collection: &str| server.objects(collection).len();
-    let (vms, nodes) = (vms(world, |_| true), nodes(world));
-    let known = |names: Vec<String>| known(world, &BTreeSet::new(), names).len();
+    let (vms, nodes) = (vms(cluster, |_| true), nodes(cluster));
+    let known = |names: Vec<String>| known(cluster, &BTreeSet::new(), names).len();
     let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), known(nodes), known(vms)];
     (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
 }
 
 /// These names of VMs or Nodes, but for those that machines which were removed by force have left behind: nobody knows
 /// of them. A machine that was made again after that may have two VMs.
-fn known(world: &World, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
-    let oracles = world.oracles.lock();
+fn known(cluster: &SimulatedCluster, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
+    let oracles = cluster.oracles.lock();
     names.sort();
     names.dedup_by(|one, other| one == other && oracles.was_forced(one));
     names.retain(|name| machines.contains(name) || !oracles.was_forced(name));
     names
 }
 
-fn nodes(world: &World) -> Vec<String> {
-    world.server().objects(NODES).iter().map(|node| name(node)).filter(|name| !is_foreign(name)).collect()
+fn nodes(cluster: &SimulatedCluster) -> Vec<String> {
+    cluster.server().objects(NODES).iter().map(|node| name(node)).filter(|name| !is_foreign(name)).collect()
 }
 
-fn vms(world: &World, counts: impl Fn(VmState) -> bool) -> Vec<String> {
-    let ours = world.cloud().vms().into_iter().filter(|vm| !is_foreign(&vm.name));
+fn vms(cluster: &SimulatedCluster, counts: impl Fn(VmState) -> bool) -> Vec<String> {
+    let ours = cluster.cloud().vms().into_iter().filter(|vm| !is_foreign(&vm.name));
     ours.filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
 }
 
-fn unrest_of(world: &World, pool: &Value) -> Option<String> {
+fn unrest_of(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     // That of a machine that was removed by force is let go after a while.
     let is_let_go = |node: &&Arc<Value>| {
         let held =
             node["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == finalizers::NODE));
         held && !node["metadata"]["deletionTimestamp"].is_null()
     };
-    if let Some(node) = world.server().objects(NODES).iter().find(is_let_go) {
+    if let Some(node) = cluster.server().objects(NODES).iter().find(is_let_go) {
         return Some(format!("node {} is being deleted, and has our finalizer", name(node)));
     }
     let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
@@ -60,13 +60,13 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     }
     for count in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
         if status[count].as_u64().unwrap_or(0) != wanted {
-            let machines = world.server().objects(MACHINES);
+            let machines = cluster.server().objects(MACHINES);
             let stages = machines.iter().map(|machine| machine["status"]["lastOperation"]["description"].to_string());
             let stages: Vec<String> = stages.collect();
             return Some(format!("status.{count} is {} of {wanted}; machines say {stages:?}", status[count]));
         }
     }
-    let machines = world.server().objects(MACHINES);
+    let machines = cluster.server().objects(MACHINES);
     let is_well = |machine: &&Arc<Value>| {
         machine["metadata"]["deletionTimestamp"].is_null()
             && machine["status"]["currentStatus"]["phase"] == "Running"
@@ -75,25 +75,26 @@ fn unrest_of(world: &World, pool: &Value) -> Option<String> {
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
     }
-    let (sets, revisions) = (world.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());
+    let (sets, revisions) =
+        (cluster.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());
     if revisions.is_some_and(|revisions| sets > revisions + 1) {
         return Some(format!("{sets} machine sets are left"));
     }
     let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
-    let known = |found: Vec<String>| known(world, &names, found);
-    let running = known(vms(world, |state| state == VmState::Running));
-    let (made, nodes) = (known(vms(world, |_| true)).len(), known(nodes(world)));
+    let known = |found: Vec<String>| known(cluster, &names, found);
+    let running = known(vms(cluster, |state| state == VmState::Running));
+    let (made, nodes) = (known(vms(cluster, |_| true)).len(), known(nodes(cluster)));
     let is_same = |found: &[String]| found.iter().eq(&names);
     if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
         return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
     }
-    unlike_template(world, pool, &names)
+    unlike_template(cluster, pool, &names)
 }
 
 /// Nodes of these names that have not exactly the labels of the node template.
-fn unlike_template(world: &World, pool: &Value, names: &BTreeSet<String>) -> Option<String> {
+fn unlike_template(cluster: &SimulatedCluster, pool: &Value, names: &BTreeSet<String>) -> Option<String> {
     let wanted = labels(&pool["spec"]["template"]["spec"]["nodeTemplate"]);
-    let nodes = world.server().objects(NODES);
+    let nodes = cluster.server().objects(NODES);
     let mut nodes = nodes.iter().filter(|node| names.contains(&name(node)));
     let unlike = nodes.find(|node| labels(node) != wanted)?;
     Some(format!("node {} has the labels {:?} of {wanted:?}", name(unlike), labels(unlike)))

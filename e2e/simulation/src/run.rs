@@ -1,4 +1,4 @@
-//! One run: a world, what happens in it, and what was wrong.
+//! One run: a cluster, what happens in it, and what was wrong.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{
     acts,
-    cluster::World,
+    cluster::SimulatedCluster,
     design::Design,
     oracles::Counts,
     rest::unrest,
@@ -161,13 +161,13 @@ impl Run {
             detail,
         };
         let begun = Instant::now();
-        let mut stage = Stage::new(World::build(&design, &self.schedule), self, begun);
+        let mut stage = Stage::new(SimulatedCluster::build(&design, &self.schedule), self, begun);
         let mut settled = stage.settle("at the start").await;
         for phase in &self.phases {
             if !settled {
                 break;
             }
-            acts::begin(&mut stage.world, phase);
+            acts::begin(&mut stage.cluster, phase);
             settled = stage.settle(&format!("after {phase:?}")).await;
         }
         if settled {
@@ -177,9 +177,9 @@ impl Run {
     }
 }
 
-/// A world, and what is yet to happen in it.
+/// A cluster, and what is yet to happen in it.
 struct Stage {
-    world: World,
+    cluster: SimulatedCluster,
     /// What happens and what ends, latest first.
     agenda: Vec<(Instant, Entry)>,
     controller_side: bool,
@@ -195,7 +195,7 @@ enum Entry {
 }
 
 impl Stage {
-    fn new(world: World, run: &Run, begun: Instant) -> Self {
+    fn new(cluster: SimulatedCluster, run: &Run, begun: Instant) -> Self {
         let mut agenda = vec![];
         for (millis, act) in run.schedule.acts() {
             let at = begun + Duration::from_millis(millis);
@@ -204,7 +204,7 @@ impl Stage {
         }
         agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let controller_side = run.schedule.is_controller_side();
-        Self { world, agenda, controller_side, forgiven: run.forgiven(), looked: None }
+        Self { cluster, agenda, controller_side, forgiven: run.forgiven(), looked: None }
     }
 
     /// Lets time go by until all is as wanted and nothing more is going to happen by then; says whether it came to that.
@@ -215,23 +215,23 @@ impl Stage {
             self.happen(&mut calm).await;
             let Some(unrest) = self.unrest() else { break };
             if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
-                self.world.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {unrest}"));
+                self.cluster.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {unrest}"));
                 return false;
             }
             if self.is_bad() {
                 return false;
             }
         }
-        self.world.oracles.lock().at_rest(self.controller_side);
+        self.cluster.oracles.lock().at_rest(self.controller_side);
         true
     }
 
     fn unrest(&mut self) -> Option<String> {
-        let seen = (self.world.server().version(), self.world.cloud().with(|cloud, _| cloud.memory().last_event));
+        let seen = (self.cluster.server().version(), self.cluster.cloud().with(|cloud, _| cloud.memory().last_event));
         match &self.looked {
             Some((before, unrest)) if *before == seen => unrest.clone(),
             _ => {
-                let unrest = unrest(&self.world);
+                let unrest = unrest(&self.cluster);
                 self.looked = Some((seen, unrest.clone()));
                 unrest
             }
@@ -247,20 +247,20 @@ impl Stage {
             match self.agenda.pop() {
                 Some((_, Entry::Begin(act))) => {
                     if !act.is_controller_side() {
-                        self.world.oracles.lock().excuse_unready();
+                        self.cluster.oracles.lock().excuse_unready();
                     }
                     if !matches!(act, Act::KillVm(_)) {
-                        self.world.oracles.lock().disturbed(acts::lasts(&act));
+                        self.cluster.oracles.lock().disturbed(acts::lasts(&act));
                     }
-                    acts::begin(&mut self.world, &act);
+                    acts::begin(&mut self.cluster, &act);
                 }
-                Some((_, Entry::End(act))) => acts::end(&mut self.world, &act),
+                Some((_, Entry::End(act))) => acts::end(&mut self.cluster, &act),
                 None => {}
             }
         }
         sleep_until(look).await;
-        let wrongs = self.world.around.adversary.take_wrongs();
-        let mut oracles = self.world.oracles.lock();
+        let wrongs = self.cluster.around.adversary.take_wrongs();
+        let mut oracles = self.cluster.oracles.lock();
         for wrong in wrongs {
             oracles.blame(wrong);
         }
@@ -268,7 +268,7 @@ impl Stage {
     }
 
     fn is_bad(&self) -> bool {
-        !self.world.oracles.lock().violations().is_empty()
+        !self.cluster.oracles.lock().violations().is_empty()
     }
 
     /// Nothing more happens, so nothing more may be written.
@@ -281,23 +281,23 @@ impl Stage {
             return;
         }
         sleep(SETTLING).await;
-        let adversary = &self.world.around.adversary;
+        let adversary = &self.cluster.around.adversary;
         let before = (adversary.writes(), adversary.events());
         sleep(QUIET).await;
         let (writes, events) = (adversary.writes() - before.0, adversary.events() - before.1);
         if (writes, events) != (0, 0) {
             let what = format!("{writes} writes and {events} events in ten minutes in which nothing happened");
-            self.world.oracles.lock().blame(format!("I6: {what}"));
+            self.cluster.oracles.lock().blame(format!("I6: {what}"));
         }
         if let Some(unrest) = self.unrest() {
-            self.world.oracles.lock().blame(format!("I6: it did not stay as it was: {unrest}"));
+            self.cluster.oracles.lock().blame(format!("I6: it did not stay as it was: {unrest}"));
         }
     }
 
     fn judge(self, begun: Instant) -> Report {
-        let adversary = &self.world.around.adversary;
+        let adversary = &self.cluster.around.adversary;
         let (steps, writes) = (adversary.steps(), adversary.writes());
-        let oracles = self.world.oracles.lock();
+        let oracles = self.cluster.oracles.lock();
         let mut violations = oracles.violations().to_vec();
         let made: u64 = oracles.counts.0.values().map(|(made, unmade)| made + unmade).sum();
         let (events, forgiven) = (adversary.events(), 20 + self.forgiven);
@@ -306,7 +306,7 @@ impl Stage {
                 violations.push(format!("I9: {number} {what}, and {} would do", enough + forgiven));
             }
         }
-        let leaks = self.world.trace.leaks();
+        let leaks = self.cluster.trace.leaks();
         if leaks > 0 {
             violations.push(format!("I8: a secret stands in {leaks} lines of the managers' logs"));
         }
@@ -316,11 +316,11 @@ impl Stage {
             steps,
             missed: adversary.missed(),
             simulated: begun.elapsed(),
-            digest: self.world.trace.digest(),
-            trace: self.world.trace.take(),
+            digest: self.cluster.trace.digest(),
+            trace: self.cluster.trace.take(),
         };
         drop(oracles);
-        self.world.end();
+        self.cluster.end();
         report
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    cluster::World,
+    cluster::SimulatedCluster,
     names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, SETS, is_foreign},
     oracles::Oracles,
     schedule::Mistake,
@@ -17,14 +17,14 @@ use super::{
 use nodewright_e2e_cloud::LocalCloud;
 
 /// Makes the mistake, and mends it after so many seconds.
-pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
-    let server = world.server().clone();
+pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
+    let server = cluster.server().clone();
     let mended: Mend = match mistake {
         Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
-        Mistake::Claim => bystander_id(world.cloud()).and_then(|id| claim(&server, &id)),
-        Mistake::RunningClaim => bystander_id(world.cloud()).and_then(|id| running_claim(&server, &id)),
-        Mistake::ForgeRecord(machine) => forge_record(&server, &world.oracles, *machine),
-        Mistake::ProviderId(machine) => bystander_id(world.cloud())
+        Mistake::Claim => bystander_id(cluster.cloud()).and_then(|id| claim(&server, &id)),
+        Mistake::RunningClaim => bystander_id(cluster.cloud()).and_then(|id| running_claim(&server, &id)),
+        Mistake::ForgeRecord(machine) => forge_record(&server, &cluster.oracles, *machine),
+        Mistake::ProviderId(machine) => bystander_id(cluster.cloud())
             .and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into())),
         Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
             .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
@@ -37,7 +37,7 @@ pub(super) fn err(world: &World, mistake: &Mistake, seconds: u32) {
         Mistake::NodeByHand(machine) => make_node(&server, *machine),
         Mistake::Garble(plural, number) => {
             let mended = garble(&server, plural, *number);
-            world.first.crash();
+            cluster.first.crash();
             mended
         }
     };

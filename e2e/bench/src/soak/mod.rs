@@ -43,7 +43,7 @@ use self::{
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm};
 use nodewright_e2e_devcluster::{
-    DevclusterOptions, NAMESPACE, command_line::flag_value, directory::RunDirectory, machines::is_running,
+    DevclusterOptions, NAMESPACE, directory::RunDirectory, flag_value, machines::is_running,
 };
 use nodewright_e2e_process::command::Shutdown;
 

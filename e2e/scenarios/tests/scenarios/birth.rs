@@ -2,22 +2,21 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use nodewright_e2e_scenarios::{Table, TestResult, World, ensure};
+use nodewright_e2e_scenarios::{Environment, Table, TestResult, ensure};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_machines_run_and_kubectl_shows_it() -> TestResult {
-    let world = World::start("birth").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 3)).await?;
-    let machines = world.wait_for_running(3).await?;
-    world
-        .wait_for("the pool to be available", async || {
-            let pools = world.table("mcd").await?;
-            Ok(pools.column("AVAILABLE")? == ["3"] && pools.column("READY")? == ["3"])
-        })
-        .await?;
-    let printed = world.kubectl("get mcd,mcs,mc,mcc").await?;
+    let env = Environment::start("birth").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3)).await?;
+    let machines = env.wait_for_running(3).await?;
+    env.wait_for("the pool to be available", async || {
+        let pools = env.table("mcd").await?;
+        Ok(pools.column("AVAILABLE")? == ["3"] && pools.column("READY")? == ["3"])
+    })
+    .await?;
+    let printed = env.kubectl("get mcd,mcs,mc,mcc").await?;
     let tables = printed.split("\n\n").map(Table::parse).collect::<TestResult<Vec<_>>>()?;
     let [pools, sets, listed, classes] = tables.as_slice() else { panic!("four tables, not {printed}") };
     for (column, value) in [("READY", "3"), ("DESIRED", "3"), ("UP-TO-DATE", "3"), ("AVAILABLE", "3")] {
@@ -27,36 +26,36 @@ async fn three_machines_run_and_kubectl_shows_it() -> TestResult {
         assert_eq!(sets.column(column)?, [value], "{column} of {printed}");
     }
     assert_eq!(listed.column("STATUS")?, ["Running"; 3], "{printed}");
-    let nodes: Vec<String> = world.nodes().current().into_keys().collect();
+    let nodes: Vec<String> = env.nodes().current().into_keys().collect();
     assert_eq!(listed.column("NODE")?, nodes, "{printed}");
     assert_eq!(machines.len(), 3);
     assert!(classes.column("NAME")?[0].ends_with("/small"), "{printed}");
     for table in &tables {
         ensure(table.column("AGE")?.iter().all(|age| !age.is_empty()), || format!("an age is missing: {printed}"))?;
     }
-    world.end().await
+    env.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_gets_what_its_template_says_and_follows_it() -> TestResult {
-    let world = World::start("template").await?;
-    world.apply(&world.class("small").provider("taints", json!([{"key": "boot", "effect": "NoSchedule"}]))).await?;
+    let env = Environment::start("template").await?;
+    env.apply(&env.class("small").provider("taints", json!([{"key": "boot", "effect": "NoSchedule"}]))).await?;
     let pool = |colour: &str| {
         let template = json!({
             "metadata": {"labels": {"colour": colour}, "annotations": {"note": "a"}},
             "spec": {"taints": [{"key": "own", "value": colour, "effect": "PreferNoSchedule"}]},
         });
-        world.pool("a", 2).machine("nodeTemplate", template)
+        env.pool("a", 2).machine("nodeTemplate", template)
     };
-    world.apply(&pool("red")).await?;
-    let machines = world.wait_for_running(2).await?;
-    world.wait_for("red nodes", async || Ok(world.nodes().current().values().all(|node| is_of(node, "red")))).await?;
+    env.apply(&pool("red")).await?;
+    let machines = env.wait_for_running(2).await?;
+    env.wait_for("red nodes", async || Ok(env.nodes().current().values().all(|node| is_of(node, "red")))).await?;
     // What changes in place replaces nothing.
-    world.apply(&pool("blue")).await?;
-    world.wait_for("blue nodes", async || Ok(world.nodes().current().values().all(|node| is_of(node, "blue")))).await?;
-    assert!(machines.keys().eq(world.wait_for_running(2).await?.keys()));
-    assert_eq!(world.cloud().stats().await?.created, 2);
-    world.end().await
+    env.apply(&pool("blue")).await?;
+    env.wait_for("blue nodes", async || Ok(env.nodes().current().values().all(|node| is_of(node, "blue")))).await?;
+    assert!(machines.keys().eq(env.wait_for_running(2).await?.keys()));
+    assert_eq!(env.cloud().stats().await?.created, 2);
+    env.end().await
 }
 
 /// Label, annotation and taint of the template, beside what the kubelet was started with.
@@ -73,12 +72,12 @@ fn is_of(node: &Node, colour: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_with_a_long_name_lives_and_dies_like_any_other() -> TestResult {
-    let world = World::start("long").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("very-".repeat(9).trim_end_matches('-'), 2)).await?;
-    let machines = world.wait_for_running(2).await?;
+    let env = Environment::start("long").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("very-".repeat(9).trim_end_matches('-'), 2)).await?;
+    let machines = env.wait_for_running(2).await?;
     assert!(machines.values().all(|machine| machine.name_any().len() <= 63));
-    world.kubectl("delete machinedeployments --all").await?;
-    world.wait_for_nothing().await?;
-    world.end().await
+    env.kubectl("delete machinedeployments --all").await?;
+    env.wait_for_nothing().await?;
+    env.end().await
 }

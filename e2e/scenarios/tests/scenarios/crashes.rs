@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nodewright_api::Machine;
-use nodewright_e2e_scenarios::{Change, TestResult, World, ensure};
+use nodewright_e2e_scenarios::{Change, Environment, TestResult, ensure};
 
 const MACHINES: usize = 12;
 
@@ -39,7 +39,7 @@ const DEATHS: [Moment; 5] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_manager_makes_neither_too_many_nor_too_few() -> TestResult {
-    let world = World::builder("crash")
+    let env = Environment::builder("crash")
         .cloud_flags(["--create-latency-ms=150", "--boot-seconds=0.5", "--delete-seconds=0.5"])
         .manager_flags([
             "--leader-elect-lease-duration=3s",
@@ -48,34 +48,34 @@ async fn a_killed_manager_makes_neither_too_many_nor_too_few() -> TestResult {
         ])
         .start()
         .await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 0)).await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 0)).await?;
     for (birth, death) in BIRTHS.into_iter().zip(DEATHS) {
-        let round = Round::begin(&world).await?;
-        world.scale("a", u32::try_from(MACHINES)?).await?;
+        let round = Round::begin(&env).await?;
+        env.scale("a", u32::try_from(MACHINES)?).await?;
         round.kill_at(birth).await?;
-        world.wait_for_running(MACHINES).await?;
+        env.wait_for_running(MACHINES).await?;
         round.counts_are(birth, MACHINES, 0).await?;
 
-        world.scale("a", 0).await?;
+        env.scale("a", 0).await?;
         round.kill_at(death).await?;
-        world.wait_for_nothing().await?;
+        env.wait_for_nothing().await?;
         round.counts_are(death, MACHINES, MACHINES).await?;
     }
-    if world.cluster().control_plane().is_some() {
+    if env.cluster().control_plane().is_some() {
         // A request whose sender was killed is logged as a time-out, whether it was carried out or not.
-        let (requests, all) = (world.requests().await?, u64::try_from(MACHINES * BIRTHS.len())?);
+        let (requests, all) = (env.requests().await?, u64::try_from(MACHINES * BIRTHS.len())?);
         for (verb, done) in [("patch", 201), ("delete", 200)] {
             let (certain, open) = (requests.exactly(verb, "machines", done), requests.exactly(verb, "machines", 504));
             assert!(certain <= all && all <= certain + open, "{verb}: not {all}\n{requests}");
         }
     }
-    world.end().await
+    env.end().await
 }
 
 /// From no machine to all of them, and back.
 struct Round<'a> {
-    world: &'a World,
+    env: &'a Environment,
     machines: usize,
     nodes: usize,
     created: u64,
@@ -83,21 +83,21 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    async fn begin(world: &'a World) -> TestResult<Self> {
-        let stats = world.cloud().stats().await?;
-        let (machines, nodes) = (world.machines().mark(), world.nodes().mark());
-        Ok(Self { world, machines, nodes, created: stats.created, deleted: stats.deleted })
+    async fn begin(env: &'a Environment) -> TestResult<Self> {
+        let stats = env.cloud().stats().await?;
+        let (machines, nodes) = (env.machines().mark(), env.nodes().mark());
+        Ok(Self { env, machines, nodes, created: stats.created, deleted: stats.deleted })
     }
 
     async fn kill_at(&self, moment: Moment) -> TestResult {
-        self.world.in_time(&format!("the moment {moment:?}"), self.reach(moment)).await??;
-        let mut manager = self.world.manager().await?;
+        self.env.in_time(&format!("the moment {moment:?}"), self.reach(moment)).await??;
+        let mut manager = self.env.manager().await?;
         manager.kill_9();
         Ok(manager.start_again().await?)
     }
 
     async fn reach(&self, moment: Moment) -> TestResult {
-        let (machines, since) = (self.world.machines(), self.machines);
+        let (machines, since) = (self.env.machines(), self.machines);
         match moment {
             Moment::Machines(count) => machines.until(|all| distinct(all, since, |_| true) >= count).await,
             Moment::Linked(count) => {
@@ -111,10 +111,10 @@ impl<'a> Round<'a> {
                 machines.until(|all| distinct(all, since, is) >= count).await;
             }
             Moment::Gone(count) => machines.until(|all| distinct(all, since, |it| it.gone) >= count).await,
-            Moment::Nodes(count) => self.world.nodes().until(|all| distinct(all, self.nodes, |_| true) >= count).await,
+            Moment::Nodes(count) => self.env.nodes().until(|all| distinct(all, self.nodes, |_| true) >= count).await,
             Moment::NodesLeaving(count) => {
                 let leaves = |it: &Change<Node>| it.gone || it.object.metadata.deletion_timestamp.is_some();
-                self.world.nodes().until(|all| distinct(all, self.nodes, leaves) >= count).await;
+                self.env.nodes().until(|all| distinct(all, self.nodes, leaves) >= count).await;
             }
             Moment::Vms(count) => self.until_cloud(|created, _| created >= count).await?,
             Moment::VmsGone(count) => self.until_cloud(|_, deleted| deleted >= count).await?,
@@ -124,7 +124,7 @@ impl<'a> Round<'a> {
 
     async fn until_cloud(&self, reached: impl Fn(usize, usize) -> bool) -> TestResult {
         loop {
-            let stats = self.world.cloud().stats().await?;
+            let stats = self.env.cloud().stats().await?;
             let since = |now: u64, before: u64| usize::try_from(now - before);
             if reached(since(stats.created, self.created)?, since(stats.deleted, self.deleted)?) {
                 return Ok(());
@@ -135,8 +135,8 @@ impl<'a> Round<'a> {
 
     /// In this round so many machines and VMs were made, and so many are gone.
     async fn counts_are(&self, moment: Moment, made: usize, gone: usize) -> TestResult {
-        let machines = self.world.machines();
-        let stats = self.world.cloud().stats().await?;
+        let machines = self.env.machines();
+        let stats = self.env.cloud().stats().await?;
         let counts = (machines.born_since(self.machines)?, machines.gone_since(self.machines)?);
         ensure(counts == (made, gone), || format!("{moment:?}: {counts:?} machines, not {made} and {gone}"))?;
         let counts = (stats.created - self.created, stats.deleted - self.deleted);

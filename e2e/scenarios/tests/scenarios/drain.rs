@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use nodewright_e2e_scenarios::{History, TestResult, World, ensure, objects::WORLD_LABEL};
+use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
 
 const PODS: usize = 4;
@@ -13,57 +13,56 @@ const WRITES: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_evicts_pods_within_their_budget() -> TestResult {
-    let world = World::start("drain").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 2)).await?;
-    world.wait_for_running(2).await?;
-    let pods: History<Pod> = History::record(Api::namespaced(world.target_client(), world.namespace()), "").await?;
-    world.apply(&budget(PODS)).await?;
-    world.apply(&workload(&world, "DaemonSet", "daemon")).await?;
-    world.apply(&workload(&world, "Deployment", "app")).await?;
-    world.wait_for("all pods to run", async || Ok(ready(&pods, "app") == PODS && ready(&pods, "daemon") == 2)).await?;
+    let env = Environment::start("drain").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    env.wait_for_running(2).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    env.apply(&budget(PODS)).await?;
+    env.apply(&workload(&env, "DaemonSet", "daemon")).await?;
+    env.apply(&workload(&env, "Deployment", "app")).await?;
+    env.wait_for("all pods to run", async || Ok(ready(&pods, "app") == PODS && ready(&pods, "daemon") == 2)).await?;
     let mark = pods.mark();
-    let before = if world.cluster().control_plane().is_some() { world.requests().await?.entries().len() } else { 0 };
+    let before = if env.cluster().control_plane().is_some() { env.requests().await?.entries().len() } else { 0 };
 
     // The budget forbids it: the machine goes no further than to its cordoned node.
-    world.scale("a", 1).await?;
-    let leaving = world.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
+    env.scale("a", 1).await?;
+    let leaving = env.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
     let leaving = leaving.values().find(|machine| machine.is_deleting()).map(|machine| machine.name_any());
     let leaving = leaving.unwrap_or_default();
     let on_it = app_pods_on(&pods, &leaving);
     ensure(!on_it.is_empty(), || "the scheduler left a node without pods".to_owned())?;
-    world
-        .wait_for("an eviction to be refused", async || {
-            let events = world.kubectl("get events -o jsonpath={.items[*].reason}").await?;
-            Ok(events.contains(nodewright_api::reasons::machine::EVICTION_REFUSED))
-        })
-        .await?;
-    let node = world.nodes().current().remove(&leaving);
+    env.wait_for("an eviction to be refused", async || {
+        let events = env.kubectl("get events -o jsonpath={.items[*].reason}").await?;
+        Ok(events.contains(nodewright_api::reasons::machine::EVICTION_REFUSED))
+    })
+    .await?;
+    let node = env.nodes().current().remove(&leaving);
     let closed = node.as_ref().and_then(|node| node.spec.as_ref()).and_then(|spec| spec.unschedulable);
     assert_eq!(closed, Some(true), "the node is cordoned");
     assert_eq!(app_pods_on(&pods, &leaving), on_it, "no pod has left");
 
-    world.apply(&budget(PODS - 1)).await?;
-    world.wait_for_running(1).await?;
-    world.wait_for("all pods to run elsewhere", async || Ok(ready(&pods, "app") == PODS)).await?;
+    env.apply(&budget(PODS - 1)).await?;
+    env.wait_for_running(1).await?;
+    env.wait_for("all pods to run elsewhere", async || Ok(ready(&pods, "app") == PODS)).await?;
     pods.states(mark, |at, state| {
         let up = state.values().filter(|pod| is_of(pod, "app") && is_ready(pod)).count();
         ensure(up >= PODS - 1, || format!("at {at} only {up} pods were up"))
     })?;
-    if world.cluster().control_plane().is_some() {
-        requests_are_within_bounds(&world, before, &leaving, &on_it).await?;
+    if env.cluster().control_plane().is_some() {
+        requests_are_within_bounds(&env, before, &leaving, &on_it).await?;
     }
-    world.end().await
+    env.end().await
 }
 
 /// Each pod was evicted once, none of the DaemonSet's, and the rest is what a deletion costs.
 async fn requests_are_within_bounds(
-    world: &World,
+    env: &Environment,
     before: usize,
     machine: &str,
     pods: &BTreeSet<String>,
 ) -> TestResult {
-    let requests = world.requests_since(before).await?;
+    let requests = env.requests_since(before).await?;
     let evictions = requests.entries().iter().filter(|entry| entry.subresource == "eviction");
     let granted: Vec<_> = evictions.clone().filter(|entry| entry.code == 201).map(|entry| entry.name.clone()).collect();
     assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), *pods, "{requests}");
@@ -83,14 +82,14 @@ fn budget(available: usize) -> Value {
     })
 }
 
-/// A Deployment or DaemonSet on this world's nodes.
-fn workload(world: &World, kind: &str, name: &str) -> Value {
+/// A Deployment or DaemonSet on this environment's nodes.
+fn workload(env: &Environment, kind: &str, name: &str) -> Value {
     let mut spec = json!({
         "selector": {"matchLabels": {"app": name}},
         "template": {
             "metadata": {"labels": {"app": name}},
             "spec": {
-                "nodeSelector": {WORLD_LABEL: world.namespace()},
+                "nodeSelector": {ENVIRONMENT_LABEL: env.namespace()},
                 "terminationGracePeriodSeconds": 5,
                 // On both nodes, so that whichever goes has pods.
                 "topologySpreadConstraints": [{

@@ -5,20 +5,22 @@ use std::{net::TcpListener, time::Duration};
 use kube::{Api, ResourceExt};
 use nodewright_api::{Machine, MachineClass, conditions};
 use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
-use nodewright_e2e_scenarios::{Failure, TestResult, World, clusters, ensure, has_mcm_crds, history::State, waits};
+use nodewright_e2e_scenarios::{
+    Environment, Failure, TestResult, clusters, ensure, has_mcm_crds, history::State, waits,
+};
 
 const SOON: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
-    let world = World::builder("start").without_manager().start().await?;
-    let options = || world.manager_options("failing", false, &[]);
+    let env = Environment::builder("start").without_manager().start().await?;
+    let options = || env.manager_options("failing", false, &[]);
 
-    let missing = world.directory().join("no-such-kubeconfig");
+    let missing = env.directory().join("no-such-kubeconfig");
     let wrong = ManagerOptions { target_kubeconfig: Some(missing), ..options() };
     fails_with(wrong, &["--target-kubeconfig", "no-such-kubeconfig"]).await?;
 
-    let garbled = world.directory().join("garbled");
+    let garbled = env.directory().join("garbled");
     std::fs::write(&garbled, "clusters: [{name: a")?;
     let wrong = ManagerOptions { control_kubeconfig: garbled, ..options() };
     fails_with(wrong, &["--control-kubeconfig", "garbled"]).await?;
@@ -27,31 +29,31 @@ async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
     let port = taken.local_addr()?.port();
     fails_with(options().with_flags([format!("--port={port}")]), &["--port", &port.to_string(), "in use"]).await?;
 
-    let serving = world.manager_options("failing", true, &[]).with_flags([format!("--webhook-port={port}")]);
+    let serving = env.manager_options("failing", true, &[]).with_flags([format!("--webhook-port={port}")]);
     fails_with(serving, &["--webhook-port", &port.to_string(), "in use"]).await?;
 
     fails_with(options().with_flags(["--controllers=machine,nodes"]), &["--controllers", "\"nodes\""]).await?;
-    if world.cluster().control_plane().is_some() {
+    if env.cluster().control_plane().is_some() {
         let bare = clusters::bare().await?;
         let wrong = ManagerOptions { control_kubeconfig: bare.kubeconfig().to_owned(), ..options() };
         fails_with(wrong, &["MachineDeployment", "kubectl apply --server-side -k config/crd"]).await?;
     }
-    world.end().await
+    env.end().await
 }
 
 /// Whether an API server is away or its address is wrong cannot be seen from here: the process waits for it, says so, and
 /// is alive and not ready meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_waits_for_an_api_server_and_says_so() -> TestResult {
-    let world = World::builder("waiting").without_manager().start().await?;
-    let silent = world.directory().join("silent");
+    let env = Environment::builder("waiting").without_manager().start().await?;
+    let silent = env.directory().join("silent");
     let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     std::fs::write(&silent, kubeconfig_of(&format!("http://{nobody}")))?;
-    let options = ManagerOptions { control_kubeconfig: silent, ..world.manager_options("manager", false, &[]) };
+    let options = ManagerOptions { control_kubeconfig: silent, ..env.manager_options("manager", false, &[]) };
     let mut manager = ManagerProcess::spawn(options)?;
-    let said = || std::fs::read_to_string(world.log("manager")).unwrap_or_default();
+    let said = || std::fs::read_to_string(env.log("manager")).unwrap_or_default();
     let hint = "failed to reach the API server of the control cluster";
-    world.wait_for("a line about the wait", async || Ok(said().contains(hint))).await?;
+    env.wait_for("a line about the wait", async || Ok(said().contains(hint))).await?;
     ensure(said().contains("check the server address in its kubeconfig"), said)?;
     assert_eq!(manager.answer("/healthz").await?.0, 200);
     let (code, why) = manager.answer("/readyz").await?;
@@ -59,7 +61,7 @@ async fn a_manager_waits_for_an_api_server_and_says_so() -> TestResult {
     manager.check()?;
     let status = manager.terminate().await?;
     ensure(status.is_some_and(|status| status.success()), || format!("asked to end, it ended with {status:?}"))?;
-    world.end().await
+    env.end().await
 }
 
 fn kubeconfig_of(server: &str) -> String {
@@ -87,72 +89,68 @@ async fn fails_with(options: ManagerOptions, words: &[&str]) -> TestResult {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestResult {
-    let world = World::start("class").await?;
-    world.apply_class("small").await?;
-    let wrong = world.pool("wrong", 1).class("nowhere");
-    world.apply(&wrong).await?;
-    until_refused(&world, wrong.name(), "ClassNotFound").await?;
-    world.apply(&world.pool("right", 2)).await?;
-    world
-        .wait_for_machines("the other machines to run", |machines| {
-            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
-        })
-        .await?;
+    let env = Environment::start("class").await?;
+    env.apply_class("small").await?;
+    let wrong = env.pool("wrong", 1).class("nowhere");
+    env.apply(&wrong).await?;
+    until_refused(&env, wrong.name(), "ClassNotFound").await?;
+    env.apply(&env.pool("right", 2)).await?;
+    env.wait_for_machines("the other machines to run", |machines| {
+        machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+    })
+    .await?;
     // Somebody else's class is none either, until it is corrected.
-    world.apply(&world.class("nowhere").of_provider("elsewhere")).await?;
-    until_refused(&world, wrong.name(), "ProviderMismatch").await?;
-    world.apply_class("nowhere").await?;
-    world.wait_for_running(3).await?;
+    env.apply(&env.class("nowhere").of_provider("elsewhere")).await?;
+    until_refused(&env, wrong.name(), "ProviderMismatch").await?;
+    env.apply_class("nowhere").await?;
+    env.wait_for_running(3).await?;
     // What the message proposes, too: another class. The machine of the one that never was has to end by itself.
-    let typo = world.pool("typo", 1).class("smal");
-    world.apply(&typo).await?;
-    until_refused(&world, typo.name(), "ClassNotFound").await?;
-    world.apply(&typo.class("small")).await?;
-    world.wait_for_running(4).await?;
-    world.end().await
+    let typo = env.pool("typo", 1).class("smal");
+    env.apply(&typo).await?;
+    until_refused(&env, typo.name(), "ClassNotFound").await?;
+    env.apply(&typo.class("small")).await?;
+    env.wait_for_running(4).await?;
+    env.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() -> TestResult {
-    let world = World::start("spec").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.class("wrong").provider("size", "gigantic")).await?;
-    let wrong = world.pool("wrong", 1).class("wrong");
-    world.apply(&wrong).await?;
-    world
-        .wait_for_machines("the machine to say what is wrong with its class", |machines| {
-            let machine = machines.values().find(|machine| machine.name_any().starts_with(wrong.name()));
-            machine.is_some_and(|machine| tells(machine, "size"))
-        })
-        .await?;
+    let env = Environment::start("spec").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.class("wrong").provider("size", "gigantic")).await?;
+    let wrong = env.pool("wrong", 1).class("wrong");
+    env.apply(&wrong).await?;
+    env.wait_for_machines("the machine to say what is wrong with its class", |machines| {
+        let machine = machines.values().find(|machine| machine.name_any().starts_with(wrong.name()));
+        machine.is_some_and(|machine| tells(machine, "size"))
+    })
+    .await?;
     if !has_mcm_crds() {
-        let classes: Api<MachineClass> = Api::namespaced(world.client(), world.namespace());
-        world
-            .wait_for("the class to say what is wrong", async || {
-                let class = classes.get("wrong").await?;
-                let condition = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
-                Ok(condition.is_some_and(|it| it.message.contains("providerSpec.size")))
-            })
-            .await?;
-    }
-    world.apply(&world.pool("right", 2)).await?;
-    world
-        .wait_for_machines("the other machines to run", |machines| {
-            machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+        let classes: Api<MachineClass> = Api::namespaced(env.client(), env.namespace());
+        env.wait_for("the class to say what is wrong", async || {
+            let class = classes.get("wrong").await?;
+            let condition = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
+            Ok(condition.is_some_and(|it| it.message.contains("providerSpec.size")))
         })
         .await?;
-    world.apply(&world.class("wrong").provider("size", "large")).await?;
-    world.wait_for_running(3).await?;
-    world.end().await
+    }
+    env.apply(&env.pool("right", 2)).await?;
+    env.wait_for_machines("the other machines to run", |machines| {
+        machines.values().filter(|machine| waits::is_running(machine)).count() == 2
+    })
+    .await?;
+    env.apply(&env.class("wrong").provider("size", "large")).await?;
+    env.wait_for_running(3).await?;
+    env.end().await
 }
 
 /// Waits until the machine of a pool says why its class cannot be used.
-async fn until_refused(world: &World, pool: &str, reason: &str) -> TestResult {
+async fn until_refused(env: &Environment, pool: &str, reason: &str) -> TestResult {
     let told = Some(("False".to_owned(), reason.to_owned()));
     let what = format!("the machine to say {reason} of its class");
     let is_told =
         |machines: &State<Machine>| condition(machines, pool, conditions::machine::CONFIGURATION_VALID) == told;
-    world.wait_for_machines(&what, is_told).await?;
+    env.wait_for_machines(&what, is_told).await?;
     Ok(())
 }
 
@@ -173,25 +171,24 @@ fn tells(machine: &Machine, field: &str) -> bool {
 /// A class that names what another program keeps secret gets nothing of it, and puts nothing on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_cannot_name_the_secrets_of_other_programs() -> TestResult {
-    let world = World::start("reach").await?;
-    world.apply_class("small").await?;
+    let env = Environment::start("reach").await?;
+    env.apply_class("small").await?;
     let create = "create secret generic foreign --from-literal=userData=hunter2";
-    world.kubectl(&format!("{create} --type=helm.sh/release.v1")).await?;
-    world.kubectl(r#"patch machineclass small --type=merge -p={"secretRef":{"name":"foreign"}}"#).await?;
-    world.apply(&world.pool("a", 1)).await?;
-    world
-        .wait_for("the machine to say so", async || {
-            Ok(world.kubectl("get machines -o json").await?.contains("or is not of type Opaque: create it"))
-        })
-        .await?;
+    env.kubectl(&format!("{create} --type=helm.sh/release.v1")).await?;
+    env.kubectl(r#"patch machineclass small --type=merge -p={"secretRef":{"name":"foreign"}}"#).await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for("the machine to say so", async || {
+        Ok(env.kubectl("get machines -o json").await?.contains("or is not of type Opaque: create it"))
+    })
+    .await?;
     let finalizers = "get secret foreign -o jsonpath={.metadata.finalizers}";
-    let found = world.kubectl(finalizers).await?;
+    let found = env.kubectl(finalizers).await?;
     ensure(found.is_empty(), || format!("another program's secret has {found}"))?;
     // What takes its place, and is of the right type, is seen.
-    world.kubectl("delete secret foreign").await?;
-    world.kubectl(create).await?;
-    world.wait_for_running(1).await?;
-    let found = world.kubectl(finalizers).await?;
+    env.kubectl("delete secret foreign").await?;
+    env.kubectl(create).await?;
+    env.wait_for_running(1).await?;
+    let found = env.kubectl(finalizers).await?;
     ensure(found.contains("machine-controller"), || format!("the secret of the class has only {found}"))?;
-    world.end().await
+    env.end().await
 }

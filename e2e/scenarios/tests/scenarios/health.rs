@@ -3,33 +3,33 @@
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder, Vm};
-use nodewright_e2e_scenarios::{TestResult, World, ensure, history::State, waits};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, waits};
 
-async fn world_of(name: &str, replicas: u32) -> TestResult<World> {
+async fn world_of(name: &str, replicas: u32) -> TestResult<Environment> {
     // VMs that go at once: what is looked at here takes its time without that.
-    let world = World::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", replicas).machine("healthTimeout", "5s")).await?;
-    world.wait_for_running(replicas as usize).await?;
-    Ok(world)
+    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", replicas).machine("healthTimeout", "5s")).await?;
+    env.wait_for_running(replicas as usize).await?;
+    Ok(env)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_whose_vm_dies_is_replaced_by_exactly_one() -> TestResult {
-    let world = world_of("dead", 3).await?;
-    let mark = world.machines().mark();
-    let dead = world.vms().await?.swap_remove(0);
-    world.cloud().kill(&dead.id).await?;
-    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
-    world.wait_for_running(3).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (1, 1));
-    assert_eq!(phases(&world, &dead.name)?, ["", "Pending", "Running", "Unknown", "Failed", "Terminating"]);
-    world.end().await
+    let env = world_of("dead", 3).await?;
+    let mark = env.machines().mark();
+    let dead = env.vms().await?.swap_remove(0);
+    env.cloud().kill(&dead.id).await?;
+    env.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (1, 1));
+    assert_eq!(phases(&env, &dead.name)?, ["", "Pending", "Running", "Unknown", "Failed", "Terminating"]);
+    env.end().await
 }
 
 /// All phases that a machine has had, in order.
-fn phases(world: &World, name: &str) -> TestResult<Vec<String>> {
-    let changes = world.machines().changes()?;
+fn phases(env: &Environment, name: &str) -> TestResult<Vec<String>> {
+    let changes = env.machines().changes()?;
     let of = changes.iter().filter(|change| change.object.name_any() == name);
     let mut phases: Vec<String> = of.map(|change| change.object.phase().as_str().to_owned()).collect();
     phases.dedup();
@@ -38,22 +38,21 @@ fn phases(world: &World, name: &str) -> TestResult<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ten_that_die_at_once_one_is_replaced_at_a_time() -> TestResult {
-    let world = world_of("ten", 10).await?;
-    let mark = world.machines().mark();
-    let dead = world.vms().await?;
+    let env = world_of("ten", 10).await?;
+    let mark = env.machines().mark();
+    let dead = env.vms().await?;
     for vm in &dead {
-        world.cloud().kill(&vm.id).await?;
+        env.cloud().kill(&vm.id).await?;
     }
-    world
-        .wait_for_machines("all dead machines to go", |machines| dead.iter().all(|vm| !machines.contains_key(&vm.name)))
+    env.wait_for_machines("all dead machines to go", |machines| dead.iter().all(|vm| !machines.contains_key(&vm.name)))
         .await?;
-    world.wait_for_running(10).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (10, 10));
-    world.machines().states(mark, |at, state| {
+    env.wait_for_running(10).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (10, 10));
+    env.machines().states(mark, |at, state| {
         let (given_up, unborn) = in_replacement(state);
         ensure(given_up <= 1 && unborn <= 1, || format!("at {at}, {given_up} were given up and {unborn} not up"))
     })?;
-    world.end().await
+    env.end().await
 }
 
 /// How many machines are given up or going, and how many are on their way in.
@@ -67,23 +66,22 @@ fn in_replacement(state: &State<Machine>) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_comes_back_in_time_keeps_its_machine() -> TestResult {
-    let world = World::start("back").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 1).machine("healthTimeout", "10m")).await?;
-    world.wait_for_running(1).await?;
-    let mark = world.machines().mark();
-    let vm = world.vms().await?.swap_remove(0);
-    world.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
-    world
-        .wait_for_machines("the machine to be missed", |machines| {
-            machines.values().all(|machine| *machine.phase() == MachinePhase::Unknown)
-        })
-        .await?;
-    world.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
-    world.wait_for_running(1).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (0, 0));
-    assert_eq!(phases(&world, &vm.name)?, ["", "Pending", "Running", "Unknown", "Running"]);
-    world.end().await
+    let env = Environment::start("back").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1).machine("healthTimeout", "10m")).await?;
+    env.wait_for_running(1).await?;
+    let mark = env.machines().mark();
+    let vm = env.vms().await?.swap_remove(0);
+    env.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
+    env.wait_for_machines("the machine to be missed", |machines| {
+        machines.values().all(|machine| *machine.phase() == MachinePhase::Unknown)
+    })
+    .await?;
+    env.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
+    env.wait_for_running(1).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (0, 0));
+    assert_eq!(phases(&env, &vm.name)?, ["", "Pending", "Running", "Unknown", "Running"]);
+    env.end().await
 }
 
 /// What a manager sees that starts when the API server has been away: all nodes silent, all timeouts over. The kubelets
@@ -91,61 +89,59 @@ async fn a_node_that_comes_back_in_time_keeps_its_machine() -> TestResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_were_silent_before_the_manager_led_may_speak_first() -> TestResult {
     let flags = ["--log-level=info,nodewright_runtime=debug"];
-    let world = World::builder("spoken").cloud_flags(["--delete-seconds=0"]).manager_flags(flags).start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 3).machine("healthTimeout", "5s")).await?;
-    world.wait_for_running(3).await?;
-    let mut manager = world.manager().await?;
+    let env = Environment::builder("spoken").cloud_flags(["--delete-seconds=0"]).manager_flags(flags).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3).machine("healthTimeout", "5s")).await?;
+    env.wait_for_running(3).await?;
+    let mut manager = env.manager().await?;
     manager.terminate().await?;
-    let vms = world.vms().await?;
+    let vms = env.vms().await?;
     for vm in &vms {
-        world.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
+        env.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
     }
-    let all_silent = async || Ok(world.nodes().current().values().all(|node| !waits::is_ready(node)));
-    world.wait_for("all nodes to be missed", all_silent).await?;
-    let mark = world.machines().mark();
+    let all_silent = async || Ok(env.nodes().current().values().all(|node| !waits::is_ready(node)));
+    env.wait_for("all nodes to be missed", all_silent).await?;
+    let mark = env.machines().mark();
     manager.start_again().await?;
     drop(manager);
     let holds = |log: &str, vm: &Vm| {
         log.lines().any(|line| line.contains("ReportAwaited") && line.contains(&format!("/{}", vm.name)))
     };
-    world
-        .wait_for("each machine to wait for a report", async || {
-            let log = std::fs::read_to_string(world.log("manager"))?;
-            Ok(vms.iter().all(|vm| holds(&log, vm)))
-        })
-        .await?;
+    env.wait_for("each machine to wait for a report", async || {
+        let log = std::fs::read_to_string(env.log("manager"))?;
+        Ok(vms.iter().all(|vm| holds(&log, vm)))
+    })
+    .await?;
     // Longer than the health timeout, which has long been over for all of them.
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     for vm in &vms {
-        world.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
+        env.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
     }
-    world.wait_for_running(3).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (0, 0));
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (0, 0));
     for vm in &vms {
-        assert_eq!(phases(&world, &vm.name)?, ["", "Pending", "Running"], "nobody even doubted it");
+        assert_eq!(phases(&env, &vm.name)?, ["", "Pending", "Running"], "nobody even doubted it");
     }
 
     let dead = &vms[0];
-    world.cloud().kubelet(&dead.id, &KubeletOrder::Silence).await?;
-    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
-    world.wait_for_running(3).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (1, 1));
-    world.end().await
+    env.cloud().kubelet(&dead.id, &KubeletOrder::Silence).await?;
+    env.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (1, 1));
+    env.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_never_joins_is_replaced_by_exactly_one() -> TestResult {
-    let world = World::start("mute").await?;
-    world.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::NeverJoins).times(1)).await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 2).machine("creationTimeout", "10s")).await?;
-    world
-        .wait_for_machines("the mute machine to be given up", |machines| {
-            machines.values().any(|machine| *machine.phase() == MachinePhase::Failed || machine.is_deleting())
-        })
-        .await?;
-    world.wait_for_running(2).await?;
-    assert_eq!((world.machines().born_since(0)?, world.machines().gone_since(0)?), (3, 1));
-    world.end().await
+    let env = Environment::start("mute").await?;
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::NeverJoins).times(1)).await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2).machine("creationTimeout", "10s")).await?;
+    env.wait_for_machines("the mute machine to be given up", |machines| {
+        machines.values().any(|machine| *machine.phase() == MachinePhase::Failed || machine.is_deleting())
+    })
+    .await?;
+    env.wait_for_running(2).await?;
+    assert_eq!((env.machines().born_since(0)?, env.machines().gone_since(0)?), (3, 1));
+    env.end().await
 }

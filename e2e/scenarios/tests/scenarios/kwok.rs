@@ -9,7 +9,7 @@ use kube::{
 };
 use nodewright_e2e_cloud::{CloudClient, VmState};
 use nodewright_e2e_control_plane::kwok::Kwok;
-use nodewright_e2e_scenarios::{TestResult, World, objects::WORLD_LABEL, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, TestResult, objects::ENVIRONMENT_LABEL, skip_on_external_cluster};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,21 +17,21 @@ async fn kwok_is_taken_for_kubelets() -> TestResult {
     if skip_on_external_cluster("kwok", "KWOK is not ours to start") {
         return Ok(());
     }
-    let world = World::builder("kwok").without_kubelets().start().await?;
-    let Some(plane) = world.cluster().control_plane() else { return Ok(()) };
-    let mut kwok = Kwok::start(plane, &format!("{WORLD_LABEL}={}", world.namespace()))?;
-    let booting = tokio::spawn(register(world.cloud().clone(), world.target_client(), world.namespace().to_owned()));
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 3)).await?;
-    world.wait_for_running(3).await?;
-    world.scale("a", 1).await?;
-    world.wait_for_running(1).await?;
-    world.scale("a", 0).await?;
-    world.wait_for_nothing().await?;
+    let env = Environment::builder("kwok").without_kubelets().start().await?;
+    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
+    let mut kwok = Kwok::start(plane, &format!("{ENVIRONMENT_LABEL}={}", env.namespace()))?;
+    let booting = tokio::spawn(register(env.cloud().clone(), env.target_client(), env.namespace().to_owned()));
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3)).await?;
+    env.wait_for_running(3).await?;
+    env.scale("a", 1).await?;
+    env.wait_for_running(1).await?;
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
     kwok.check()?;
     assert!(!booting.is_finished(), "{:?}", booting.await?);
     booting.abort();
-    world.end().await
+    env.end().await
 }
 
 /// What a VM does when it has booted: it registers its node. All else is KWOK's.
@@ -45,7 +45,7 @@ async fn register(cloud: CloudClient, client: Client, namespace: String) -> Test
             }
             let node = json!({
                 "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": vm.node_name, "labels": {WORLD_LABEL: namespace}},
+                "metadata": {"name": vm.node_name, "labels": {ENVIRONMENT_LABEL: namespace}},
                 "spec": {"providerID": vm.provider_id},
             });
             nodes.patch(&vm.node_name, &PatchParams::apply("vm"), &Patch::Apply(node)).await?;

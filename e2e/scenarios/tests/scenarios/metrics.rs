@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use http::{Method, Request};
 use kube::{Client, Config, client::Body};
-use nodewright_e2e_scenarios::{TestResult, World, ensure};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 
 /// Asks the secured port with a token. The status, and the text.
 async fn ask(client: &Client, method: Method, path: &str, token: Option<&str>) -> TestResult<(u16, String)> {
@@ -19,29 +19,29 @@ async fn ask(client: &Client, method: Method, path: &str, token: Option<&str>) -
 }
 
 /// The token of a service account that is made for it.
-async fn token(world: &World, name: &str) -> TestResult<String> {
-    world.kubectl(&format!("create serviceaccount {name}")).await?;
-    Ok(world.kubectl(&format!("create token {name}")).await?.trim().to_owned())
+async fn token(env: &Environment, name: &str) -> TestResult<String> {
+    env.kubectl(&format!("create serviceaccount {name}")).await?;
+    Ok(env.kubectl(&format!("create token {name}")).await?.trim().to_owned())
 }
 
 /// Lets a service account do something with a path.
-async fn grant(world: &World, name: &str, verb: &str, path: &str) -> TestResult {
-    let namespace = world.namespace();
+async fn grant(env: &Environment, name: &str, verb: &str, path: &str) -> TestResult {
+    let namespace = env.namespace();
     let role = format!("{namespace}-{name}");
-    world.kubectl(&format!("create clusterrole {role} --verb={verb} --non-resource-url={path}")).await?;
+    env.kubectl(&format!("create clusterrole {role} --verb={verb} --non-resource-url={path}")).await?;
     let binding = format!("create clusterrolebinding {role} --clusterrole={role} --serviceaccount={namespace}:{name}");
-    world.kubectl(&binding).await.map(drop)
+    env.kubectl(&binding).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_for_those_whom_the_api_server_lets() -> TestResult {
     let probes = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let flags = ["--secure-metrics", &format!("--health-probe-port={probes}")];
-    let world = World::builder("metrics").manager_flags(flags).start().await?;
-    let mut config = Config::new(format!("https://127.0.0.1:{}", world.manager().await?.port()).parse()?);
+    let env = Environment::builder("metrics").manager_flags(flags).start().await?;
+    let mut config = Config::new(format!("https://127.0.0.1:{}", env.manager().await?.port()).parse()?);
     config.accept_invalid_certs = true;
     let client = Client::try_from(config)?;
-    let (reader, writer) = (token(&world, "reader").await?, token(&world, "writer").await?);
+    let (reader, writer) = (token(&env, "reader").await?, token(&env, "writer").await?);
 
     for (token, status) in [(None, 401), (Some("made-up"), 401), (Some(reader.as_str()), 403)] {
         for (method, path) in
@@ -53,24 +53,22 @@ async fn metrics_are_for_those_whom_the_api_server_lets() -> TestResult {
     }
     assert_eq!(ask(&client, Method::GET, "/healthz", None).await?.0, 200, "probes need no token");
 
-    grant(&world, "reader", "get", "/metrics").await?;
-    grant(&world, "writer", "put", "/debug/log-level").await?;
-    world
-        .wait_for("the right to count", async || {
-            let (code, text) = ask(&client, Method::GET, "/metrics", Some(&reader)).await?;
-            Ok(code == 200 && text.contains("workqueue_depth"))
-        })
-        .await?;
-    world
-        .wait_for("the other right to count", async || {
-            Ok(ask(&client, Method::PUT, "/debug/log-level", Some(&writer)).await?.0 == 200)
-        })
-        .await?;
+    grant(&env, "reader", "get", "/metrics").await?;
+    grant(&env, "writer", "put", "/debug/log-level").await?;
+    env.wait_for("the right to count", async || {
+        let (code, text) = ask(&client, Method::GET, "/metrics", Some(&reader)).await?;
+        Ok(code == 200 && text.contains("workqueue_depth"))
+    })
+    .await?;
+    env.wait_for("the other right to count", async || {
+        Ok(ask(&client, Method::PUT, "/debug/log-level", Some(&writer)).await?.0 == 200)
+    })
+    .await?;
     assert_eq!(ask(&client, Method::PUT, "/debug/log-level", Some(&reader)).await?.0, 403, "a reader changes nothing");
     assert_eq!(ask(&client, Method::GET, "/metrics", Some(&writer)).await?.0, 403);
     for name in ["reader", "writer"] {
-        let role = format!("{}-{name}", world.namespace());
-        world.kubectl(&format!("delete clusterrole,clusterrolebinding {role}")).await?;
+        let role = format!("{}-{name}", env.namespace());
+        env.kubectl(&format!("delete clusterrole,clusterrolebinding {role}")).await?;
     }
-    world.end().await
+    env.end().await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use nodewright_e2e_control_plane::{Component, ControlPlane};
 use nodewright_e2e_devcluster::ManagerProcess;
-use nodewright_e2e_scenarios::{TestResult, World, clusters, ensure, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, TestResult, clusters, ensure, skip_on_external_cluster};
 use tokio::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -14,34 +14,34 @@ async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> Tes
     if skip_on_external_cluster("outages", "the API server is not ours to kill") {
         return Ok(());
     }
-    let world = World::builder("outage").with_own_plane().start().await?;
-    let Some(plane) = world.cluster().control_plane() else { return Ok(()) };
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 2)).await?;
-    world.wait_for_running(2).await?;
+    let env = Environment::builder("outage").with_own_plane().start().await?;
+    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    env.wait_for_running(2).await?;
 
     for component in [Component::ApiServer, Component::Etcd] {
-        let before = world.machines().current().len();
+        let before = env.machines().current().len();
         let wanted = before + 6;
-        world.scale("a", u32::try_from(wanted)?).await?;
+        env.scale("a", u32::try_from(wanted)?).await?;
         let some = |changes: &[nodewright_e2e_scenarios::Change<nodewright_api::Machine>]| {
             let names: std::collections::BTreeSet<_> = changes.iter().map(|change| change.object.name_any()).collect();
             names.len() > before
         };
-        world.in_time("the first of the new machines", world.machines().until(some)).await?;
+        env.in_time("the first of the new machines", env.machines().until(some)).await?;
         plane.stop(component)?;
         // Long enough for requests to fail and to be tried again; shorter than the manager may be without its leases.
         tokio::time::sleep(Duration::from_secs(3)).await;
         plane.start_again(component).await?;
-        world.wait_for_running(wanted).await?;
-        let created = usize::try_from(world.cloud().stats().await?.created)?;
+        env.wait_for_running(wanted).await?;
+        let created = usize::try_from(env.cloud().stats().await?.created)?;
         ensure(created == wanted, || format!("{created} VMs were made for {wanted} machines"))?;
     }
-    let machines = world.machines().current().len();
-    assert!(world.machines().seen().iter().all(|change| !change.gone), "none of {machines} was replaced");
-    world.scale("a", 0).await?;
-    world.wait_for_nothing().await?;
-    world.end().await
+    let machines = env.machines().current().len();
+    assert!(env.machines().seen().iter().all(|change| !change.gone), "none of {machines} was replaced");
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
+    env.end().await
 }
 
 const WHY: &str = "its control plane is not ours to break";
@@ -83,15 +83,15 @@ impl Outage {
     async fn run(self, name: &str) -> TestResult {
         let cluster = clusters::exclusive().await?;
         let Some(plane) = cluster.control_plane() else { return Ok(()) };
-        let world = async |kind: &str, flags: &[&'static str]| {
-            let builder = World::builder(&format!("{name}-{kind}")).on(&cluster);
-            let world = flags.iter().fold(builder, |builder, flag| builder.manager_flags([*flag])).start().await?;
-            world.apply_class("small").await?;
-            world.apply(&world.pool("a", u32::try_from(FEW)?)).await?;
-            world.wait_for_running(FEW).await?;
-            TestResult::Ok(world)
+        let env = async |kind: &str, flags: &[&'static str]| {
+            let builder = Environment::builder(&format!("{name}-{kind}")).on(&cluster);
+            let env = flags.iter().fold(builder, |builder, flag| builder.manager_flags([*flag])).start().await?;
+            env.apply_class("small").await?;
+            env.apply(&env.pool("a", u32::try_from(FEW)?)).await?;
+            env.wait_for_running(FEW).await?;
+            TestResult::Ok(env)
         };
-        let (alone, elected) = tokio::try_join!(world("alone", &ALONE), world("elected", &ELECTED))?;
+        let (alone, elected) = tokio::try_join!(env("alone", &ALONE), env("elected", &ELECTED))?;
         tokio::try_join!(begin_work(&alone), begin_work(&elected))?;
 
         let mends = Instant::now() + self.lasts;
@@ -124,14 +124,14 @@ impl Outage {
 }
 
 /// More machines are asked for, and the first of them are on their way.
-async fn begin_work(world: &World) -> TestResult {
-    world.scale("a", u32::try_from(MANY)?).await?;
-    world.wait_for("the first of the new machines", async || Ok(world.machines().current().len() > FEW)).await
+async fn begin_work(env: &Environment) -> TestResult {
+    env.scale("a", u32::try_from(MANY)?).await?;
+    env.wait_for("the first of the new machines", async || Ok(env.machines().current().len() > FEW)).await
 }
 
 /// Without a lease to lose the manager goes on: alive, and not ready while it can do nothing.
-async fn goes_on(world: &World, until: Instant) -> TestResult {
-    let mut manager = world.manager().await?;
+async fn goes_on(env: &Environment, until: Instant) -> TestResult {
+    let mut manager = env.manager().await?;
     let pid = manager.pid();
     stays_alive_and_unready(&mut manager, until).await?;
     assert_eq!(manager.pid(), pid);
@@ -139,15 +139,15 @@ async fn goes_on(world: &World, until: Instant) -> TestResult {
 }
 
 /// With leases the manager ends, as another one may lead. The next one waits for the API server, however long.
-async fn ends_and_waits(world: &World, away: Component, until: Instant) -> TestResult {
-    let mut manager = world.manager().await?;
+async fn ends_and_waits(env: &Environment, away: Component, until: Instant) -> TestResult {
+    let mut manager = env.manager().await?;
     let status = manager.wait_for_end(until - Instant::now()).await?;
     ensure(status.code().is_some_and(|code| code != 0), || format!("it lost its leases and ended with {status}"))?;
     manager.spawn_again()?;
     let pid = manager.pid();
     stays_alive_and_unready(&mut manager, until).await?;
     assert_eq!(manager.pid(), pid, "it waits and does not end");
-    let log = std::fs::read_to_string(world.log("manager"))?;
+    let log = std::fs::read_to_string(env.log("manager"))?;
     // With etcd frozen the API server still says what it serves; then it is the lists that are waited for.
     let told = away != Component::ApiServer || log.contains("waiting: failed to reach the API server of the control");
     ensure(told, || format!("it does not say what it waits for:\n{log}"))
@@ -174,19 +174,18 @@ async fn stays_alive_and_unready(manager: &mut ManagerProcess, until: Instant) -
 
 /// What was asked for before is done, each thing once, and so is what is asked for now. The manager is the one that was
 /// there before.
-async fn has_lost_nothing(world: &World) -> TestResult {
-    let pid = world.manager().await?.pid();
-    world
-        .wait_for("a manager that is ready", async || {
-            Ok(world.manager().await?.answer("/readyz").await.is_ok_and(|(code, _)| code == 200))
-        })
-        .await?;
-    world.wait_for_running(MANY).await?;
-    world.scale("a", u32::try_from(MANY + 1)?).await?;
-    world.wait_for_running(MANY + 1).await?;
-    let stats = world.cloud().stats().await?;
+async fn has_lost_nothing(env: &Environment) -> TestResult {
+    let pid = env.manager().await?.pid();
+    env.wait_for("a manager that is ready", async || {
+        Ok(env.manager().await?.answer("/readyz").await.is_ok_and(|(code, _)| code == 200))
+    })
+    .await?;
+    env.wait_for_running(MANY).await?;
+    env.scale("a", u32::try_from(MANY + 1)?).await?;
+    env.wait_for_running(MANY + 1).await?;
+    let stats = env.cloud().stats().await?;
     assert_eq!((stats.created, stats.deleted), (MANY as u64 + 1, 0));
-    assert!(world.machines().seen().iter().all(|change| !change.gone), "a machine was replaced");
-    assert_eq!(world.manager().await?.pid(), pid, "it was started once");
+    assert!(env.machines().seen().iter().all(|change| !change.gone), "a machine was replaced");
+    assert_eq!(env.manager().await?.pid(), pid, "it was started once");
     Ok(())
 }

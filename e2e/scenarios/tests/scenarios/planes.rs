@@ -8,7 +8,8 @@ use kube::{
 use nodewright_api::{Machine, MachineDeployment};
 use nodewright_e2e_control_plane::Component;
 use nodewright_e2e_scenarios::{
-    Failure, TestResult, World, clusters, ensure, history::State, objects::WORLD_LABEL, skip_on_external_cluster,
+    Environment, Failure, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL,
+    skip_on_external_cluster,
 };
 use serde_json::{Value, json};
 
@@ -17,18 +18,18 @@ async fn control_and_target_cluster_may_be_apart() -> TestResult {
     if skip_on_external_cluster("planes", "there is no second control plane") {
         return Ok(());
     }
-    let world = World::builder("apart").with_target_apart().start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 3)).await?;
-    world.wait_for_running(3).await?;
-    let ours = ListParams::default().labels(&format!("{WORLD_LABEL}={}", world.namespace()));
-    assert_eq!(Api::<Node>::all(world.target_client()).list(&ours).await?.items.len(), 3);
-    assert!(Api::<Node>::all(world.client()).list(&ours).await?.items.is_empty());
-    world.scale("a", 1).await?;
-    world.wait_for_running(1).await?;
-    world.scale("a", 0).await?;
-    world.wait_for_nothing().await?;
-    world.end().await
+    let env = Environment::builder("apart").with_target_apart().start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3)).await?;
+    env.wait_for_running(3).await?;
+    let ours = ListParams::default().labels(&format!("{ENVIRONMENT_LABEL}={}", env.namespace()));
+    assert_eq!(Api::<Node>::all(env.target_client()).list(&ours).await?.items.len(), 3);
+    assert!(Api::<Node>::all(env.client()).list(&ours).await?.items.is_empty());
+    env.scale("a", 1).await?;
+    env.wait_for_running(1).await?;
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
+    env.end().await
 }
 
 /// What needs only the control cluster is done, and what needs the other one goes on when that is back.
@@ -39,84 +40,84 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
     }
     let target = clusters::exclusive().await?;
     let Some(plane) = target.control_plane() else { return Ok(()) };
-    let world = World::builder("alone").cloud_flags(["--delete-seconds=0"]).with_webhooks().with_target(&target);
-    let world = world.start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 2)).await?;
-    let machines = world.wait_for_running(2).await?;
+    let env = Environment::builder("alone").cloud_flags(["--delete-seconds=0"]).with_webhooks().with_target(&target);
+    let env = env.start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    let machines = env.wait_for_running(2).await?;
     let forced = machines.values().next().ok_or_else(|| Failure::new("no machine"))?;
 
-    world.manager().await?.terminate().await?;
+    env.manager().await?.terminate().await?;
     plane.stop(Component::ApiServer)?;
     // It is ready then, and the API server calls its webhooks.
-    world.manager().await?.start_again().await?;
-    let pid = world.manager().await?.pid();
-    goes_on_without_target(&world).await?;
-    delete_by_force(&world, forced).await?;
-    is_well(&world).await?;
+    env.manager().await?.start_again().await?;
+    let pid = env.manager().await?.pid();
+    goes_on_without_target(&env).await?;
+    delete_by_force(&env, forced).await?;
+    is_well(&env).await?;
     let waits = "machines wait: failed to reach the API server of the target cluster";
-    let log = std::fs::read_to_string(world.log("manager"))?;
+    let log = std::fs::read_to_string(env.log("manager"))?;
     ensure(log.contains(waits), || format!("it does not say what machines wait for:\n{log}"))?;
-    let stats = world.cloud().stats().await?;
+    let stats = env.cloud().stats().await?;
     assert_eq!((stats.created, stats.deleted), (2, 1), "machines without nodes wait");
 
     plane.start_again(Component::ApiServer).await?;
-    forget_node(&world, forced).await?;
+    forget_node(&env, forced).await?;
     // Two, one of them in place of the one that was deleted, and those that were made meanwhile.
-    world.wait_for_running(5).await?;
-    is_well(&world).await?;
-    let stats = world.cloud().stats().await?;
-    assert_eq!((stats.created, stats.deleted, world.manager().await?.pid()), (6, 1, pid));
-    world.kubectl("delete machinedeployments --all").await?;
-    world.wait_for_nothing().await?;
-    world.end().await
+    env.wait_for_running(5).await?;
+    is_well(&env).await?;
+    let stats = env.cloud().stats().await?;
+    assert_eq!((stats.created, stats.deleted, env.manager().await?.pid()), (6, 1, pid));
+    env.kubectl("delete machinedeployments --all").await?;
+    env.wait_for_nothing().await?;
+    env.end().await
 }
 
 /// Deployments and sets are made, scaled and removed, statuses written, and objects reviewed.
-async fn goes_on_without_target(world: &World) -> TestResult {
-    let wrong = world.pool("wrong", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
-    let said = world.apply_refused(&wrong).await?;
+async fn goes_on_without_target(env: &Environment) -> TestResult {
+    let wrong = env.pool("wrong", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
+    let said = env.apply_refused(&wrong).await?;
     ensure(said.contains("spec.template.metadata.labels: Invalid value"), || format!("it was not reviewed: {said}"))?;
-    world.apply(&world.pool("b", 2).spec("strategy", Value::Null)).await?;
-    let prefix = format!("{}-b-", world.namespace());
+    env.apply(&env.pool("b", 2).spec("strategy", Value::Null)).await?;
+    let prefix = format!("{}-b-", env.namespace());
     for count in [2, 3] {
-        world.scale("b", count).await?;
+        env.scale("b", count).await?;
         let are_made = |machines: &State<Machine>| {
             machines.keys().filter(|name| name.starts_with(&prefix)).count() == count as usize
         };
-        world.wait_for_machines(&format!("{count} machines of pool b"), are_made).await?;
+        env.wait_for_machines(&format!("{count} machines of pool b"), are_made).await?;
     }
-    let deployments: Api<MachineDeployment> = Api::namespaced(world.client(), world.namespace());
+    let deployments: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
     let told = async |pool: &str, replicas: i32| {
-        let deployment = deployments.get(world.pool(pool, 0).name()).await?;
+        let deployment = deployments.get(env.pool(pool, 0).name()).await?;
         let status = deployment.status.unwrap_or_default();
         TestResult::Ok(
             status.replicas == replicas && Some(status.observed_generation) == deployment.metadata.generation,
         )
     };
-    world.wait_for("the status to count machines", async || told("b", 3).await).await?;
-    world.apply(&world.pool("c", 0)).await?;
-    world.wait_for("the status of an empty pool", async || told("c", 0).await).await?;
-    world.kubectl(&format!("delete machinedeployment {} --timeout=60s", world.pool("c", 0).name())).await.map(drop)
+    env.wait_for("the status to count machines", async || told("b", 3).await).await?;
+    env.apply(&env.pool("c", 0)).await?;
+    env.wait_for("the status of an empty pool", async || told("c", 0).await).await?;
+    env.kubectl(&format!("delete machinedeployment {} --timeout=60s", env.pool("c", 0).name())).await.map(drop)
 }
 
 /// A deletion by force asks for nothing in the target cluster.
-async fn delete_by_force(world: &World, machine: &Machine) -> TestResult {
-    let (machines, name) = (Api::<Machine>::namespaced(world.client(), world.namespace()), machine.name_any());
+async fn delete_by_force(env: &Environment, machine: &Machine) -> TestResult {
+    let (machines, name) = (Api::<Machine>::namespaced(env.client(), env.namespace()), machine.name_any());
     let label = json!({"metadata": {"labels": {"force-deletion": "true"}}});
     machines.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await?;
     machines.delete(&name, &DeleteParams::default()).await?;
-    let left = async || Ok(world.vms().await?.iter().all(|vm| vm.name != name));
-    world.wait_for("the VM to go", left).await?;
-    world.wait_for_machines("the machine to go", |machines| !machines.contains_key(&name)).await?;
+    let left = async || Ok(env.vms().await?.iter().all(|vm| vm.name != name));
+    env.wait_for("the VM to go", left).await?;
+    env.wait_for_machines("the machine to go", |machines| !machines.contains_key(&name)).await?;
     // Its set has another one in its place.
-    world.wait_for_machines("a machine in its place", |machines| machines.len() == 5).await?;
+    env.wait_for_machines("a machine in its place", |machines| machines.len() == 5).await?;
     Ok(())
 }
 
 /// The Node of a machine that was deleted by force has stayed behind.
-async fn forget_node(world: &World, machine: &Machine) -> TestResult {
-    let (nodes, name) = (Api::<Node>::all(world.target_client()), machine.node_name().unwrap_or_default());
+async fn forget_node(env: &Environment, machine: &Machine) -> TestResult {
+    let (nodes, name) = (Api::<Node>::all(env.target_client()), machine.node_name().unwrap_or_default());
     let free = json!({"metadata": {"finalizers": null}});
     nodes.patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
     nodes.delete(name, &DeleteParams::default()).await?;
@@ -124,8 +125,8 @@ async fn forget_node(world: &World, machine: &Machine) -> TestResult {
 }
 
 /// Both endpoints say that the manager is well.
-async fn is_well(world: &World) -> TestResult {
-    let manager = world.manager().await?;
+async fn is_well(env: &Environment) -> TestResult {
+    let manager = env.manager().await?;
     for endpoint in ["/healthz", "/readyz"] {
         let (code, text) = manager.answer(endpoint).await?;
         ensure(code == 200, || format!("{endpoint} answers {code}: {text}"))?;

@@ -12,7 +12,7 @@ use kube::{
     core::NamespaceResourceScope,
 };
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
-use nodewright_e2e_scenarios::{Failure, Pool, TestResult, World, ensure, waits};
+use nodewright_e2e_scenarios::{Environment, Failure, Pool, TestResult, ensure, waits};
 use nodewright_e2e_simulation::{
     Detail, Scenario,
     run::Run,
@@ -73,13 +73,13 @@ fn can_be_played(run: &Run) -> bool {
 
 /// Plays a run: what the user does, each once all is as wanted, and beside it what goes wrong.
 async fn play(number: usize, run: &Run) -> TestResult {
-    let world = World::builder(&format!("played{number}")).manager_flags(["--leader-elect=false"]).start().await?;
+    let env = Environment::builder(&format!("played{number}")).manager_flags(["--leader-elect=false"]).start().await?;
     for class in ["small", "large"] {
-        world.apply_class(class).await?;
+        env.apply_class(class).await?;
     }
-    let stage = Stage { pool: pool(&world, run), world };
+    let stage = Stage { pool: pool(&env, run), env };
     let begun = Instant::now();
-    stage.world.apply(&stage.pool).await?;
+    stage.env.apply(&stage.pool).await?;
     let troubles = async {
         for (millis, act) in run.schedule.acts() {
             sleep_until(begun + Duration::from_millis(millis)).await;
@@ -100,17 +100,17 @@ async fn play(number: usize, run: &Run) -> TestResult {
     if run.schedule.is_controller_side() {
         stage.made_as_many_as(run).await?;
     }
-    stage.world.end().await
+    stage.env.end().await
 }
 
-fn pool(world: &World, run: &Run) -> Pool {
+fn pool(env: &Environment, run: &Run) -> Pool {
     let bounds = json!({"maxSurge": run.surge, "maxUnavailable": run.unavailable});
-    world.pool("a", run.replicas).spec("strategy", json!({"type": "RollingUpdate", "rollingUpdate": bounds}))
+    env.pool("a", run.replicas).spec("strategy", json!({"type": "RollingUpdate", "rollingUpdate": bounds}))
 }
 
-/// A world, and the pool of the run.
+/// A environment, and the pool of the run.
 struct Stage {
-    world: World,
+    env: Environment,
     pool: Pool,
 }
 
@@ -119,7 +119,7 @@ impl Stage {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        Api::namespaced(self.world.client(), self.world.namespace())
+        Api::namespaced(self.env.client(), self.env.namespace())
     }
 
     async fn perform(&self, act: &Act) -> TestResult {
@@ -135,17 +135,17 @@ impl Stage {
             }
             Act::Edit(Edit::DeleteMachine(number)) => self.delete_machine(*number).await,
             Act::Edit(Edit::DeletePool) => {
-                self.world.kubectl("delete machinedeployments --all --wait=false").await.map(drop)
+                self.env.kubectl("delete machinedeployments --all --wait=false").await.map(drop)
             }
             Act::OrphanMachines => self.orphan_machines().await,
             Act::Disturb(times) => self.disturb(*times).await,
             Act::DropManagedFields => self.change_all(&json!({"metadata": {"managedFields": [{}]}})).await,
             Act::Crash => {
-                let mut manager = self.world.manager().await?;
+                let mut manager = self.env.manager().await?;
                 manager.kill_9();
                 Ok(manager.start_again().await?)
             }
-            Act::Cloud(order) => Ok(self.world.cloud().fault(order).await.map(drop)?),
+            Act::Cloud(order) => Ok(self.env.cloud().fault(order).await.map(drop)?),
             other => Err(Failure::new(format!("{other:?} cannot be played"))),
         }
     }
@@ -160,7 +160,7 @@ impl Stage {
     }
 
     async fn delete_machine(&self, number: usize) -> TestResult {
-        let mut names: Vec<String> = self.world.machines().current().values().map(|it| it.name_any()).collect();
+        let mut names: Vec<String> = self.env.machines().current().values().map(|it| it.name_any()).collect();
         names.sort();
         let Some(name) = number.checked_rem(names.len()).map(|place| &names[place]) else { return Ok(()) };
         unless_gone(self.api::<Machine>().delete(name, &DeleteParams::background()).await)
@@ -170,11 +170,11 @@ impl Stage {
         let Some(live) = self.api::<MachineDeployment>().get_opt(self.pool.name()).await? else { return Ok(()) };
         for kind in ["machinedeployments", "machinesets"] {
             let deletion = format!("delete {kind} --all --cascade=orphan");
-            self.world.in_time(&format!("the end of {kind}"), self.world.kubectl(&deletion)).await??;
+            self.env.in_time(&format!("the end of {kind}"), self.env.kubectl(&deletion)).await??;
         }
         let again =
             self.pool.clone().spec("replicas", live.spec.replicas).class(live.spec.template.spec.class.name.as_str());
-        self.world.apply(&again).await
+        self.env.apply(&again).await
     }
 
     async fn disturb(&self, times: u32) -> TestResult {
@@ -193,21 +193,21 @@ impl Stage {
 
     /// Waits until all is as the deployment says, or gone where there is none.
     async fn settle(&self, when: &str) -> TestResult {
-        self.world
+        self.env
             .wait_for(&format!("all as it is wanted {when}"), async || {
                 let pool = self.api::<MachineDeployment>().get_opt(self.pool.name()).await?;
-                let vms = self.world.vms().await?.len();
+                let vms = self.env.vms().await?.len();
                 Ok(pool.map_or_else(|| self.is_empty() && vms == 0, |pool| self.is_as(&pool) && wanted(&pool) == vms))
             })
             .await
     }
 
     fn is_empty(&self) -> bool {
-        self.world.machines().current().is_empty() && self.world.nodes().current().is_empty()
+        self.env.machines().current().is_empty() && self.env.nodes().current().is_empty()
     }
 
     fn is_as(&self, pool: &MachineDeployment) -> bool {
-        let (machines, nodes) = (self.world.machines().current(), self.world.nodes().current());
+        let (machines, nodes) = (self.env.machines().current(), self.env.nodes().current());
         let class = &pool.spec.template.spec.class.name;
         let is_well = |machine: &Arc<Machine>| waits::is_running(machine) && machine.class_name() == class;
         let status = pool.status.as_ref();
@@ -228,7 +228,7 @@ impl Stage {
         let run = run.clone();
         let simulated = tokio::task::spawn_blocking(move || run.run(Detail::Brief)).await?;
         let expected = simulated.counts.0.get("vms").copied().unwrap_or_default();
-        let stats = self.world.cloud().stats().await?;
+        let stats = self.env.cloud().stats().await?;
         ensure((stats.created, stats.deleted) == expected, || {
             format!("VMs made and deleted: {} and {}, in the simulation {expected:?}", stats.created, stats.deleted)
         })

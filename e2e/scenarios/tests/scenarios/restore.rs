@@ -7,53 +7,52 @@ use kube::{
     api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
-use nodewright_e2e_scenarios::{TestResult, World};
+use nodewright_e2e_scenarios::{Environment, TestResult};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_fleet_is_taken_over_as_it_is() -> TestResult {
-    let world = World::start("restore").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 3)).await?;
-    let before = world.wait_for_running(3).await?;
+    let env = Environment::start("restore").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3)).await?;
+    let before = env.wait_for_running(3).await?;
     let names: BTreeSet<String> = before.values().map(|machine| machine.name_any()).collect();
-    let calls = world.cloud().stats().await?;
+    let calls = env.cloud().stats().await?;
 
-    world.manager().await?.terminate().await?;
+    env.manager().await?.terminate().await?;
     // From the leaves up, so that the garbage collector finds nothing to do.
-    let machines = Backup::<Machine>::take(&world).await?;
-    let sets = Backup::<MachineSet>::take(&world).await?;
-    let deployments = Backup::<MachineDeployment>::take(&world).await?;
+    let machines = Backup::<Machine>::take(&env).await?;
+    let sets = Backup::<MachineSet>::take(&env).await?;
+    let deployments = Backup::<MachineDeployment>::take(&env).await?;
     machines.restore().await?;
     sets.restore().await?;
     deployments.restore().await?;
-    world.manager().await?.start_again().await?;
+    env.manager().await?.start_again().await?;
 
     let is_held = |machine: &Machine| !machine.owner_references().is_empty() && !machine.finalizers().is_empty();
     let of_deployment = |set: &MachineSet| !set.owner_references().is_empty() && !set.finalizers().is_empty();
     let (all, sets) = (
-        Api::<Machine>::namespaced(world.client(), world.namespace()),
-        Api::<MachineSet>::namespaced(world.client(), world.namespace()),
+        Api::<Machine>::namespaced(env.client(), env.namespace()),
+        Api::<MachineSet>::namespaced(env.client(), env.namespace()),
     );
-    world
-        .wait_for("owners and finalizers", async || {
-            let (machines, sets) =
-                (all.list(&ListParams::default()).await?.items, sets.list(&ListParams::default()).await?.items);
-            Ok(machines.iter().all(is_held) && sets.iter().all(of_deployment))
-        })
-        .await?;
-    let after = world.wait_for_running(3).await?;
+    env.wait_for("owners and finalizers", async || {
+        let (machines, sets) =
+            (all.list(&ListParams::default()).await?.items, sets.list(&ListParams::default()).await?.items);
+        Ok(machines.iter().all(is_held) && sets.iter().all(of_deployment))
+    })
+    .await?;
+    let after = env.wait_for_running(3).await?;
     let kept: BTreeSet<String> = after.values().map(|machine| machine.name_any()).collect();
     assert_eq!(kept, names);
-    let now = world.cloud().stats().await?;
+    let now = env.cloud().stats().await?;
     assert_eq!((now.created, now.deleted), (calls.created, calls.deleted), "no VM was made and none was deleted");
 
     // And it is a fleet like any other: a machine is deleted, the VM with it.
-    world.scale("a", 1).await?;
-    world.wait_for_running(1).await?;
-    world.wait_for("one VM", async || Ok(world.vms().await?.len() == 1)).await?;
-    world.end_unjudged().await
+    env.scale("a", 1).await?;
+    env.wait_for_running(1).await?;
+    env.wait_for("one VM", async || Ok(env.vms().await?.len() == 1)).await?;
+    env.end_unjudged().await
 }
 
 /// The objects of a kind, as a backup keeps them.
@@ -71,8 +70,8 @@ where
         + Serialize,
 {
     /// Writes them down, and removes them.
-    async fn take(world: &World) -> TestResult<Self> {
-        let api: Api<K> = Api::namespaced(world.client(), world.namespace());
+    async fn take(env: &Environment) -> TestResult<Self> {
+        let api: Api<K> = Api::namespaced(env.client(), env.namespace());
         let mut objects = vec![];
         for object in api.list(&ListParams::default()).await?.items {
             let name = object.name_any();
@@ -111,30 +110,29 @@ fn stripped<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> TestResult
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_alone_leaves_its_machines_to_whoever_takes_them() -> TestResult {
-    let world = World::start("orphans").await?;
-    world.apply_class("small").await?;
-    let pool = world.pool("a", 2);
-    world.apply(&pool).await?;
-    world.wait_for_running(2).await?;
-    let calls = world.cloud().stats().await?;
-    let sets: Api<MachineSet> = Api::namespaced(world.client(), world.namespace());
+    let env = Environment::start("orphans").await?;
+    env.apply_class("small").await?;
+    let pool = env.pool("a", 2);
+    env.apply(&pool).await?;
+    env.wait_for_running(2).await?;
+    let calls = env.cloud().stats().await?;
+    let sets: Api<MachineSet> = Api::namespaced(env.client(), env.namespace());
 
-    let alone = async |kind: &str| world.kubectl(&format!("delete {kind} --all --cascade=orphan")).await;
-    world.in_time("the end of the deployment", alone("machinedeployments")).await??;
+    let alone = async |kind: &str| env.kubectl(&format!("delete {kind} --all --cascade=orphan")).await;
+    env.in_time("the end of the deployment", alone("machinedeployments")).await??;
     let left = sets.list(&ListParams::default()).await?.items;
     assert!(left.len() == 1 && left[0].owner_references().is_empty(), "{left:?}");
-    world.in_time("the end of the set", alone("machinesets")).await??;
-    world.wait_for_running(2).await?;
+    env.in_time("the end of the set", alone("machinesets")).await??;
+    env.wait_for_running(2).await?;
 
     // The same deployment again: its set finds its machines.
-    world.apply(&pool).await?;
-    world
-        .wait_for_machines("machines with an owner", |machines| {
-            machines.len() == 2 && machines.values().all(|machine| !machine.owner_references().is_empty())
-        })
-        .await?;
-    world.wait_for_running(2).await?;
-    let now = world.cloud().stats().await?;
+    env.apply(&pool).await?;
+    env.wait_for_machines("machines with an owner", |machines| {
+        machines.len() == 2 && machines.values().all(|machine| !machine.owner_references().is_empty())
+    })
+    .await?;
+    env.wait_for_running(2).await?;
+    let now = env.cloud().stats().await?;
     assert_eq!((now.created, now.deleted), (calls.created, calls.deleted));
-    world.end().await
+    env.end().await
 }

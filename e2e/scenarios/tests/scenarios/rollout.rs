@@ -1,47 +1,46 @@
 //! Another template: machine by machine.
 
-use nodewright_e2e_scenarios::{TestResult, World, ensure, waits};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits};
 
 const REPLICAS: u32 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> TestResult {
-    let world = World::start("roll").await?;
-    world.apply_class("small").await?;
-    world.apply(&world.class("large").provider("size", "large")).await?;
-    world.apply(&world.pool("a", REPLICAS)).await?;
+    let env = Environment::start("roll").await?;
+    env.apply_class("small").await?;
+    env.apply(&env.class("large").provider("size", "large")).await?;
+    env.apply(&env.pool("a", REPLICAS)).await?;
     let replicas = REPLICAS as usize;
-    world.wait_for_running(replicas).await?;
-    let (machines, nodes) = (world.machines().mark(), world.nodes().mark());
-    let events = world.cloud().events(0).await?.last().map_or(0, |event| event.number);
+    env.wait_for_running(replicas).await?;
+    let (machines, nodes) = (env.machines().mark(), env.nodes().mark());
+    let events = env.cloud().events(0).await?.last().map_or(0, |event| event.number);
 
-    world.apply(&world.pool("a", REPLICAS).class("large")).await?;
-    world
-        .wait_for_machines("all machines to be of class large", |machines| {
-            machines.len() == replicas
-                && machines.values().all(|machine| waits::is_running(machine) && machine.class_name() == "large")
-        })
-        .await?;
-    assert_eq!(world.machines().born_since(machines)?, replicas);
-    assert_eq!(world.machines().gone_since(machines)?, replicas);
+    env.apply(&env.pool("a", REPLICAS).class("large")).await?;
+    env.wait_for_machines("all machines to be of class large", |machines| {
+        machines.len() == replicas
+            && machines.values().all(|machine| waits::is_running(machine) && machine.class_name() == "large")
+    })
+    .await?;
+    assert_eq!(env.machines().born_since(machines)?, replicas);
+    assert_eq!(env.machines().gone_since(machines)?, replicas);
 
-    for event in world.cloud().events(events).await? {
+    for event in env.cloud().events(events).await? {
         ensure(event.live <= u64::from(REPLICAS) + 1, || format!("there were {} VMs: {event:?}", event.live))?;
     }
-    world.machines().states(machines, |at, state| {
+    env.machines().states(machines, |at, state| {
         let ready = state.values().filter(|machine| waits::is_running(machine)).count();
         ensure(ready >= replicas, || format!("at {at} {ready} machines were running"))
     })?;
-    world.nodes().states(nodes, |at, state| {
+    env.nodes().states(nodes, |at, state| {
         let open = |node: &k8s_openapi::api::core::v1::Node| {
             waits::is_ready(node) && node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true))
         };
         let ready = state.values().filter(|node| open(node)).count();
         ensure(ready >= replicas, || format!("at {at} {ready} nodes were ready and open to pods"))
     })?;
-    let sets = world.table("mcs").await?;
+    let sets = env.table("mcs").await?;
     let mut desired = sets.column("DESIRED")?;
     desired.sort_unstable();
     assert_eq!(desired, ["0", &REPLICAS.to_string()], "the old set stays, empty, for a rollback");
-    world.end().await
+    env.end().await
 }

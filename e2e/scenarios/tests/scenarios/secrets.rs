@@ -12,7 +12,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use nodewright_api::{Machine, conditions};
-use nodewright_e2e_scenarios::{Failure, TestResult, World, ensure, history::State, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, history::State, skip_on_external_cluster};
 
 /// Stands in the Secrets of others, as it is meant and as it is sent.
 const FOREIGN: [&str; 2] = ["foreign-9f2c71d0a4", "Zm9yZWlnbi05ZjJjNzFkMGE0"];
@@ -26,41 +26,41 @@ async fn of_a_thousand_secrets_the_manager_holds_the_one_that_a_class_names() ->
     if skip_on_external_cluster("secrets", "the audit log is not at hand") {
         return Ok(());
     }
-    let world = World::start("secrets").await?;
-    create_foreign(&world, 1_000).await?;
-    world.apply(&world.class("small").secret("own")).await?;
-    world.apply(&world.pool("a", 1)).await?;
-    world.wait_for_machines("the machine to miss its secret", misses_secret).await?;
-    create(&world, "own", OWN).await?;
-    world.wait_for_running(1).await?;
+    let env = Environment::start("secrets").await?;
+    create_foreign(&env, 1_000).await?;
+    env.apply(&env.class("small").secret("own")).await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_machines("the machine to miss its secret", misses_secret).await?;
+    create(&env, "own", OWN).await?;
+    env.wait_for_running(1).await?;
 
-    let pid = world.manager().await?.pid().ok_or_else(|| Failure::new("the manager has no process"))?;
+    let pid = env.manager().await?.pid().ok_or_else(|| Failure::new("the manager has no process"))?;
     ensure(remembers(pid, OWN)?, || "what the class names is not found, so the search proves nothing".to_owned())?;
     for text in FOREIGN {
         ensure(!remembers(pid, text)?, || "the manager has read a Secret that no class names".to_owned())?;
     }
-    asked_by_name(&world).await?;
+    asked_by_name(&env).await?;
 
-    world.kubectl("delete machinedeployment --all").await?;
-    world.wait_for_nothing().await?;
+    env.kubectl("delete machinedeployment --all").await?;
+    env.wait_for_nothing().await?;
     let finalizers = "get secret own -o jsonpath={.metadata.finalizers}";
-    ensure(world.kubectl(finalizers).await?.contains("machine-controller"), || "a class names it".to_owned())?;
-    world.kubectl("delete machineclass small").await?;
-    world.wait_for("the secret to be let go", async || Ok(world.kubectl(finalizers).await?.is_empty())).await?;
-    world.end().await
+    ensure(env.kubectl(finalizers).await?.contains("machine-controller"), || "a class names it".to_owned())?;
+    env.kubectl("delete machineclass small").await?;
+    env.wait_for("the secret to be let go", async || Ok(env.kubectl(finalizers).await?.is_empty())).await?;
+    env.end().await
 }
 
-async fn create_foreign(world: &World, count: usize) -> TestResult {
+async fn create_foreign(env: &Environment, count: usize) -> TestResult {
     let names = (0..count).map(|index| format!("foreign-{index}"));
-    let created = stream::iter(names).map(|name| async move { create(world, &name, FOREIGN[0]).await });
+    let created = stream::iter(names).map(|name| async move { create(env, &name, FOREIGN[0]).await });
     created.buffer_unordered(16).try_collect().await
 }
 
-async fn create(world: &World, name: &str, user_data: &str) -> TestResult {
+async fn create(env: &Environment, name: &str, user_data: &str) -> TestResult {
     let data = [("userData".to_owned(), ByteString(user_data.into()))];
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
-    Api::<Secret>::namespaced(world.client(), world.namespace()).create(&PostParams::default(), &secret).await?;
+    Api::<Secret>::namespaced(env.client(), env.namespace()).create(&PostParams::default(), &secret).await?;
     Ok(())
 }
 
@@ -73,8 +73,8 @@ fn misses_secret(machines: &State<Machine>) -> bool {
 }
 
 /// One list and one watch of the namespace, which show metadata alone; all others are of the one name.
-async fn asked_by_name(world: &World) -> TestResult {
-    let requests = world.requests().await?;
+async fn asked_by_name(env: &Environment) -> TestResult {
+    let requests = env.requests().await?;
     let reads = requests.entries().iter().filter(|it| it.resource == "secrets" && !it.is_write());
     let (named, other): (Vec<_>, Vec<_>) = reads.partition(|it| it.uri.contains("metadata.name%3Down%2C"));
     println!("{} reads of the Secret by its name, {} of metadata", named.len(), other.len());

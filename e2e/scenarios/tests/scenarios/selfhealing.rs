@@ -9,7 +9,7 @@ use nodewright_api::{Machine, MachineDeployment, MachinePhase, conditions};
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder};
 use nodewright_e2e_control_plane::Component;
 use nodewright_e2e_scenarios::{
-    TestResult, World, clusters, ensure, history::State, objects::WORLD_LABEL, skip_on_external_cluster,
+    Environment, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL, skip_on_external_cluster,
 };
 use serde_json::{Value, json};
 
@@ -26,80 +26,80 @@ fn says(machines: &State<Machine>, kind: &str, reason: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_to_a_secret_that_does_not_exist_is_taken_back_and_dead_machines_are_replaced() -> TestResult {
-    let world = World::builder("typo").cloud_flags(["--delete-seconds=0"]).start().await?;
-    world.apply_class("small").await?;
-    let pool = || world.pool("a", 3).machine("healthTimeout", "5s");
-    world.apply(&pool()).await?;
-    world.wait_for_running(3).await?;
+    let env = Environment::builder("typo").cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    let pool = || env.pool("a", 3).machine("healthTimeout", "5s");
+    env.apply(&pool()).await?;
+    env.wait_for_running(3).await?;
 
-    world.apply(&world.class("typo").secret("no-such-secret")).await?;
-    world.apply(&pool().class("typo")).await?;
+    env.apply(&env.class("typo").secret("no-such-secret")).await?;
+    env.apply(&pool().class("typo")).await?;
     let told = |machines: &State<Machine>| {
         says(machines, conditions::machine::CONFIGURATION_VALID, "SecretNotFound") && machines.len() == 4
     };
-    world.wait_for_machines("a machine to miss its secret", told).await?;
-    world.apply(&pool()).await?;
-    world.wait_for_running(3).await?;
+    env.wait_for_machines("a machine to miss its secret", told).await?;
+    env.apply(&pool()).await?;
+    env.wait_for_running(3).await?;
 
-    let mark = world.machines().mark();
-    let dead = world.vms().await?.swap_remove(0);
-    world.cloud().kill(&dead.id).await?;
-    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
-    world.wait_for_running(3).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (1, 1));
-    assert_eq!(world.cloud().stats().await?.created, 4);
-    world.end().await
+    let mark = env.machines().mark();
+    let dead = env.vms().await?.swap_remove(0);
+    env.cloud().kill(&dead.id).await?;
+    env.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (1, 1));
+    assert_eq!(env.cloud().stats().await?.created, 4);
+    env.end().await
 }
 
 /// The set that came back waits for its unhealthy machine, and the replacement of that one for the place of the machine
 /// without a VM: nobody misses that one, whose class has been edited meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> TestResult {
-    let world = World::builder("deadlock").cloud_flags(["--delete-seconds=0"]).start().await?;
-    world.apply_class("small").await?;
-    let pool = || world.pool("a", 3).machine("healthTimeout", "1m");
-    world.apply(&pool()).await?;
-    world.wait_for_running(3).await?;
+    let env = Environment::builder("deadlock").cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    let pool = || env.pool("a", 3).machine("healthTimeout", "1m");
+    env.apply(&pool()).await?;
+    env.wait_for_running(3).await?;
 
-    let mark = world.machines().mark();
-    let dead = world.vms().await?.swap_remove(0);
-    world.cloud().kill(&dead.id).await?;
+    let mark = env.machines().mark();
+    let dead = env.vms().await?.swap_remove(0);
+    env.cloud().kill(&dead.id).await?;
     let is_sick = |machine: &Machine| machine.name_any() == dead.name && *machine.phase() == MachinePhase::Unknown;
-    world.wait_for_machines("the machine to be unhealthy", |machines| machines.values().any(|it| is_sick(it))).await?;
+    env.wait_for_machines("the machine to be unhealthy", |machines| machines.values().any(|it| is_sick(it))).await?;
     for secret in ["no-such-secret", "nor-this-one"] {
-        world.apply(&world.class("typo").secret(secret)).await?;
+        env.apply(&env.class("typo").secret(secret)).await?;
     }
-    world.apply(&pool().class("typo")).await?;
+    env.apply(&pool().class("typo")).await?;
     let told = |machines: &State<Machine>| {
         says(machines, conditions::machine::CONFIGURATION_VALID, "SecretNotFound") && machines.len() == 4
     };
-    world.wait_for_machines("a machine to miss its secret", told).await?;
-    world.apply(&pool()).await?;
+    env.wait_for_machines("a machine to miss its secret", told).await?;
+    env.apply(&pool()).await?;
     let is_back = |machines: &State<Machine>| machines.values().all(|machine| machine.class_name() == "small");
-    world.wait_for_machines("the machine without a VM to go", is_back).await?;
-    ensure(world.machines().current().values().any(|it| is_sick(it)), || "before the dead one is replaced".to_owned())?;
-    world.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
-    world.wait_for_running(3).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (2, 2));
-    world.end().await
+    env.wait_for_machines("the machine without a VM to go", is_back).await?;
+    ensure(env.machines().current().values().any(|it| is_sick(it)), || "before the dead one is replaced".to_owned())?;
+    env.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (2, 2));
+    env.end().await
 }
 
 /// A kubelet may write its Node. What it says was applied there is not taken away because of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_node_says_of_itself_takes_nothing_from_it() -> TestResult {
-    let world = World::start("forged").await?;
-    world.apply_class("small").await?;
-    let pool = |labels: Value| world.pool("a", 1).machine("nodeTemplate", json!({"metadata": {"labels": labels}}));
-    world.apply(&pool(json!({"ours": "1"}))).await?;
-    world.wait_for_running(1).await?;
-    let machine = world.only_machine()?;
+    let env = Environment::start("forged").await?;
+    env.apply_class("small").await?;
+    let pool = |labels: Value| env.pool("a", 1).machine("nodeTemplate", json!({"metadata": {"labels": labels}}));
+    env.apply(&pool(json!({"ours": "1"}))).await?;
+    env.wait_for_running(1).await?;
+    let machine = env.only_machine()?;
     let record = machine.annotations().get("nodewright.dev/applied-node-template").map(String::as_str);
     assert_eq!(record, Some(r#"{"labels":["ours"]}"#), "written with the link");
 
     let forged = json!({"metadata": {"labels": {"foreign": "1", "kubernetes.io/hostname": "h", "ours": "1"}},
         "spec": {"taints": [{"key": "quarantine", "effect": "NoExecute"}]}});
     let annotation = "node.machine.sapcloud.io/last-applied-anno-labels-taints";
-    let nodes: Api<Node> = Api::all(world.target_client());
+    let nodes: Api<Node> = Api::all(env.target_client());
     let name = machine.node_name().unwrap_or_default().to_owned();
     let node = nodes.get(&name).await?;
     let mut taints = serde_json::to_value(node.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
@@ -109,9 +109,9 @@ async fn what_a_node_says_of_itself_takes_nothing_from_it() -> TestResult {
     nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
 
     // The label that the template no longer has goes, and with it nothing else.
-    world.apply(&pool(json!({"other": "1"}))).await?;
+    env.apply(&pool(json!({"other": "1"}))).await?;
     let has_other = |node: &Node| node.labels().contains_key("other") && !node.labels().contains_key("ours");
-    world.wait_for("the node to follow the template", async || Ok(has_other(&nodes.get(&name).await?))).await?;
+    env.wait_for("the node to follow the template", async || Ok(has_other(&nodes.get(&name).await?))).await?;
     let node = nodes.get(&name).await?;
     let labels = ["foreign", "kubernetes.io/hostname"].map(|label| node.labels().contains_key(label));
     assert_eq!(labels, [true, true]);
@@ -121,8 +121,8 @@ async fn what_a_node_says_of_itself_takes_nothing_from_it() -> TestResult {
         let mut records = machines.values().map(|it| it.annotations().get("nodewright.dev/applied-node-template"));
         records.all(|record| record.is_some_and(|record| record == r#"{"labels":["other"]}"#))
     };
-    world.wait_for_machines("the record to follow", recorded).await?;
-    world.end().await
+    env.wait_for_machines("the record to follow", recorded).await?;
+    env.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,78 +132,76 @@ async fn a_forced_deletion_ends_while_the_target_cluster_is_away() -> TestResult
     }
     let target = clusters::exclusive().await?;
     let Some(plane) = target.control_plane() else { return Ok(()) };
-    let world = World::builder("forced").cloud_flags(["--delete-seconds=0"]).with_target(&target).start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 1)).await?;
-    world.wait_for_running(1).await?;
-    let machine = world.only_machine()?;
-    let id = world.vms().await?.swap_remove(0).id;
+    let env = Environment::builder("forced").cloud_flags(["--delete-seconds=0"]).with_target(&target).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    let machine = env.only_machine()?;
+    let id = env.vms().await?.swap_remove(0).id;
 
     plane.stop(Component::ApiServer)?;
-    let machines: Api<Machine> = Api::namespaced(world.client(), world.namespace());
+    let machines: Api<Machine> = Api::namespaced(env.client(), env.namespace());
     let label = json!({"metadata": {"labels": {"force-deletion": "true"}}});
     machines.patch(&machine.name_any(), &PatchParams::default(), &Patch::Merge(label)).await?;
     machines.delete(&machine.name_any(), &DeleteParams::default()).await?;
-    world.wait_for("the VM to go", async || Ok(world.vms().await?.iter().all(|vm| vm.id != id))).await?;
+    env.wait_for("the VM to go", async || Ok(env.vms().await?.iter().all(|vm| vm.id != id))).await?;
     let is_gone = |machines: &State<Machine>| !machines.contains_key(&machine.name_any());
-    world.wait_for_machines("the machine to go", is_gone).await?;
+    env.wait_for_machines("the machine to go", is_gone).await?;
 
     plane.start_again(Component::ApiServer).await?;
     // Its Node has stayed behind.
-    let nodes: Api<Node> = Api::all(world.target_client());
+    let nodes: Api<Node> = Api::all(env.target_client());
     let name = machine.node_name().unwrap_or_default();
     let free = json!({"metadata": {"finalizers": null}});
     nodes.patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
     nodes.delete(name, &DeleteParams::default()).await?;
-    world.wait_for_running(1).await?;
-    world.end().await
+    env.wait_for_running(1).await?;
+    env.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_whose_nodes_are_deleted_at_once_are_replaced_one_at_a_time() -> TestResult {
-    let world = World::builder("nodes").cloud_flags(["--delete-seconds=0"]).start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 6)).await?;
-    let before = world.wait_for_running(6).await?;
-    let mark = world.machines().mark();
-    let nodes: Api<Node> = Api::all(world.target_client());
-    let ours = ListParams::default().labels(&format!("{WORLD_LABEL}={}", world.namespace()));
+    let env = Environment::builder("nodes").cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 6)).await?;
+    let before = env.wait_for_running(6).await?;
+    let mark = env.machines().mark();
+    let nodes: Api<Node> = Api::all(env.target_client());
+    let ours = ListParams::default().labels(&format!("{ENVIRONMENT_LABEL}={}", env.namespace()));
     nodes.delete_collection(&DeleteParams::default(), &ours).await?;
     let held = |machines: &State<Machine>| says(machines, conditions::machine::REMEDIATION_ALLOWED, "ReplacementHeld");
-    world.wait_for_machines("the machines to say why they wait", held).await?;
-    world
-        .wait_for_machines("all to be replaced", |machines| before.keys().all(|name| !machines.contains_key(name)))
+    env.wait_for_machines("the machines to say why they wait", held).await?;
+    env.wait_for_machines("all to be replaced", |machines| before.keys().all(|name| !machines.contains_key(name)))
         .await?;
-    world.wait_for_running(6).await?;
-    assert_eq!((world.machines().born_since(mark)?, world.machines().gone_since(mark)?), (6, 6));
-    world.machines().states(mark, |at, state| {
+    env.wait_for_running(6).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (6, 6));
+    env.machines().states(mark, |at, state| {
         let leaving = state.values().filter(|machine| machine.is_deleting()).count();
         ensure(leaving <= 1, || format!("at {at}, {leaving} machines were leaving"))
     })?;
-    world.end().await
+    env.end().await
 }
 
 /// With all of it the status would be larger than what etcd takes, and stand still.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_provider_says_at_length_of_many_machines_fits_into_the_status() -> TestResult {
-    let world = World::start("words").await?;
+    let env = Environment::start("words").await?;
     let refusal = Effect::Error { code: Code::Internal, message: Some("x".repeat(30_000)), applied: false };
-    world.cloud().fault(&FaultOrder::always(FaultOperation::Create, refusal)).await?;
-    world.apply_class("small").await?;
-    let pool = world.pool("a", 70);
-    world.apply(&pool).await?;
-    let deployments: Api<MachineDeployment> = Api::namespaced(world.client(), world.namespace());
-    world
-        .wait_for("the status to count all failures", async || {
-            let status = deployments.get(pool.name()).await?.status.unwrap_or_default();
-            let is_truncated = |it: &&nodewright_api::MachineDeploymentCondition| {
-                it.condition_type == conditions::machine_deployment::FAILED_MACHINES_TRUNCATED
-            };
-            let said = status.conditions.iter().find(is_truncated).map(|it| it.message.clone()).unwrap_or_default();
-            Ok(status.failed_machines.len() == 50 && said.contains("20 are left out"))
-        })
-        .await?;
-    world.scale("a", 0).await?;
-    world.wait_for_nothing().await?;
-    world.end().await
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refusal)).await?;
+    env.apply_class("small").await?;
+    let pool = env.pool("a", 70);
+    env.apply(&pool).await?;
+    let deployments: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
+    env.wait_for("the status to count all failures", async || {
+        let status = deployments.get(pool.name()).await?.status.unwrap_or_default();
+        let is_truncated = |it: &&nodewright_api::MachineDeploymentCondition| {
+            it.condition_type == conditions::machine_deployment::FAILED_MACHINES_TRUNCATED
+        };
+        let said = status.conditions.iter().find(is_truncated).map(|it| it.message.clone()).unwrap_or_default();
+        Ok(status.failed_machines.len() == 50 && said.contains("20 are left out"))
+    })
+    .await?;
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
+    env.end().await
 }

@@ -1,7 +1,7 @@
 //! A machine's life as traces.
 
 use kube::ResourceExt;
-use nodewright_e2e_scenarios::{Collector, Failure, TestResult, World, ensure, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Collector, Environment, Failure, TestResult, ensure, skip_on_external_cluster};
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -10,44 +10,44 @@ async fn birth_and_death_of_a_machine_are_traces() -> TestResult {
         return Ok(());
     }
     let collector = Collector::start().await?;
-    let world = World::builder("traces")
+    let env = Environment::builder("traces")
         .with_webhooks()
         .manager_flags([format!("--otlp-endpoint={}", collector.url()).as_str()])
         .start()
         .await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 1)).await?;
-    world.wait_for_running(1).await?;
-    let machine = world.only_machine()?.name_any();
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    let machine = env.only_machine()?.name_any();
 
-    let birth = one(&world, &collector, "machine birth", &machine).await?;
+    let birth = one(&env, &collector, "machine birth", &machine).await?;
     for name in ["create call", "boot and join"] {
-        let stage = one(&world, &collector, name, &machine).await?;
+        let stage = one(&env, &collector, name, &machine).await?;
         assert_eq!(stage.trace_id, birth.trace_id, "{name}");
         assert_eq!(stage.parent_span_id, birth.span_id, "{name}");
         within(&stage, &birth)?;
     }
     let admission = |span: &Span| span.name == "admission" && span.trace_id == birth.trace_id;
-    world.wait_for("the admission in the trace", async || Ok(collector.spans().iter().any(admission))).await?;
+    env.wait_for("the admission in the trace", async || Ok(collector.spans().iter().any(admission))).await?;
 
-    world.scale("a", 0).await?;
-    world.wait_for_nothing().await?;
-    let death = one(&world, &collector, "machine death", &machine).await?;
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
+    let death = one(&env, &collector, "machine death", &machine).await?;
     assert_ne!(death.trace_id, birth.trace_id);
     for name in ["drain", "VM deletion", "node deletion"] {
-        let stage = one(&world, &collector, name, &machine).await?;
+        let stage = one(&env, &collector, name, &machine).await?;
         assert_eq!(stage.trace_id, death.trace_id, "{name}");
         within(&stage, &death)?;
     }
     let links: Vec<_> = death.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
     assert_eq!(links, [(&birth.trace_id, &birth.span_id)], "the death leads to the birth");
-    world.end().await
+    env.end().await
 }
 
 /// The one span of this name about a machine, once it is there.
-async fn one(world: &World, collector: &Collector, name: &str, machine: &str) -> TestResult<Span> {
+async fn one(env: &Environment, collector: &Collector, name: &str, machine: &str) -> TestResult<Span> {
     let what = format!("the span {name:?} of {machine}");
-    world.wait_for(&what, async || Ok(!collector.about(name, machine).is_empty())).await?;
+    env.wait_for(&what, async || Ok(!collector.about(name, machine).is_empty())).await?;
     let mut spans = collector.about(name, machine);
     let first = spans.pop().ok_or_else(|| Failure::new("no span"))?;
     let others = spans.iter().filter(|span| span.span_id != first.span_id).count();

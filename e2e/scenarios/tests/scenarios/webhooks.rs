@@ -2,7 +2,7 @@
 
 use nodewright_api::MachineDeployment;
 use nodewright_e2e_devcluster::ManagerProcess;
-use nodewright_e2e_scenarios::{TestResult, World, ensure, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use serde_json::{Value, json};
 
 const WHY: &str = "the API server may not reach webhooks on this machine";
@@ -12,26 +12,26 @@ async fn what_is_left_out_is_filled_in_and_what_is_wrong_is_refused() -> TestRes
     if skip_on_external_cluster("webhooks", WHY) {
         return Ok(());
     }
-    let world = World::builder("admission").with_webhooks().start().await?;
-    world.apply_class("small").await?;
-    let pool = world.pool("a", 1).spec("strategy", Value::Null);
-    world.apply(&pool).await?;
-    let stored = world.kubectl(&format!("get mcd {} -o json", pool.name())).await?;
+    let env = Environment::builder("admission").with_webhooks().start().await?;
+    env.apply_class("small").await?;
+    let pool = env.pool("a", 1).spec("strategy", Value::Null);
+    env.apply(&pool).await?;
+    let stored = env.kubectl(&format!("get mcd {} -o json", pool.name())).await?;
     let stored: Value = serde_json::from_str(&stored)?;
     let expected = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
     assert_eq!(stored["spec"]["strategy"], expected);
     serde_json::from_value::<MachineDeployment>(stored)?;
-    world.wait_for_running(1).await?;
+    env.wait_for_running(1).await?;
 
-    let wrong = world.pool("b", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
-    refused(&world.apply_refused(&wrong).await?, "MachineDeployment", "spec.template.metadata.labels: Invalid value")?;
-    let wrong = world.pool("b", 1).machine("class", json!({"kind": "MachineClass", "name": ""}));
-    refused(&world.apply_refused(&wrong).await?, "MachineDeployment", "spec.template.spec.class.name: Required value")?;
-    let wrong = world.class("wrong").provider("size", "gigantic");
-    refused(&world.apply_refused(&wrong).await?, "MachineClass", "providerSpec.size: ")?;
-    let wrong = world.class("wrong").provider("taints", json!([{"key": "a", "effect": "Never"}]));
-    refused(&world.apply_refused(&wrong).await?, "MachineClass", "providerSpec.taints[0]: ")?;
-    world.end().await
+    let wrong = env.pool("b", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
+    refused(&env.apply_refused(&wrong).await?, "MachineDeployment", "spec.template.metadata.labels: Invalid value")?;
+    let wrong = env.pool("b", 1).machine("class", json!({"kind": "MachineClass", "name": ""}));
+    refused(&env.apply_refused(&wrong).await?, "MachineDeployment", "spec.template.spec.class.name: Required value")?;
+    let wrong = env.class("wrong").provider("size", "gigantic");
+    refused(&env.apply_refused(&wrong).await?, "MachineClass", "providerSpec.size: ")?;
+    let wrong = env.class("wrong").provider("taints", json!([{"key": "a", "effect": "Never"}]));
+    refused(&env.apply_refused(&wrong).await?, "MachineClass", "providerSpec.taints[0]: ")?;
+    env.end().await
 }
 
 /// kubectl says it as it says that a Deployment is invalid.
@@ -45,26 +45,26 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     if skip_on_external_cluster("webhooks", WHY) {
         return Ok(());
     }
-    let world = World::builder("down").with_webhooks().start().await?;
-    world.apply_class("small").await?;
-    world.apply(&world.pool("a", 2)).await?;
-    let machines = world.wait_for_running(2).await?;
+    let env = Environment::builder("down").with_webhooks().start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    let machines = env.wait_for_running(2).await?;
     // The registration stays, and nobody answers.
-    let mut stopped = world.manager().await?;
+    let mut stopped = env.manager().await?;
     stopped.terminate().await?;
-    let refused = world.apply_refused(&world.pool("b", 1)).await?;
+    let refused = env.apply_refused(&env.pool("b", 1)).await?;
     ensure(refused.contains("failed calling webhook"), || format!("the webhook is down, and yet: {refused}"))?;
-    let mut manager = ManagerProcess::start(world.manager_options("without-webhooks", false, &[])).await?;
+    let mut manager = ManagerProcess::start(env.manager_options("without-webhooks", false, &[])).await?;
 
     let victim = machines.keys().next().map(String::as_str).unwrap_or_default();
-    world.kubectl(&format!("delete machine {victim}")).await?;
-    world.wait_for_running(2).await?;
-    world.kubectl("delete mcd,mcs,mc,mcc --all").await?;
-    world.wait_for_nothing().await?;
+    env.kubectl(&format!("delete machine {victim}")).await?;
+    env.wait_for_running(2).await?;
+    env.kubectl("delete mcd,mcs,mc,mcc --all").await?;
+    env.wait_for_nothing().await?;
     manager.check()?;
     drop(manager);
     // For those who come after, and for the cleaning up.
     stopped.start_again().await?;
     drop(stopped);
-    world.end().await
+    env.end().await
 }

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use crate::{
     Class, Cluster, Failure, History, Pool, Table, TestResult, cleaning, clusters, diagnosis,
     kubectl::{Ended, Kubectl},
-    objects::{Manifest, WORLD_LABEL},
+    objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
     requests::Tail,
 };
@@ -27,12 +27,12 @@ use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
 /// How many scenarios run at once, whatever the number of test threads: each has three processes of its own.
 const AT_ONCE: usize = 4;
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
-/// One world at a time has webhooks: their registration is one object of the cluster.
+/// One environment at a time has webhooks: their registration is one object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
 
 /// Between two renewals of a Lease by a kubelet, in seconds: well below the time after which a node counts as unhealthy.
 const LEASE_SECONDS: u32 = 2;
-/// How the cloud of a world differs from the cloud's defaults: all is quick.
+/// How the cloud of a environment differs from the cloud's defaults: all is quick.
 const CLOUD_FLAGS: [&str; 6] = [
     "--boot-seconds=0.2",
     "--ready-seconds=0.2",
@@ -41,11 +41,11 @@ const CLOUD_FLAGS: [&str; 6] = [
     "--pod-end-seconds=0.3",
     "--never-register-again",
 ];
-/// How the manager of a world differs from the manager's defaults.
+/// How the manager of a environment differs from the manager's defaults.
 const MANAGER_FLAGS: [&str; 2] = ["--evict-retry=1s", "--provider-short-retry=1s"];
 
-/// What a scenario runs in. Dropping it ends its processes; [`World::end`] also checks and cleans up.
-pub struct World {
+/// What a scenario runs in. Dropping it ends its processes; [`Environment::end`] also checks and cleans up.
+pub struct Environment {
     namespace: String,
     cluster: Arc<Cluster>,
     target: Arc<Cluster>,
@@ -66,10 +66,10 @@ pub struct World {
     _turn: SemaphorePermit<'static>,
 }
 
-/// How a world is made.
+/// How a environment is made.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one method, and any of them go together")]
-pub struct WorldBuilder {
+pub struct EnvironmentBuilder {
     name: String,
     cloud_flags: Vec<String>,
     manager_flags: Vec<String>,
@@ -82,7 +82,7 @@ pub struct WorldBuilder {
     target: Option<Arc<Cluster>>,
 }
 
-impl WorldBuilder {
+impl EnvironmentBuilder {
     /// With flags of the cloud; they win over ours.
     #[must_use]
     pub fn cloud_flags<const N: usize>(mut self, flags: [&str; N]) -> Self {
@@ -109,7 +109,7 @@ impl WorldBuilder {
         Self { kubelets: false, ..self }
     }
 
-    /// With webhooks, on a control plane for such worlds, one at a time.
+    /// With webhooks, on a control plane for such environments, one at a time.
     #[must_use]
     pub fn with_webhooks(self) -> Self {
         Self { webhooks: true, ..self }
@@ -140,7 +140,7 @@ impl WorldBuilder {
     }
 
     /// Waits for its turn, then starts everything. When this returns the manager is ready.
-    pub async fn start(self) -> TestResult<World> {
+    pub async fn start(self) -> TestResult<Environment> {
         let turn = TURNS.acquire().await?;
         let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
         let cluster = match (&self.cluster, self.alone, self.webhooks) {
@@ -162,9 +162,9 @@ impl WorldBuilder {
         create_namespace(&client, &namespace).await?;
         let machines = History::record(Api::namespaced(client.clone(), &namespace), "").await?;
         let nodes = Api::all(target_client.clone());
-        let nodes = History::record(nodes, &format!("{WORLD_LABEL}={namespace}")).await?;
+        let nodes = History::record(nodes, &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
         let cloud_process = self.start_cloud(&target, directory.path())?;
-        let world = World {
+        let env = Environment {
             cloud: cloud_process.client(),
             namespace,
             cluster,
@@ -183,10 +183,10 @@ impl WorldBuilder {
             _turn: turn,
         };
         if self.manager {
-            let manager = ManagerProcess::start(world.manager_options("manager", self.webhooks, &self.manager_flags));
-            *world.manager.lock().await = Some(manager.await?);
+            let manager = ManagerProcess::start(env.manager_options("manager", self.webhooks, &self.manager_flags));
+            *env.manager.lock().await = Some(manager.await?);
         }
-        Ok(world)
+        Ok(env)
     }
 
     fn start_cloud(&self, target: &Cluster, directory: &Path) -> TestResult<CloudProcess> {
@@ -220,15 +220,15 @@ async fn create_namespace(client: &Client, name: &str) -> TestResult {
     Ok(())
 }
 
-impl World {
-    /// A world with a manager, on the shared cluster. The name is a short word.
+impl Environment {
+    /// A environment with a manager, on the shared cluster. The name is a short word.
     pub async fn start(name: &str) -> TestResult<Self> {
         Self::builder(name).start().await
     }
 
-    /// A world to be made differently.
-    pub fn builder(name: &str) -> WorldBuilder {
-        WorldBuilder {
+    /// A environment to be made differently.
+    pub fn builder(name: &str) -> EnvironmentBuilder {
+        EnvironmentBuilder {
             name: name.to_owned(),
             cloud_flags: vec![],
             manager_flags: vec![],
@@ -336,7 +336,7 @@ impl World {
         kubectl.run(&arguments, input).await
     }
 
-    /// `kubectl scale` of a pool of this world.
+    /// `kubectl scale` of a pool of this environment.
     pub async fn scale(&self, pool: &str, replicas: u32) -> TestResult {
         let name = format!("{}-{pool}", self.namespace);
         self.kubectl(&format!("scale machinedeployment {name} --replicas={replicas}")).await.map(drop)
@@ -350,10 +350,10 @@ impl World {
     /// The manager, while nobody else holds it.
     pub async fn manager(&self) -> TestResult<ManagerGuard<'_>> {
         let guard = self.manager.lock().await;
-        MutexGuard::try_map(guard, Option::as_mut).map_err(|_| Failure::new("this world has no manager"))
+        MutexGuard::try_map(guard, Option::as_mut).map_err(|_| Failure::new("this env has no manager"))
     }
 
-    /// How a manager of this world is started, for one more of them.
+    /// How a manager of this environment is started, for one more of them.
     pub fn manager_options(&self, name: &str, webhooks: bool, flags: &[String]) -> ManagerOptions {
         let mut flags = flags.to_vec();
         add_missing(&mut flags, &MANAGER_FLAGS);
@@ -370,7 +370,7 @@ impl World {
         }
     }
 
-    /// The log of a process of this world: `manager`, `cloud`.
+    /// The log of a process of this environment: `manager`, `cloud`.
     pub fn log(&self, name: &str) -> PathBuf {
         self.directory().join(format!("{name}.log"))
     }
@@ -410,10 +410,10 @@ impl World {
     }
 }
 
-/// The manager of a world.
+/// The manager of a environment.
 pub type ManagerGuard<'a> = tokio::sync::MappedMutexGuard<'a, ManagerProcess>;
 
-impl Drop for World {
+impl Drop for Environment {
     fn drop(&mut self) {
         // Still there only if the scenario did not reach its end: then its logs may say why.
         if let Some(directory) = self.directory.take() {
