@@ -1,6 +1,6 @@
-//! What was put on a Node, remembered on its Machine.
+//! What was put on a Node, recorded on its Machine.
 //!
-//! A kubelet may write its Node, and with it the annotation that says what was applied last. A controller that believes this
+//! A kubelet may write its Node, and with it the annotation that says what was applied last. A controller that trusts this
 //! annotation can be made to remove a quarantine taint or `kubernetes.io/hostname` (compare CVE-2025-5187). A kubelet cannot
 //! write the Machine. The record there has only keys: they are enough to know what may be removed.
 
@@ -33,12 +33,12 @@ impl AppliedKeys {
         }
     }
 
-    /// What the Machine says was applied; `None` for one that was taken over and says nothing yet.
+    /// The record; `None` for a Machine that was taken over and has none yet.
     pub(super) fn recorded(machine: &Machine) -> Option<Self> {
         serde_json::from_str(annotation(machine, keys::APPLIED_NODE_TEMPLATE)?).ok()
     }
 
-    /// The annotation's value; `None` where there is nothing to remember.
+    /// The annotation's value; `None` if there is nothing to record.
     pub(super) fn to_text(&self) -> Option<String> {
         (*self != Self::default()).then(|| serde_json::to_string(self).ok()).flatten()
     }
@@ -60,16 +60,16 @@ fn entry(taint: &Taint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-/// Whether the Machine's record has all that its template applies. Nothing is put on a Node before: after a crash in
-/// between it could not be taken away again.
+/// Whether the Machine's record has all that its template applies. Nothing is put on a Node before that: after a crash in
+/// between it could not be removed again.
 pub(super) fn is_covered(machine: &Machine) -> bool {
     let known = AppliedKeys::recorded(machine).unwrap_or_default();
     let wanted = AppliedKeys::of(&machine.spec.node_template);
     known.clone().and(wanted) == known
 }
 
-/// The patch that brings the record up to date; `None` when it is. Before the Node is in step with the Machine the record
-/// grows only; then it has what the template applies, and no more: another party may use the keys that were given up.
+/// The patch that brings the record up to date; `None` when it is. Before the Node is in step with the Machine, the record
+/// only grows; then it shrinks to what the template applies, because others may use the keys that were dropped.
 pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
     let known = AppliedKeys::recorded(machine).unwrap_or_default();
     let wanted = AppliedKeys::of(&machine.spec.node_template);

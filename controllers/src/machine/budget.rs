@@ -25,8 +25,8 @@ use super::{
     snapshot::Owner,
     status::phase_since,
 };
-use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
+    clusters::{CONTROL, TARGET},
     indexes::{NODE_BY_INSTANCE, SET_BY_UID, instance_id},
     node::Node,
     ownership::vm_id,
@@ -38,7 +38,6 @@ const VM_DELETION: Duration = Duration::from_mins(15);
 /// were deleted in the same second, and which Machine took a place just before.
 const SETTLED: SignedDuration = SignedDuration::from_secs(3);
 
-/// Why a Machine has to wait for a place.
 pub(super) struct Held {
     pub(super) message: String,
     /// The message for the status: without counts, which would be written again and again.

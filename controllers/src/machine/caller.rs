@@ -1,4 +1,4 @@
-//! Makes the calls: bootstrap token, the last look at the ledger, the driver.
+//! Makes the provider calls, with what belongs to them: the last read of the ledger, the bootstrap token, user data.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,9 +24,9 @@ use crate::shared::clusters::CONTROL;
 /// Makes the calls of Machines through a driver.
 ///
 /// # Guarantees
-/// * Before a VM is made the Machine's set has been read once, after the Machine was seen: a name that has had its
-///   life gets no VM, whatever the caches say. Those that wait at the same time share one read.
-/// * A Machine has one bootstrap token, also after a restart, and user data are put together in memory only.
+/// * Before a VM is created, the Machine's set is read once after the Machine was seen: a retired name gets no VM, whatever
+///   the caches say. Machines that wait at the same time share one read.
+/// * A Machine has one bootstrap token, also after a restart, and user data exist only in memory.
 #[derive(Clone)]
 pub struct Caller {
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ struct Shared {
     reads: Mutex<HashMap<String, broadcast::Sender<Reading>>>,
 }
 
-/// What a read of a set said.
+/// What a read of a set returned.
 type Reading = Result<Option<Arc<MachineSet>>, String>;
 
 impl std::fmt::Debug for Caller {
@@ -72,7 +72,7 @@ impl Perform<Call> for Caller {
         async move {
             let begun = shared.clock.wall();
             let outcome = shared.call(&call).await;
-            shared.tell(&call, begun, &outcome);
+            shared.record_span(&call, begun, &outcome);
             outcome
         }
         .boxed()
@@ -92,21 +92,17 @@ impl Shared {
             },
             Verb::Initialize => instance(self.driver.initialize(machine).await),
             Verb::DropToken => match &self.target {
-                Some(target) => done(
-                    token::drop(target, &machine.uid)
-                        .await
-                        .map_err(|message| DriverError::new(Code::Unavailable, message)),
-                ),
+                Some(target) => token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done),
                 None => Outcome::Done,
             },
         }
     }
 
-    /// The last look at the ledger, and the user data.
+    /// The last read of the ledger, and the user data.
     async fn prepare(&self, request: &Request) -> Result<MachineRequest, Outcome> {
         if let Some(origin) = &request.origin {
             let set = self.read(&request.machine.namespace, origin).await;
-            let set = set.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+            let set = set.map_err(unavailable)?;
             if !set.is_some_and(|set| origin.has_future(&set)) {
                 return Err(Outcome::Retired);
             }
@@ -129,9 +125,8 @@ impl Shared {
         let mut text = String::from_utf8(text.to_vec()).map_err(|_| invalid())?;
         for placeholder in token::placeholders() {
             if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
-                let (lifetime, groups, now) = (request.token_lifetime, &self.bootstrap_groups, self.clock.wall());
-                let token = token::ensure(target, &machine.name, &machine.uid, lifetime, groups, now).await;
-                let token = token.map_err(|message| Outcome::Failed(DriverError::new(Code::Unavailable, message)))?;
+                let token = token::ensure(target, request, &self.bootstrap_groups, self.clock.wall()).await;
+                let token = token.map_err(unavailable)?;
                 text = text.replace(&placeholder, &token);
             }
         }
@@ -142,16 +137,16 @@ impl Shared {
         Ok(MachineRequest { user_data: SecretText(text.into()), ..machine })
     }
 
-    /// Reads a set from the quorum. A read that is under way was begun before this Machine was seen, so it does not
-    /// count for it: the next one does, and all that wait by then share it.
+    /// Reads a set from the quorum. A read that is already under way may have begun before this Machine was seen, so it does
+    /// not count: the next one does, and all that wait by then share it.
     async fn read(&self, namespace: &str, origin: &Origin) -> Reading {
         let place = format!("{namespace}/{}", origin.set);
         let joined = self.reads.lock().get(&place).map(broadcast::Sender::subscribe);
         if let Some(mut running) = joined {
-            // Whatever it says, it is only waited for.
+            // Its result is not used.
             let _ = running.recv().await;
         }
-        // Begun by somebody after this call had begun to wait, or else by this call.
+        // Another call began it after this one had begun to wait, or this call begins it.
         let begun = {
             let mut reads = self.reads.lock();
             let begun = reads.get(&place).map(broadcast::Sender::subscribe);
@@ -163,10 +158,10 @@ impl Shared {
         if let Some(mut begun) = begun {
             return begun.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned()));
         }
-        let read = SharedRead { shared: self, place: &place, told: false };
-        let reading = self.get(namespace, origin).await;
-        read.tell(reading.clone());
-        reading
+        let given_up = Err("the read of the machine set was given up".to_owned());
+        let mut read = SharedRead { shared: self, place: &place, reading: given_up };
+        read.reading = self.get(namespace, origin).await;
+        read.reading.clone()
     }
 
     async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
@@ -182,12 +177,12 @@ impl Shared {
         }
     }
 
-    fn tell(&self, call: &Call, begun: jiff::Timestamp, outcome: &Outcome) {
+    fn record_span(&self, call: &Call, begun: jiff::Timestamp, outcome: &Outcome) {
         let name = match call.verb {
             Verb::Create => "create call",
             Verb::Initialize => "initialize call",
             Verb::Delete => "delete call",
-            // Questions are asked too often to be worth a span each.
+            // These are made too often to be worth a span each.
             Verb::Status | Verb::DropToken => return,
         };
         let machine = &call.request.machine;
@@ -203,32 +198,23 @@ impl Shared {
     }
 }
 
-/// Ends a shared read, also when it is dropped at its deadline: those that wait are told either way.
+/// Gives the reading to those that wait for it, also if the read is dropped at its deadline.
 struct SharedRead<'a> {
     shared: &'a Shared,
     place: &'a str,
-    told: bool,
-}
-
-impl SharedRead<'_> {
-    fn tell(mut self, reading: Reading) {
-        self.end(reading);
-    }
-
-    fn end(&mut self, reading: Reading) {
-        if std::mem::replace(&mut self.told, true) {
-            return;
-        }
-        if let Some(waiting) = self.shared.reads.lock().remove(self.place) {
-            let _ = waiting.send(reading);
-        }
-    }
+    reading: Reading,
 }
 
 impl Drop for SharedRead<'_> {
     fn drop(&mut self) {
-        self.end(Err("the read of the machine set was given up".to_owned()));
+        if let Some(waiting) = self.shared.reads.lock().remove(self.place) {
+            let _ = waiting.send(self.reading.clone());
+        }
     }
+}
+
+fn unavailable(message: String) -> Outcome {
+    Outcome::Failed(DriverError::new(Code::Unavailable, message))
 }
 
 fn instance(result: nodewright_driver::Result<nodewright_driver::Instance>) -> Outcome {

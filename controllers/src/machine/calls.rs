@@ -20,19 +20,19 @@ use crate::shared::ledger::{Index, Ledger};
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Is there a VM?
+    /// Whether there is a VM.
     Status,
-    /// Make the VM.
+    /// Create the VM.
     Create,
-    /// Set up the VM.
+    /// Initialize the VM.
     Initialize,
-    /// Remove the VM.
+    /// Delete the VM.
     Delete,
-    /// Take back the bootstrap token of a Machine that has joined.
+    /// Delete the bootstrap token of a Machine that has joined.
     DropToken,
 }
 
-/// The set that a Machine was made for, where its index stands.
+/// The set that a Machine was made for, and its index there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Name of the MachineSet.
@@ -55,17 +55,17 @@ impl Origin {
 /// What a call needs.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What the driver gets, but for the user data.
+    /// What the driver gets, without the user data.
     pub machine: MachineRequest,
     /// Whether the Machine was being deleted when the call was made.
     pub deleting: bool,
-    /// Read once more before a VM is made: a retired index never gets one.
+    /// Read once more before a VM is created: a retired index never gets one.
     pub origin: Option<Origin>,
-    /// How long a bootstrap token is good.
+    /// How long a bootstrap token is valid.
     pub token_lifetime: Duration,
     /// How long the call may take.
     pub deadline: Duration,
-    /// The trace of the Machine's life.
+    /// The Machine's trace.
     pub traceparent: TraceContext,
 }
 
@@ -104,14 +104,14 @@ impl Hash for Call {
     }
 }
 
-/// What came of a call.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// There is a VM.
     Instance(Instance),
-    /// It is done: deleted, or taken back.
+    /// The VM or the token is deleted.
     Done,
-    /// The index of the Machine has had its life, or its set is gone: it gets no VM.
+    /// The index of the Machine is retired, or its set is gone: it gets no VM.
     Retired,
     /// It failed.
     Failed(DriverError),
@@ -126,7 +126,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the provider says that there is no VM, or that it does not answer such questions.
+    /// Whether the provider says that there is no VM, or cannot tell.
     pub fn says_none(&self) -> bool {
         self.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
     }

@@ -112,7 +112,6 @@ fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
     names
 }
 
-/// See [`choose`].
 #[derive(Debug, Default)]
 struct Choice {
     node: Option<Arc<Node>>,

@@ -58,13 +58,11 @@ pub(super) enum Health<'a> {
     /// Somebody deletes its Node. So the Machine is deleted, if the budget permits.
     NodeDeleted(&'a Node, Result<(), Held>),
     Healthy(&'a Node, Recovery),
-    /// Its Node is unhealthy or missing.
     Unhealthy(Problem<'a>, Remedy),
 }
 
 /// Why a Machine is unhealthy.
 pub(super) struct Problem<'a> {
-    /// Its Node, if there is one.
     pub(super) node: Option<&'a Node>,
     pub(super) why: String,
 }
@@ -75,23 +73,19 @@ pub(super) enum Recovery {
     None(Option<Timestamp>),
     /// A taint says that components without which no workload may run have yet to start.
     ComponentsAwaited,
-    /// The Machine becomes Running for the first time.
+    /// The Machine becomes Running: for the first time, or again.
     Joined,
-    /// The Machine becomes Running again.
     Rejoined,
 }
 
 /// What follows from an unhealthy or missing Node.
 pub(super) enum Remedy {
-    /// Nothing in this phase.
     None,
     /// Ignore the report until then: it is older than our connection.
     AwaitReport(Timestamp),
-    /// A Running Machine becomes Unknown.
     MarkUnknown(Option<Deadline>),
     /// What becomes of an Unknown Machine.
     Unknown(GiveUp),
-    /// A Pending Machine waits for its Node.
     AwaitJoin,
     /// The creation timeout is over, so a Pending Machine becomes Failed.
     JoinTimeout,
@@ -107,7 +101,6 @@ pub(super) enum GiveUp {
     Now,
 }
 
-/// Judges a Machine whose VM is initialized.
 pub(super) fn check<'a>(scope: &Scope<'a>) -> Health<'a> {
     let snapshot = scope.snapshot;
     if let Some(text) = &snapshot.unreadable_node {
@@ -206,7 +199,6 @@ fn remedy(scope: &Scope<'_>, node: Option<&Node>) -> Remedy {
     }
 }
 
-/// When an Unknown Machine becomes Failed.
 fn give_up(scope: &Scope<'_>, node: Option<&Node>) -> GiveUp {
     let timeout = phase_since(scope.machine).and_then(|since| scope.settings.health_deadline(scope.machine, since));
     let Some(timeout) = timeout else { return GiveUp::Never };
@@ -270,12 +262,10 @@ impl Deadline {
         Self { at, is_extended: at > timeout }
     }
 
-    /// The reason for the condition and for logs.
     pub(super) fn reason(self) -> &'static str {
         if self.is_extended { "ReportAwaited" } else { "Unhealthy" }
     }
 
-    /// The message for users.
     pub(super) fn text(self, why: &str) -> String {
         let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
         if self.is_extended {
@@ -294,7 +284,6 @@ impl Deadline {
 }
 
 impl StatusDraft {
-    /// Announces when the Machine is given up.
     pub(super) fn health_deadline(self, deadline: Deadline) -> Self {
         self.condition(conditions::machine::HEALTH_TIMEOUT, true, deadline.reason(), format!("{:.0}", deadline.at))
     }

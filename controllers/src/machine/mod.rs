@@ -24,7 +24,6 @@ mod proof;
 mod provider;
 mod provision;
 mod reconcile;
-mod retry;
 mod scope;
 mod settings;
 mod snapshot;
@@ -60,8 +59,8 @@ use self::{
     scope::Scope,
     snapshot::{is_forced, needs_class},
 };
-use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
+    clusters::{CONTROL, TARGET},
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
     },

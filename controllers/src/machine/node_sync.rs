@@ -1,8 +1,8 @@
 //! What a Machine puts on its Node: finalizer, name label, and the node template, in one write.
 //!
-//! The template is merged three ways: the Machine says what was applied last ([`applied`](super::applied)), so that what
-//! the template no longer has is taken away and what others put there stays. The annotation on the Node with which
-//! machine-controller-manager does the same is written for it, and nothing is taken away on its word.
+//! The template is merged three ways. The Machine records what was applied last ([`applied`](super::applied)), so keys that the
+//! template dropped are removed, and those of others stay. On the Node, the annotation with which machine-controller-manager
+//! does the same is written for that program; nothing is removed because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ struct AppliedMeta {
     annotations: Map,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: Map,
-    /// Go always writes it.
+    /// Go always writes this.
     #[serde(rename = "creationTimestamp", skip_serializing)]
     _created: Option<Value>,
 }
@@ -62,7 +62,7 @@ impl Applied {
         }
     }
 
-    /// What the Node says: only to see whether the annotation has to be written.
+    /// The Node's annotation: only to see whether it has to be written.
     fn said(node: &Node) -> Option<Self> {
         serde_json::from_str(annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS)?).ok()
     }
@@ -102,7 +102,7 @@ fn patch(machine: &Machine, node: &Node) -> Patch {
     if name(machine).len() <= LONGEST_LABEL {
         wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
     }
-    merge(&mut operations, "labels", labels_of(node), &before.labels, &wanted_labels);
+    operations.extend(merge("labels", node.metadata.labels.as_ref(), &before.labels, &wanted_labels));
 
     let mut wanted_annotations = wanted.metadata.annotations.clone();
     if wanted != Applied::default() || said.is_some() {
@@ -112,34 +112,22 @@ fn patch(machine: &Machine, node: &Node) -> Patch {
         let text = if known { standing.unwrap_or(text) } else { text };
         wanted_annotations.insert(annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS.to_owned(), text);
     }
-    merge(&mut operations, "annotations", annotations_of(node), &before.annotations, &wanted_annotations);
-    taints(&mut operations, node, &before, &wanted.spec.taints);
+    let live = node.metadata.annotations.as_ref();
+    operations.extend(merge("annotations", live, &before.annotations, &wanted_annotations));
+    operations.extend(taints(node, &before, &wanted.spec.taints));
     Patch(operations)
 }
 
-fn labels_of(node: &Node) -> Option<&Map> {
-    node.metadata.labels.as_ref()
-}
-
-fn annotations_of(node: &Node) -> Option<&Map> {
-    node.metadata.annotations.as_ref()
-}
-
 /// Single keys need no test: each is ours, and the others are not touched.
-fn merge(
-    operations: &mut Vec<PatchOperation>,
-    field: &str,
-    live: Option<&Map>,
-    before: &BTreeSet<String>,
-    wanted: &Map,
-) {
+fn merge(field: &str, live: Option<&Map>, before: &BTreeSet<String>, wanted: &Map) -> Vec<PatchOperation> {
     let path = |key: &str| PointerBuf::from_tokens(["metadata", field, key]);
     let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
     let additions: Vec<_> = missing
         .map(|(key, value)| PatchOperation::Add(AddOperation { path: path(key), value: value.as_str().into() }))
         .collect();
+    let mut operations = vec![];
     if !additions.is_empty() && live.is_none() {
-        // Only where there is still no map at all: the new one would take the place of somebody else's.
+        // Only while there is no map at all: a new map would replace one that another writer made.
         let path = PointerBuf::from_tokens(["metadata", field]);
         operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: Value::Null }));
         operations.push(PatchOperation::Add(AddOperation { path, value: json!({}) }));
@@ -148,17 +136,15 @@ fn merge(
     let dropped = before.iter().filter(|key| !wanted.contains_key(*key));
     let present = dropped.filter(|key| live.is_some_and(|live| live.contains_key(*key)));
     operations.extend(present.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) })));
+    operations
 }
 
-/// Taints are one list with several writers: replaced as a whole, under a test of what was read.
-fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &AppliedKeys, wanted: &[Taint]) {
+/// Taints are one list with several writers. It is replaced as a whole, under a test of what was read.
+fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOperation> {
     let live = node.taints().to_vec();
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut merged = live.clone();
-    merged.retain(|taint| {
-        let dropped = before.has_taint(taint) && !wanted.iter().any(|new| same(new, taint));
-        !dropped
-    });
+    merged.retain(|taint| !before.has_taint(taint) || wanted.iter().any(|new| same(new, taint)));
     for taint in wanted {
         match merged.iter_mut().find(|known| same(known, taint)) {
             Some(known) => known.value.clone_from(&taint.value),
@@ -166,19 +152,19 @@ fn taints(operations: &mut Vec<PatchOperation>, node: &Node, before: &AppliedKey
         }
     }
     if merged == live {
-        return;
+        return vec![];
     }
     let path = PointerBuf::from_tokens(["spec", "taints"]);
-    // An API server takes a list that is not there for null.
+    // For an API server, a missing list is null.
     let value = if live.is_empty() { Value::Null } else { serde_json::to_value(&live).unwrap_or_default() };
-    operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value }));
+    let test = PatchOperation::Test(TestOperation { path: path.clone(), value });
     let value = serde_json::to_value(&merged).unwrap_or_default();
-    operations.push(PatchOperation::Add(AddOperation { path, value }));
+    vec![test, PatchOperation::Add(AddOperation { path, value })]
 }
 
-/// The patch of its status that says that a Node goes; `None` when it says so.
+/// The patch of its status that says that a Node is terminating; `None` when it says so.
 ///
-/// A patch and no apply: an apply would have to carry the version, and the kubelet and the cordon both move it.
+/// A patch and not an apply: an apply would have to carry the version, which the kubelet and the cordon both change.
 pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patch> {
     let all = node.status.conditions.as_deref();
     let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);

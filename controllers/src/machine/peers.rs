@@ -10,8 +10,8 @@ use nodewright_runtime::{
 };
 
 use super::indexes::{DELETING_NODES, PLACES_BY_SET, WAITING_BY_SET};
-use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
+    clusters::{CONTROL, TARGET},
     indexes::{MACHINE_BY_INSTANCE, instance_id},
     node::Node,
     ownership::is_node_of,
@@ -31,7 +31,6 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The peers of a Machine of a set.
     pub(super) fn of(stores: &Stores, machine: &Machine, set: &Arc<MachineSet>) -> Self {
         let machines = stores.of::<Machine>(CONTROL);
         let family = family(stores, set);

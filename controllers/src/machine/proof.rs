@@ -45,8 +45,8 @@ pub(super) fn prove<'a>(scope: &Scope<'a>) -> Proof<'a> {
     }
     match provider.vm_status() {
         None => Proof::Missing(ask_owner(&provider)),
-        Some(VmStatus::Foreign(answer, error)) => Proof::Missing(foreign(scope, &provider, &answer, error)),
-        Some(VmStatus::Failed(answer, error)) => match try_again(scope, &provider, (&answer, error), Verb::Status) {
+        Some(VmStatus::Foreign(answer, error)) => Proof::Missing(foreign(&provider, &answer, error)),
+        Some(VmStatus::Failed(answer, error)) => match try_again(&provider, (&answer, error), Verb::Status) {
             Provision::Failed { error, due } => Proof::Failed { error, due },
             other => Proof::Missing(other),
         },

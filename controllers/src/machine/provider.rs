@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodewright_api::Code;
 use nodewright_driver::{Class, DriverError, Instance, MachineRequest, SecretText};
 use nodewright_runtime::{
-    effect::{Known, Outcomes},
+    effect::Known,
     object::{name, namespace, uid},
 };
 
@@ -14,18 +14,24 @@ use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     claim::is_verified,
     scope::Scope,
+    settings::Settings,
     snapshot::{Owner, World},
     trace,
 };
 use crate::shared::ownership::vm_id;
+
+/// The longest pause after a failure that may pass by itself.
+const PASSING: Duration = Duration::from_mins(1);
+/// The longest pause after any other failure, such as revoked credentials or a wrong specification. A correction changes
+/// the class, and then the call is made at once.
+const LASTING: Duration = Duration::from_mins(10);
 
 /// Why a call that failed is made again.
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
 
 /// The calls of one Machine, and the answers that this process has.
 pub(super) struct Provider<'a> {
-    outcomes: &'a Outcomes<Call>,
-    now: Timestamp,
+    pub(super) scope: Scope<'a>,
     request: Arc<Request>,
 }
 
@@ -48,7 +54,6 @@ pub(super) enum VmStatus<'a> {
     Unimplemented,
     /// The VM belongs to another Machine or cluster.
     Foreign(Answer<'a>, &'a DriverError),
-    /// The call failed.
     Failed(Answer<'a>, &'a DriverError),
 }
 
@@ -80,25 +85,25 @@ impl<'a> Provider<'a> {
             deadline: scope.driver.deadline(),
             traceparent: trace::current(machine),
         };
-        Self { outcomes: scope.context.outcomes, now: scope.now(), request: Arc::new(request) }
+        Self { scope: *scope, request: Arc::new(request) }
     }
 
     pub(super) fn call(&self, verb: Verb) -> Call {
         Call { verb, request: self.request.clone() }
     }
 
-    /// What is known of a call.
     pub(super) fn known(&self, verb: Verb) -> Option<&'a Known<Outcome>> {
-        self.outcomes.get(&self.call(verb))
+        self.scope.context.outcomes.get(&self.call(verb))
     }
 
     pub(super) fn any_running(&self, verbs: &[Verb]) -> bool {
-        verbs.iter().any(|verb| self.outcomes.is_running(&self.call(*verb)))
+        verbs.iter().any(|verb| self.scope.context.outcomes.is_running(&self.call(*verb)))
     }
 
     pub(super) fn newest(&self, verbs: &[Verb]) -> Option<Answer<'a>> {
         let calls = verbs.iter().map(|verb| self.call(*verb));
-        let known = calls.filter_map(|call| Some((self.outcomes.asked(&call)?, self.outcomes.get(&call)?)));
+        let outcomes = self.scope.context.outcomes;
+        let known = calls.filter_map(|call| Some((outcomes.asked(&call)?, outcomes.get(&call)?)));
         let (call, known) = known.filter(|(_, known)| known.last.is_some()).max_by_key(|(_, known)| known.order)?;
         let (ended, outcome) = known.last.as_ref()?;
         Some(Answer { call, ended: *ended, outcome, known })
@@ -125,10 +130,29 @@ impl<'a> Provider<'a> {
 
     /// When `next` is called after an answer: after the pause, or at once when the class or its Secrets were corrected.
     pub(super) fn retry(&self, answer: &Answer<'_>, next: Verb, pause: Duration) -> Retry {
-        let due = answer.ended.checked_add(pause).unwrap_or(self.now);
+        let due = answer.ended.checked_add(pause).unwrap_or(self.scope.now());
         let is_corrected = answer.call.request.machine.class.revision != self.request.machine.class.revision;
-        if due <= self.now || is_corrected { Retry::Now(self.call(next)) } else { Retry::At(due) }
+        if due <= self.scope.now() || is_corrected { Retry::Now(self.call(next)) } else { Retry::At(due) }
     }
+}
+
+/// The pause after a call has failed `failures` times in a row while the VM is created. As in machine-controller-manager,
+/// except that it grows.
+pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
+    match error.code {
+        Code::ResourceExhausted => settings.exhausted_retry.max(settings.short_retry),
+        _ if error.is_passing() => grown(settings.short_retry, failures, PASSING),
+        _ => grown(settings.medium_retry, failures, LASTING),
+    }
+}
+
+/// The pause after a call has failed `failures` times in a row while the VM is deleted.
+pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
+    grown(settings.short_retry, failures, if error.is_passing() { PASSING } else { LASTING })
+}
+
+fn grown(first: Duration, failures: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(longest).max(first)
 }
 
 /// The set and the index that a Machine was made for, if the set's ledger knows the Machine.

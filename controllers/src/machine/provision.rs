@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations};
 use nodewright_driver::{Class, DriverError, Instance};
-use nodewright_runtime::{
-    events::{Event, EventKind},
-    object::{controller_uid, is_deleting},
-};
+use nodewright_runtime::object::{controller_uid, is_deleting};
 
 use super::{
     calls::{Call, Outcome, Verb},
     claim::has_problem,
-    provider::{Answer, PAUSE_OVER, Provider, Retry, VmStatus},
-    retry,
+    provider::{Answer, PAUSE_OVER, Provider, Retry, VmStatus, creation_pause},
     scope::Scope,
     snapshot::{ClassProblem, Owner, World},
     status::StatusDraft,
@@ -29,30 +25,32 @@ pub(super) enum Provision<'a> {
     /// Something else has to happen first: a reason and a message.
     Wait(&'static str, &'static str),
     /// The class or the ledger cannot be used until somebody corrects it.
-    Invalid { reason: &'static str, message: String },
-    /// The provider is called, and why.
+    Invalid {
+        reason: &'static str,
+        message: String,
+    },
     Call(&'static str, Call),
     /// The provider refused. It is called again at `due`.
-    Failed { error: &'a DriverError, due: Timestamp },
+    Failed {
+        error: &'a DriverError,
+        due: Timestamp,
+    },
     /// The VM belongs to another Machine and is left alone. The provider is asked again at `due`.
-    Foreign { error: &'a DriverError, due: Timestamp },
+    Foreign {
+        error: &'a DriverError,
+        due: Timestamp,
+    },
     /// The ledger retired the name. `call` asks again at `due`, or now.
-    Retired { call: Call, due: Option<Timestamp> },
+    Retired {
+        call: Call,
+        due: Option<Timestamp>,
+    },
     /// The VM exists. Link the Machine to it before anything else.
     Link(&'a Instance),
-    /// The VM is initialized, or nothing more can be done for it.
-    Done(Evidence<'a>),
-}
-
-/// What says that a VM is the Machine's.
-#[derive(Clone, Copy)]
-pub(super) enum Evidence<'a> {
-    /// The provider.
-    Provider(&'a Instance),
-    /// Only the Machine: the driver cannot tell.
-    Claim,
-    /// Nothing: the provider knows no such VM.
-    None,
+    /// The VM is initialized: the provider says that it is the Machine's, or, without an instance, cannot tell.
+    Done(Option<&'a Instance>),
+    /// The provider knows no such VM. It is gone already, or does not show yet: the creation timeout decides.
+    NotFound,
 }
 
 impl Provision<'_> {
@@ -103,7 +101,7 @@ pub(super) fn create<'a>(scope: &Scope<'a>) -> Provision<'a> {
         Outcome::Failed(_) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
             Provision::Call("the machine has no VM", provider.call(Verb::Create))
         }
-        Outcome::Failed(error) => try_again(scope, &provider, (&answer, error), Verb::Status),
+        Outcome::Failed(error) => try_again(&provider, (&answer, error), Verb::Status),
         Outcome::Done => unknown(),
     }
 }
@@ -120,40 +118,33 @@ pub(super) fn initialize<'a>(scope: &Scope<'a>) -> Provision<'a> {
     }
     let instance = match provider.vm_status() {
         None => return ask_owner(&provider),
-        Some(VmStatus::Foreign(answer, error)) => return foreign(scope, &provider, &answer, error),
-        Some(VmStatus::Failed(answer, error)) => return try_again(scope, &provider, (&answer, error), Verb::Status),
-        // It is gone already, or does not show yet: the creation timeout decides.
-        Some(VmStatus::NotFound(_)) => return Provision::Done(Evidence::None),
-        Some(VmStatus::Unimplemented) => return Provision::Done(Evidence::Claim),
+        Some(VmStatus::Foreign(answer, error)) => return foreign(&provider, &answer, error),
+        Some(VmStatus::Failed(answer, error)) => return try_again(&provider, (&answer, error), Verb::Status),
+        Some(VmStatus::NotFound(_)) => return Provision::NotFound,
+        Some(VmStatus::Unimplemented) => return Provision::Done(None),
         Some(VmStatus::Owned(instance)) => instance,
     };
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();
     match provider.newest(&[Verb::Initialize]).map(|answer| (answer.outcome, answer)) {
-        Some((Outcome::Instance(instance), _)) => Provision::Done(Evidence::Provider(instance)),
+        Some((Outcome::Instance(instance), _)) => Provision::Done(Some(instance)),
         Some((Outcome::Failed(error), answer)) if !answer.outcome.says_none() => {
-            try_again(scope, &provider, (&answer, error), Verb::Initialize)
+            try_again(&provider, (&answer, error), Verb::Initialize)
         }
         None if is_new || instance.uninitialized => {
             Provision::Call("the VM is not set up yet", provider.call(Verb::Initialize))
         }
-        _ => Provision::Done(Evidence::Provider(instance)),
+        _ => Provision::Done(Some(instance)),
     }
 }
 
-/// Asks the provider whose VM it is that a Machine names.
 pub(super) fn ask_owner<'a>(provider: &Provider<'_>) -> Provision<'a> {
     Provision::Call("nobody has said yet whose VM it is", provider.call(Verb::Status))
 }
 
 /// Leaves a VM of another Machine alone, and asks again later, or once the class is corrected.
-pub(super) fn foreign<'a>(
-    scope: &Scope<'_>,
-    provider: &Provider<'_>,
-    answer: &Answer<'_>,
-    error: &'a DriverError,
-) -> Provision<'a> {
-    match provider.retry(answer, Verb::Status, scope.settings.medium_retry) {
+pub(super) fn foreign<'a>(provider: &Provider<'_>, answer: &Answer<'_>, error: &'a DriverError) -> Provision<'a> {
+    match provider.retry(answer, Verb::Status, provider.scope.settings.medium_retry) {
         Retry::Now(call) => Provision::Call("is it still another's VM?", call),
         Retry::At(due) => Provision::Foreign { error, due },
     }
@@ -161,12 +152,12 @@ pub(super) fn foreign<'a>(
 
 /// Calls the provider again after a pause, or once the class is corrected.
 pub(super) fn try_again<'a>(
-    scope: &Scope<'_>,
     provider: &Provider<'_>,
     (answer, error): (&Answer<'_>, &'a DriverError),
     next: Verb,
 ) -> Provision<'a> {
-    match provider.retry(answer, next, retry::of_creation(error, answer.known.failures, scope.settings)) {
+    let pause = creation_pause(error, answer.known.failures, provider.scope.settings);
+    match provider.retry(answer, next, pause) {
         Retry::Now(call) => Provision::Call(PAUSE_OVER, call),
         Retry::At(due) => Provision::Failed { error, due },
     }
@@ -208,20 +199,16 @@ pub(super) fn invalid_status(scope: &Scope<'_>, reason: &'static str, message: &
         return None;
     }
     let draft = scope.status().condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
-    Some(if is_unprovisioned(scope.machine.phase()) {
-        draft.operation(OperationType::Create, OperationState::Processing, message, None)
-    } else {
-        draft
-    })
+    let creating =
+        |draft: StatusDraft| draft.operation(OperationType::Create, OperationState::Processing, message, None);
+    Some(if is_unprovisioned(scope.machine.phase()) { creating(draft) } else { draft })
 }
 
-/// The status after the provider refused.
 pub(super) fn failed_status(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     back_off(scope, error).condition(kind, false, code, error.message.clone())
 }
 
-/// The status of a Machine that names the VM of another.
 pub(super) fn foreign_status(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
     let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, error) } else { scope.status() };
     draft.foreign(error)
@@ -235,32 +222,29 @@ fn back_off(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
     scope.status().phase(phase).operation(kind, state, text, Some(error.code.name()))
 }
 
-/// The status of a Machine whose VM is there, and the event that says so.
-pub(super) fn done_status(scope: &Scope<'_>, evidence: Evidence<'_>) -> (StatusDraft, Event) {
-    let machine = scope.machine;
-    let draft = scope.status().without(conditions::machine::CONFIGURATION_VALID);
-    let id = machine.spec.provider_id.as_str();
-    let (normal, warning) = ((EventKind::Normal, reasons::machine::PROVISIONED), EventKind::Warning);
-    let (draft, (kind, reason), text) = match evidence {
-        Evidence::Provider(instance) => {
-            let draft = draft.proven(machine, Some(instance)).last_known_state(instance.last_known_state.as_ref());
-            (draft, normal, format!("VM {} exists", instance.provider_id))
-        }
-        Evidence::Claim => {
-            let text = format!("VM {id} is taken for the machine's: the provider cannot tell");
-            (draft.proven(machine, None), normal, text)
-        }
-        Evidence::None => {
-            let text = format!("the provider knows no VM {id}");
-            let draft = draft.condition(conditions::machine::INSTANCE_PROVISIONED, false, "NotFound", text.clone());
-            (draft, (warning, reasons::machine::UNHEALTHY), text)
-        }
+/// The status of a Machine that has its VM, and the message that says so.
+pub(super) fn done_status(scope: &Scope<'_>, instance: Option<&Instance>) -> (StatusDraft, String) {
+    let draft = initialized(scope).proven(scope.machine, instance);
+    let Some(instance) = instance else {
+        let id = &scope.machine.spec.provider_id;
+        return (draft, format!("VM {id} is taken for the machine's: the provider cannot tell"));
     };
+    (draft.last_known_state(instance.last_known_state.as_ref()), format!("VM {} exists", instance.provider_id))
+}
+
+/// The status of a Machine whose VM the provider does not know, and the message that says so.
+pub(super) fn not_found_status(scope: &Scope<'_>) -> (StatusDraft, String) {
+    let text = format!("the provider knows no VM {}", scope.machine.spec.provider_id);
+    let kind = conditions::machine::INSTANCE_PROVISIONED;
+    (initialized(scope).condition(kind, false, "NotFound", text.as_str()), text)
+}
+
+fn initialized(scope: &Scope<'_>) -> StatusDraft {
+    let draft = scope.status().without(conditions::machine::CONFIGURATION_VALID);
     let (draft, state) = if scope.settings.has_target {
         (draft.phase(MachinePhase::Pending).timeout_active(true), OperationState::Processing)
     } else {
         (draft.phase(MachinePhase::Available), OperationState::Successful)
     };
-    let draft = draft.operation(OperationType::Create, state, operations::CREATING_ON_PROVIDER, None);
-    (draft, scope.event(kind, reason, text))
+    draft.operation(OperationType::Create, state, operations::CREATING_ON_PROVIDER, None)
 }

@@ -44,10 +44,11 @@ use crate::shared::{
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// Why a status is written that names a request which fails.
 const FAILURE_REPORTED: &str = "the machine says which request fails";
+/// Why the status of a Machine is written whose VM is initialized.
+const INITIALIZED: &str = "the VM is made; its node has yet to join";
 /// The reason of a wait for the replacement budget.
 const HELD_BACK: &str = "ReplacementHeld";
 
-/// Plans for a Machine.
 pub(super) fn plan(scope: &Scope<'_>) -> Plan<Call> {
     let mut plan = if let Some(message) = scope.snapshot.secret_pending() {
         Stage::waiting(class_secrets::PENDING, message).plan
@@ -218,9 +219,15 @@ fn provision_stage(scope: &Scope<'_>, provision: Provision<'_>) -> Stage {
             let link = Link::of(machine, instance, scope.settings.has_target);
             Stage::step("the VM exists", Step::apply_pinned(CONTROL, machine, &link))
         }
-        Provision::Done(evidence) => {
-            let (draft, event) = provision::done_status(scope, evidence);
-            Stage::step("the VM is made; its node has yet to join", draft.step(machine)).telling(event)
+        Provision::Done(instance) => {
+            let (draft, text) = provision::done_status(scope, instance);
+            let event = scope.event(EventKind::Normal, reasons::machine::PROVISIONED, text);
+            Stage::step(INITIALIZED, draft.step(machine)).telling(event)
+        }
+        Provision::NotFound => {
+            let (draft, text) = provision::not_found_status(scope);
+            let event = scope.event(EventKind::Warning, reasons::machine::UNHEALTHY, text);
+            Stage::step(INITIALIZED, draft.step(machine)).telling(event)
         }
     }
 }
@@ -316,7 +323,7 @@ fn joined(scope: &Scope<'_>, node: &Node) -> Stage {
     let event = scope.event(EventKind::Normal, reasons::machine::JOINED, format!("node {} is ready", name(node)));
     let mut stage = Stage::step("the node has joined: its token is of no more use", drop).telling(event);
     let provisioned = since(machine, conditions::machine::INSTANCE_PROVISIONED).unwrap_or(now);
-    stage.plan.spans = vec![trace::stage(machine, "boot and join", provisioned, now), trace::born(machine, now)];
+    stage.plan.spans = vec![trace::stage(machine, "boot and join", provisioned, now), trace::created(machine, now)];
     stage
 }
 

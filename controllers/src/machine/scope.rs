@@ -23,17 +23,14 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The time of the plan.
     pub(super) fn now(&self) -> Timestamp {
         self.context.now
     }
 
-    /// The status as it stands, to be changed.
     pub(super) fn status(&self) -> StatusDraft {
         StatusDraft::of(self.machine, self.now())
     }
 
-    /// An event that regards the Machine.
     pub(super) fn event(&self, kind: EventKind, reason: &'static str, message: impl Into<String>) -> Event {
         Event { regarding: reference(self.machine), kind, reason, message: message.into() }
     }

@@ -1,6 +1,6 @@
 //! What the decisions about a Machine may see, taken from the caches at one moment.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{
@@ -19,9 +19,9 @@ use super::{
     indexes::may_be_replaced,
     peers::Peers,
 };
-use crate::shared::clusters::{CONTROL, TARGET};
 use crate::shared::{
     class_secrets,
+    clusters::{CONTROL, TARGET},
     drain::PodView,
     indexes::SET_BY_UID,
     ledger::{Index, Ledger},
@@ -150,9 +150,7 @@ impl World {
             machine,
         })
     }
-}
 
-impl World {
     /// The set's ledger and the Machine's index in it; `None` when there is no ledger or it does not know the Machine.
     pub(super) fn ledger_entry(&self) -> Option<(Ledger, Index)> {
         let Owner::Set(set) = &self.owner else { return None };
@@ -212,13 +210,8 @@ pub(super) fn pods_of(node: &str) -> String {
 fn pods(stores: &Stores, node: &str) -> Option<Vec<Arc<PodView>>> {
     let mut pods = stores.seen::<PodView>(TARGET, &pods_of(node))?.all();
     // The highest priority first, as in the drain of machine-controller-manager.
-    pods.sort_by(|a, b| {
-        (b.spec.priority, namespace(a.as_ref()), name(a.as_ref())).cmp(&(
-            a.spec.priority,
-            namespace(b.as_ref()),
-            name(b.as_ref()),
-        ))
-    });
+    let place = |pod: &PodView| (namespace(pod).to_owned(), name(pod).to_owned());
+    pods.sort_by_cached_key(|pod| (Reverse(pod.spec.priority), place(pod)));
     Some(pods)
 }
 

@@ -51,7 +51,6 @@ impl Stage {
         self
     }
 
-    /// Adds a step beside the last one.
     pub(super) fn beside(mut self, why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
         self.plan.beside(why, step);
         self

@@ -6,8 +6,7 @@ use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, Opera
 use nodewright_runtime::{clip::clip, plan::Step};
 
 use super::{calls::Call, owned::StatusPart};
-use crate::shared::clusters::CONTROL;
-use crate::shared::node::Node;
+use crate::shared::{clusters::CONTROL, node::Node};
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.
 const COPIED: usize = 64;

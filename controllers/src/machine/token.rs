@@ -1,28 +1,28 @@
-//! Bootstrap tokens: what a new VM's kubelet joins the target cluster with.
-
-use std::time::Duration;
+//! Bootstrap tokens, with which the kubelet of a new VM joins the target cluster.
 
 use http::Method;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::operations;
 use nodewright_driver::Class;
 use nodewright_runtime::request::{Call, Connection, RequestError};
 use serde_json::json;
 
+use super::calls::Request;
+
 /// The key of the user data in a Secret.
 pub(super) const USER_DATA: &str = "userData";
-/// The letters of tokens, as Kubernetes demands: `[a-z0-9]`.
+/// The letters of tokens: Kubernetes requires `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// The placeholders that a token takes the place of in user data.
+/// The placeholders in user data that a token replaces.
 pub(super) fn placeholders() -> [String; 2] {
     let plain = operations::BOOTSTRAP_TOKEN_PLACEHOLDER;
     [plain.to_owned(), url_encoded(plain)]
 }
 
-/// A placeholder as it stands in the data URLs of Ignition.
+/// A placeholder as it is written in the data URLs of Ignition.
 pub(super) fn url_encoded(placeholder: &str) -> String {
     placeholder.replace('<', "%3C").replace('>', "%3E")
 }
@@ -33,9 +33,9 @@ pub(super) fn is_used(class: &Class) -> bool {
     placeholders().iter().any(|placeholder| text.windows(placeholder.len()).any(|part| part == placeholder.as_bytes()))
 }
 
-/// The id of a Machine's token, from its UID: the same after a restart, and of another Machine's only by one chance
+/// The id of a Machine's token, made from its UID: the same after a restart. The chance that two Machines share an id is one
 /// in two thousand million. (machine-controller-manager makes it from three letters of the name, so that two of 165
-/// Machines share one as likely as not, and the first to join takes the other's token away.)
+/// Machines probably share one, and the first to join deletes the token of the other.)
 fn id(uid: &str) -> String {
     let mut hash = uid
         .bytes()
@@ -50,32 +50,29 @@ fn id(uid: &str) -> String {
         .collect()
 }
 
-/// Sixteen letters that nobody can guess.
+/// Sixteen random letters.
 fn secret() -> Result<String, getrandom::Error> {
     let mut letters = String::with_capacity(16);
     let mut bytes = [0_u8; 32];
     while letters.len() < 16 {
         getrandom::fill(&mut bytes)?;
-        // 252 is the largest multiple of 36 in a byte: what is above would favour some letters.
+        // 252 is the largest multiple of 36 in a byte: larger values would favour some letters.
         let fair = bytes.iter().filter(|byte| **byte < 252).map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
         letters.extend(fair.take(16 - letters.len()));
     }
     Ok(letters)
 }
 
-/// The token of a Machine: the one that was made before, or a new one.
+/// The token of a Machine: the existing one, or a new one for these groups.
 pub(super) async fn ensure(
     target: &Connection,
-    machine: &str,
-    uid: &str,
-    lifetime: Duration,
+    request: &Request,
     groups: &str,
     now: Timestamp,
 ) -> Result<String, String> {
-    let id = id(uid);
+    let (machine, id) = (&request.machine.name, id(&request.machine.uid));
     let secret = secret().map_err(|error| format!("failed to draw a bootstrap token: {error}"))?;
-    let expiry = SignedDuration::try_from(lifetime).ok().and_then(|lifetime| now.checked_add(lifetime).ok());
-    let expiry = expiry.unwrap_or(Timestamp::MAX).to_string();
+    let expiry = now.checked_add(request.token_lifetime).unwrap_or(Timestamp::MAX).to_string();
     let name = format!("bootstrap-token-{id}");
     let mut data = json!({
         "token-id": id, "token-secret": secret, "expiration": expiry,
@@ -108,7 +105,7 @@ async fn existing(target: &Connection, name: &str) -> Result<String, String> {
         .ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
 }
 
-/// Takes the token of a Machine back. It expires by itself if this never happens.
+/// Deletes the token of a Machine. Otherwise it would expire later.
 pub(super) async fn drop(target: &Connection, uid: &str) -> Result<(), String> {
     let path = format!("{TOKENS}/bootstrap-token-{}", id(uid));
     match target.send(Call::with(Method::DELETE, path, "application/json", &json!({}))).await {

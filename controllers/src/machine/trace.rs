@@ -1,38 +1,35 @@
-//! The spans of a Machine's life: one trace for its birth, one for its death, linked to each other.
+//! The spans of a Machine: one trace from its creation until its Node is ready, one for its termination, linked to each other.
 //!
-//! Span ids are made from the Machine's UID, so that what is told again after a restart is the same span.
+//! Span ids are made from the Machine's UID, so a span that is recorded again after a restart is the same span.
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, annotations};
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
 use nodewright_runtime::object::{name, namespace, uid};
 
-/// The trace that the Machine's birth belongs to: of whoever asked for it, or else its own.
-pub(super) fn birth(machine: &Machine) -> TraceContext {
+const CREATION: &str = "machine birth";
+const TERMINATION: &str = "machine death";
+
+/// The trace that a Machine's creation belongs to: that of the writer who asked for it, or else its own.
+fn creation(machine: &Machine) -> TraceContext {
     let asked = TraceContext::from_annotation(machine.metadata.annotations.as_ref(), annotations::TRACEPARENT);
-    asked.unwrap_or_else(|| {
-        let own = span_id(&format!("{}/machine birth", uid(machine)));
-        TraceContext::from_seed(&format!("{}/birth", uid(machine)), true).at(own)
-    })
+    asked
+        .unwrap_or_else(|| within(machine, CREATION, TraceContext::from_seed(&format!("{}/birth", uid(machine)), true)))
 }
 
-/// The trace of its death.
-pub(super) fn death(machine: &Machine) -> TraceContext {
-    let own = span_id(&format!("{}/machine death", uid(machine)));
-    TraceContext::from_seed(&format!("{}/death", uid(machine)), birth(machine).sampled).at(own)
+fn termination(machine: &Machine) -> TraceContext {
+    let sampled = creation(machine).sampled;
+    within(machine, TERMINATION, TraceContext::from_seed(&format!("{}/death", uid(machine)), sampled))
+}
+
+/// A trace, within the Machine's span of that name.
+fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
+    trace.at(span_id(&format!("{}/{span}", uid(machine))))
 }
 
 /// The context in which requests and calls for the Machine are made.
 pub(super) fn current(machine: &Machine) -> TraceContext {
-    if machine.is_deleting() { death_span(machine) } else { birth_span(machine) }
-}
-
-fn birth_span(machine: &Machine) -> TraceContext {
-    birth(machine).at(span_id(&format!("{}/machine birth", uid(machine))))
-}
-
-fn death_span(machine: &Machine) -> TraceContext {
-    death(machine).at(span_id(&format!("{}/machine death", uid(machine))))
+    if machine.is_deleting() { termination(machine) } else { within(machine, CREATION, creation(machine)) }
 }
 
 fn attributes(machine: &Machine) -> Vec<(&'static str, String)> {
@@ -44,29 +41,32 @@ fn attributes(machine: &Machine) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A stage of the birth or the death.
-pub(super) fn stage(machine: &Machine, name: &'static str, start: Timestamp, end: Timestamp) -> SpanRecord {
+fn span(
+    machine: &Machine,
+    name: &'static str,
+    parent: TraceContext,
+    (start, end): (Timestamp, Timestamp),
+) -> SpanRecord {
     let seed = format!("{}/{name}", uid(machine));
-    let mut span = SpanRecord::child(name, current(machine), &seed, start, end.max(start));
+    let mut span = SpanRecord::child(name, parent, &seed, start, end.max(start));
     span.attributes = attributes(machine);
     span
 }
 
-/// The whole birth, from the creation of the object until the Node is ready.
-pub(super) fn born(machine: &Machine, now: Timestamp) -> SpanRecord {
+/// A stage of the creation or the termination.
+pub(super) fn stage(machine: &Machine, name: &'static str, start: Timestamp, end: Timestamp) -> SpanRecord {
+    span(machine, name, current(machine), (start, end))
+}
+
+/// From the creation of the object until the Node is ready.
+pub(super) fn created(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    let seed = format!("{}/machine birth", uid(machine));
-    let mut span = SpanRecord::child("machine birth", birth(machine), &seed, start, now.max(start));
-    span.attributes = attributes(machine);
-    span
+    span(machine, CREATION, creation(machine), (start, now))
 }
 
-/// The whole death, from the deletion of the object until nothing is left. It links to the birth.
-pub(super) fn died(machine: &Machine, now: Timestamp) -> SpanRecord {
+/// From the deletion of the object until nothing is left. It links to the creation.
+pub(super) fn terminated(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
-    let seed = format!("{}/machine death", uid(machine));
-    let mut span = SpanRecord::child("machine death", death(machine), &seed, start, now.max(start));
-    span.attributes = attributes(machine);
-    span.links = vec![birth_span(machine)];
-    span
+    let links = vec![within(machine, CREATION, creation(machine))];
+    SpanRecord { links, ..span(machine, TERMINATION, termination(machine), (start, now)) }
 }

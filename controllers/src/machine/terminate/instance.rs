@@ -12,8 +12,7 @@ use super::{
         calls::{Outcome, Verb},
         claim::{Vm, is_verified},
         owned::Link,
-        provider::{Answer, PAUSE_OVER, Provider, Retry},
-        retry,
+        provider::{Answer, PAUSE_OVER, Provider, Retry, deletion_pause},
         scope::Scope,
         snapshot::{CLASS_NOT_FOUND, ClassProblem},
         stage::Stage,
@@ -21,8 +20,7 @@ use super::{
     },
     progress::Progress,
 };
-use crate::shared::clusters::CONTROL;
-use crate::shared::ownership::vm_id;
+use crate::shared::{clusters::CONTROL, ownership::vm_id};
 
 /// Pause before the provider is asked again whether a VM is gone.
 const POLL: Duration = Duration::from_secs(2);
@@ -45,7 +43,7 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         return stage.and_wait("CallingProvider", "the provider has not answered yet");
     }
     if scope.snapshot.claim.vm == Vm::None {
-        let identified = identified(scope, &provider);
+        let identified = identified(&provider);
         if !identified.is_over {
             return identified;
         }
@@ -60,8 +58,8 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         return Stage::step("the VM has to go", Step::Call(provider.call(Verb::Delete)));
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
-        Some(error) => try_again(scope, &provider, (&deleted, error), Verb::Delete),
-        None => confirmed(scope, &provider, deleted.known),
+        Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
+        None => confirmed(&provider, deleted.known),
     }
 }
 
@@ -74,7 +72,8 @@ pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
 /// For a Machine that is not linked to a VM: the provider has said, since the deletion, that it knows none and none is on its
 /// way, or that it knows several. A VM that only the provider knows is linked first: then its Node is found, and a restart
 /// knows of both. A deletion without an answer would never learn of that Node.
-fn identified(scope: &Scope<'_>, provider: &Provider<'_>) -> Stage {
+fn identified(provider: &Provider<'_>) -> Stage {
+    let scope = &provider.scope;
     let known = [Verb::Status, Verb::Create].into_iter().filter_map(|verb| provider.known(verb)?.last.as_ref());
     let found = known.into_iter().find_map(|(_, outcome)| match outcome {
         Outcome::Instance(instance) => Some(instance),
@@ -88,9 +87,9 @@ fn identified(scope: &Scope<'_>, provider: &Provider<'_>) -> Stage {
         return Stage::step("has the machine a VM?", Step::Call(provider.call(Verb::Status)));
     };
     match status.outcome.error() {
-        Some(error) if error.code == Code::NotFound => none_on_its_way(scope, provider, status.ended),
+        Some(error) if error.code == Code::NotFound => none_on_its_way(provider, status.ended),
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
-            try_again(scope, provider, (&status, error), Verb::Status)
+            try_again(provider, (&status, error), Verb::Status)
         }
         _ => Stage::over(),
     }
@@ -98,8 +97,9 @@ fn identified(scope: &Scope<'_>, provider: &Provider<'_>) -> Stage {
 
 /// No VM may still appear that the provider did not know at `told`, when it said that there is none. Such a VM would belong to
 /// nobody once the Machine is gone.
-fn none_on_its_way(scope: &Scope<'_>, provider: &Provider<'_>, told: Timestamp) -> Stage {
-    match uncertain_until(scope, provider).filter(|until| *until > told) {
+fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
+    let scope = &provider.scope;
+    match uncertain_until(provider).filter(|until| *until > told) {
         None => Stage::over(),
         Some(until) if until > scope.now() => {
             let message = format!("a VM that was asked for may still appear until {until}");
@@ -135,16 +135,17 @@ fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
 }
 
 /// The provider says, after the deletion, that there is no VM.
-fn confirmed(scope: &Scope<'_>, provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
+fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
+    let scope = &provider.scope;
     let ask = || Stage::step("is the VM gone?", Step::Call(provider.call(Verb::Status)));
     let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
     let Some(answer) = answer else { return ask() };
     match answer.outcome {
         outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(scope, error)) => {
-            return none_on_its_way(scope, provider, answer.ended);
+            return none_on_its_way(provider, answer.ended);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
-            return try_again(scope, provider, (&answer, error), Verb::Status);
+            return try_again(provider, (&answer, error), Verb::Status);
         }
         _ => {}
     }
@@ -177,7 +178,8 @@ fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
 /// only that the cluster has seen it. What this process did it knows while the Machine does not run. What an earlier process
 /// did it cannot know, but that process acted before this one began. Times in objects are by other clocks, or by a clock
 /// that was set since: they may lengthen the wait, and not shorten it.
-fn uncertain_until(scope: &Scope<'_>, provider: &Provider<'_>) -> Option<Timestamp> {
+fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
+    let scope = &provider.scope;
     let (hidden, since) = (scope.driver.consistency(), scope.context.since);
     let asked = provider.known(Verb::Create);
     if vm_id(scope.machine).is_some() {
@@ -198,13 +200,9 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
 }
 
 /// After a failed call: the pause, and what the status says of it; then the call `next`.
-pub(super) fn try_again(
-    scope: &Scope<'_>,
-    provider: &Provider<'_>,
-    (answer, error): (&Answer<'_>, &DriverError),
-    next: Verb,
-) -> Stage {
-    let pause = retry::of_deletion(error, answer.known.failures, scope.settings);
+pub(super) fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverError), next: Verb) -> Stage {
+    let scope = &provider.scope;
+    let pause = deletion_pause(error, answer.known.failures, scope.settings);
     let due = match provider.retry(answer, next, pause) {
         Retry::Now(call) => return Stage::step(PAUSE_OVER, Step::Call(call)),
         Retry::At(due) => due,

@@ -97,6 +97,6 @@ fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
         }
         spans.push(trace::stage(machine, "VM deletion", asked, gone));
     }
-    spans.push(trace::died(machine, now));
+    spans.push(trace::terminated(machine, now));
     spans
 }

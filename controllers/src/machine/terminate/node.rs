@@ -14,8 +14,7 @@ use super::{
     },
     progress::Progress,
 };
-use crate::shared::clusters::TARGET;
-use crate::shared::{node::Node, ownership::node_name};
+use crate::shared::{clusters::TARGET, node::Node, ownership::node_name};
 
 /// A process that has been connected to a cluster for less than this has just lost that connection.
 const CONNECTION_LOST: SignedDuration = SignedDuration::from_secs(1);

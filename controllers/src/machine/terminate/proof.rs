@@ -55,7 +55,7 @@ fn prove(scope: &Scope<'_>) -> Stage {
     }
     match provider.vm_status() {
         None => Stage::step("nobody has said yet whose VM it is", Step::Call(provider.call(Verb::Status))),
-        Some(VmStatus::Failed(answer, error)) => try_again(scope, &provider, (&answer, error), Verb::Status),
+        Some(VmStatus::Failed(answer, error)) => try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => Stage::over(),
         Some(VmStatus::Foreign(_, error)) => leave(scope, error),
         Some(VmStatus::Owned(instance)) => note(scope, Some(instance)),

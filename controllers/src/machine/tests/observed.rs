@@ -9,8 +9,10 @@ use nodewright_runtime::{
 
 use super::super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{super::budget, *};
-use crate::shared::clusters::{CONTROL, TARGET};
-use crate::shared::indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID};
+use crate::shared::{
+    clusters::{CONTROL, TARGET},
+    indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID},
+};
 use crate::testing::{answer, look_at_secret};
 
 /// Stores with these objects of the control cluster.

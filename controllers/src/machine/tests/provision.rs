@@ -75,7 +75,7 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 #[test]
 fn refused_births_are_tried_less_and_less_often() {
     let pause = |code, times, settings: &Settings| {
-        super::super::retry::of_creation(&DriverError::new(code, "no"), times, settings).as_secs()
+        super::super::provider::creation_pause(&DriverError::new(code, "no"), times, settings).as_secs()
     };
     let usual = Settings::default();
     assert_eq!([1, 2, 3].map(|times| pause(Code::PermissionDenied, times, &usual)), [180, 360, 600]);

@@ -7,8 +7,10 @@ use nodewright_runtime::{
 };
 
 use super::*;
-use crate::shared::clusters::{CONTROL, TARGET};
-use crate::shared::indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID};
+use crate::shared::{
+    clusters::{CONTROL, TARGET},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID},
+};
 use crate::testing::{answer, look_at_secret};
 
 const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
