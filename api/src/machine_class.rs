@@ -202,3 +202,15 @@ fn serialize_some<S: SerializeStruct, T: Serialize>(
         None => object.skip_field(name),
     }
 }
+
+impl kube::core::object::HasStatus for MachineClass {
+    type Status = MachineClassStatus;
+
+    fn status(&self) -> Option<&MachineClassStatus> {
+        self.status.as_ref()
+    }
+
+    fn status_mut(&mut self) -> &mut Option<MachineClassStatus> {
+        &mut self.status
+    }
+}

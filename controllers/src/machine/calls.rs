@@ -15,7 +15,7 @@ use nodewright_runtime::{
     object::{annotation, is_deleting, uid},
 };
 
-use crate::shared::ledger::{Index, Ledger};
+use crate::shared::ledger::{Ledger, Ordinal};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub struct Origin {
     /// Its UID.
     pub uid: String,
     /// The Machine's index.
-    pub index: Index,
+    pub index: Ordinal,
 }
 
 impl Origin {

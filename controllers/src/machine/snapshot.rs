@@ -24,7 +24,7 @@ use crate::shared::{
     clusters::{CONTROL, TARGET},
     drain::PodView,
     indexes::SET_BY_UID,
-    ledger::{Index, Ledger},
+    ledger::{Ledger, Ordinal},
     node::Node,
     ownership::{node_name, vm_id},
 };
@@ -152,11 +152,11 @@ impl World {
     }
 
     /// The set's ledger and the Machine's index in it; `None` when there is no ledger or it does not know the Machine.
-    pub(super) fn ledger_entry(&self) -> Option<(Ledger, Index)> {
+    pub(super) fn ledger_entry(&self) -> Option<(Ledger, Ordinal)> {
         let Owner::Set(set) = &self.owner else { return None };
         let ledger: Ledger = annotation(set.as_ref(), annotations::LEDGER)?.parse().ok()?;
         let machine = self.machine.as_ref();
-        let index = ledger.index(name(set.as_ref()), name(machine), annotation(machine, annotations::INDEX))?;
+        let index = ledger.ordinal(name(set.as_ref()), name(machine), annotation(machine, annotations::INDEX))?;
         Some((ledger, index))
     }
 

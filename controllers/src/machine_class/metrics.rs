@@ -1,4 +1,4 @@
-//! The classes that cannot be used, by name.
+//! The metric of classes that cannot be used.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use prometheus_client::{
 use super::ProviderSpecCheck;
 use crate::shared::clusters::CONTROL;
 
-/// How many classes are named at most.
+/// The largest number of series.
 const LIMIT: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -25,15 +25,15 @@ struct ClassLabels {
     name: String,
 }
 
-/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Made anew at each scrape, so that a
-/// class that is well again, or gone, is in it no more.
+/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that there
+/// is no series of a class that is valid again, or gone.
 pub struct InvalidClasses {
     stores: Stores,
     check: ProviderSpecCheck,
 }
 
 impl InvalidClasses {
-    /// Of the classes in these caches, those that the check complains of.
+    /// The classes in these caches that the check refuses.
     pub fn new(stores: Stores, check: ProviderSpecCheck) -> Self {
         Self { stores, check }
     }

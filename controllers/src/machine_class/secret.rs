@@ -1,4 +1,4 @@
-//! The Secrets of classes: let go once no class refers to them. A class itself sees to it that they are kept.
+//! The Secrets of classes lose their finalizer once no class refers to them. The class itself adds it.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use nodewright_runtime::{
 };
 use serde::Deserialize;
 
-use super::users;
+use super::snapshot::users;
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     class_secrets::NAMEABLE,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
 };
 
-/// A Secret without what is secret: neither asked for nor kept.
+/// The metadata of a Secret. Its values are neither requested nor kept.
 #[derive(kube::Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = "Secret")]
 pub struct SecretMetadata {
@@ -30,21 +30,22 @@ pub struct SecretMetadata {
     pub metadata: ObjectMeta,
 }
 
-/// Lets go of the Secrets that no class refers to any more, also of one that was left in a moment when nobody watched.
+/// Removes the finalizer of Secrets that no class refers to any more, also where the last reference went while no
+/// controller ran.
 #[derive(Clone, Debug)]
 pub struct MachineClassSecretController {
     /// The namespace of the custom resources, and of the Secrets.
     pub namespace: String,
 }
 
-/// A Secret and who refers to it.
+/// A Secret and the classes that refer to it.
 #[derive(Clone, Debug)]
 pub struct SecretWorld {
     /// The Secret.
     pub secret: Arc<SecretMetadata>,
-    /// How many classes refer to it, those that are being deleted included.
+    /// How many classes refer to it, including those that are being deleted.
     pub users: usize,
-    /// What to say of a class that cannot be read, and may refer to it.
+    /// Why a class cannot be read that may refer to it.
     pub unreadable: Option<String>,
 }
 
@@ -73,31 +74,31 @@ impl Controller for MachineClassSecretController {
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<SecretWorld> {
         let secret = stores.of::<SecretMetadata>(CONTROL).get(key)?;
-        // What an unreadable class refers to is not known, so it may be each.
+        // An unreadable class may refer to any Secret.
         let unreadable = stores.of::<MachineClass>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|class| class.describe::<MachineClass>());
         Some(SecretWorld { secret, users: users(stores, key).len(), unreadable })
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, world: &SecretWorld) -> Plan<Never> {
+    fn plan(&self, _: &Moment<'_, Never>, snapshot: &SecretWorld) -> Plan<Never> {
         let mut plan = Plan::idle();
-        let secret = world.secret.as_ref();
+        let secret = snapshot.secret.as_ref();
         let is_held = has_finalizer(secret, finalizers::MACHINE_CONTROLLER);
-        if let Some(text) = world.unreadable.as_ref().filter(|_| world.users == 0 && is_held) {
+        if let Some(text) = snapshot.unreadable.as_ref().filter(|_| snapshot.users == 0 && is_held) {
             plan.wait(
                 unreadable::MACHINE_CLASS,
                 format!("{text}; until then it may refer to the secret, which is kept"),
             );
         }
-        if world.users == 0 && is_held && world.unreadable.is_none() {
+        if snapshot.users == 0 && is_held && snapshot.unreadable.is_none() {
             let remove = finalizer::remove(&secret.metadata, finalizers::MACHINE_CONTROLLER);
             let step = remove.and_then(|remove| Step::edit(CONTROL, secret, remove));
             plan.then("no class refers to the secret any more", step);
         }
-        if world.users > 0 && is_deleting(secret) {
+        if snapshot.users > 0 && is_deleting(secret) {
             plan.wait(
                 "SecretInUse",
-                format!("{} classes refer to the secret; it is kept until they are gone", world.users),
+                format!("{} classes refer to the secret; it is kept until they are gone", snapshot.users),
             );
         }
         plan

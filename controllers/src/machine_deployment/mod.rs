@@ -33,18 +33,18 @@
 //! * Nodes get neither taint nor annotations during a rollout.
 
 mod conditions;
-mod owned;
 mod patch;
-mod plan;
+mod reconcile;
 mod removal;
 mod rollback;
 mod rollout;
+mod sets;
 mod sizes;
+mod snapshot;
 mod status;
 mod template;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ use nodewright_runtime::{
     plan::{Moment, Plan},
 };
 
-pub use self::world::{SetView, World};
+pub use self::snapshot::{SetView, World};
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
@@ -110,12 +110,12 @@ impl Controller for MachineDeploymentController {
         World::observe(stores, key)
     }
 
-    fn children(&self, world: &World) -> usize {
-        world.machines().count()
+    fn children(&self, snapshot: &World) -> usize {
+        snapshot.machines().count()
     }
 
-    fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
-        plan::plan(at, world, self.full_schema.get())
+    fn plan(&self, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+        reconcile::plan(context, snapshot, self.full_schema.get())
     }
 }
 
@@ -134,7 +134,7 @@ fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
     let deployments = stores.of::<MachineDeployment>(CONTROL);
     match controller_uid(set) {
         Some(uid) => deployments.by(DEPLOYMENT_BY_UID, uid),
-        None => deployments.all().into_iter().filter(|it| world::may_adopt(it, set)).collect(),
+        None => deployments.all().into_iter().filter(|it| snapshot::may_adopt(it, set)).collect(),
     }
 }
 

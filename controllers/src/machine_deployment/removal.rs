@@ -1,8 +1,8 @@
-//! The machines that the cluster autoscaler wants to be gone.
+//! The Machines that the cluster autoscaler wants to remove.
 //!
 //! It writes their names and the time into an annotation of the MachineDeployment, together with the smaller number of
-//! replicas. Here they become marks on the machines, which the MachineSet goes by; once a machine is leaving, its name
-//! leaves the list. Names of machines that are not the deployment's are dropped: MCM would mark them as well.
+//! replicas. The controller turns the names into marks on the Machines, which the MachineSet reads. It drops a name once the
+//! Machine is leaving, and names of Machines that are not the deployment's, which MCM would mark as well.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,43 +10,42 @@ use nodewright_api::{Machine, MachinePhase, annotations};
 use nodewright_runtime::{
     effect::Never,
     object::{annotation, name},
-    plan::{Moment, Plan, Planned, Step},
+    plan::{Planned, Step},
 };
 
-use super::{patch, world::World};
+use super::{patch, reconcile::Scope, snapshot::World};
 use crate::shared::clusters::CONTROL;
 
-/// Adds what the list asks for. Returns whether anything is written: then the sizes wait for the next plan, so that the
-/// marks are seen before the smaller number of replicas is.
-pub(super) fn mark(plan: &mut Plan<Never>, at: &Moment<'_, Never>, world: &World) -> bool {
-    let deployment = world.deployment.as_ref();
-    let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return false };
+/// What the list asks for, in two stages: marks on Machines, and a shorter list.
+pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
+    let deployment = scope.deployment;
+    let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
     let changed = annotation(deployment, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
-    let since = changed.map_or_else(|| format!("{:.0}", at.now), str::to_owned);
+    let since = changed.map_or_else(|| format!("{:.0}", scope.context.now), str::to_owned);
     let entries: Vec<(&Arc<Machine>, String)> =
-        list.split(',').filter_map(|entry| read(world, entry.trim(), &since)).collect();
-    plan.stage(entries.iter().filter_map(|(machine, time)| mark_one(machine, time)));
+        list.split(',').filter_map(|entry| read(scope.snapshot, entry.trim(), &since)).collect();
+    let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
     let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
     let patch = if kept.is_empty() {
         patch::remove_annotation(&deployment.metadata, annotations::TRIGGER_DELETION)
     } else {
         patch::annotate(&deployment.metadata, &BTreeMap::from([(annotations::TRIGGER_DELETION, kept.join(","))]))
     };
-    let step = Step::edit(CONTROL, deployment, patch);
-    plan.then("names of machines that are gone or leaving are dropped from the list", step);
-    !plan.is_idle()
+    let why = "names of machines that are gone or leaving are dropped from the list";
+    let list = Step::edit(CONTROL, deployment, patch).map(|step| Planned { why: why.into(), step });
+    [marks, list.into_iter().collect()]
 }
 
 /// An entry `machine~time`, or the name alone, if the machine is there and not yet leaving.
-fn read<'a>(world: &'a World, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
+fn read<'a>(snapshot: &'a World, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
     let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
     time.parse::<jiff::Timestamp>().ok()?;
-    let machine = world.machines().find(|machine| name(machine.as_ref()) == wanted)?;
+    let machine = snapshot.machines().find(|machine| name(machine.as_ref()) == wanted)?;
     let leaving = machine.is_deleting() || matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
     (!leaving).then(|| (machine, time.to_owned()))
 }
 
-fn mark_one(machine: &Machine, time: &str) -> Option<Planned<Never>> {
+fn mark(machine: &Machine, time: &str) -> Option<Planned<Never>> {
     let priority = annotations::MACHINE_PRIORITY_CANDIDATE.to_owned();
     // The first mark counts: it says how long the autoscaler has been waiting.
     let time = annotation(machine, annotations::MARKED_FOR_DELETION_TIME).unwrap_or(time).to_owned();

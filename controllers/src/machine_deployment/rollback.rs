@@ -1,7 +1,7 @@
-//! `spec.rollbackTo`: deprecated, yet obeyed as MCM and early Kubernetes do.
+//! `spec.rollbackTo`: deprecated, and supported as by MCM and early Kubernetes.
 //!
-//! The template of the revision becomes that of the deployment, the annotations that came from the deployment at that
-//! time come back with it, and the wish is cleared, all in one write under the version that was read.
+//! One write under the version that was read restores the template of the revision and the annotations that the deployment
+//! had with it, and clears the field.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,24 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     object::name,
-    plan::{Plan, Step, reference},
+    plan::{Step, reference},
 };
 use serde_json::json;
 
 use super::{
-    owned::copied,
-    patch, template,
-    world::{SetView, World},
+    patch,
+    sets::copied,
+    snapshot::{SetView, World},
+    template,
 };
 use crate::shared::clusters::CONTROL;
 
-/// Adds the rollback, if one is asked for. Returns whether the deployment is written.
-pub(super) fn roll_back(plan: &mut Plan<Never>, world: &World) -> bool {
-    let deployment = world.deployment.as_ref();
-    let Some(wish) = deployment.spec.rollback_to.as_ref() else { return false };
-    let revision = if wish.revision == 0 { last_revision(world) } else { Some(wish.revision) };
-    let found = revision.and_then(|revision| world.staying().find(|view| view.revision() == revision));
+/// The rollback and its event, if one is asked for.
+pub(super) fn roll_back(snapshot: &World) -> Option<(Option<Step<Never>>, Event)> {
+    let deployment = snapshot.deployment.as_ref();
+    let wanted = deployment.spec.rollback_to.as_ref()?.revision;
+    let revision = if wanted == 0 { last_revision(snapshot) } else { Some(wanted) };
+    let found = revision.and_then(|revision| snapshot.staying().find(|view| view.revision() == revision));
     let mut operations = vec![patch::same_version(&deployment.metadata), patch::remove(&["spec", "rollbackTo"])];
     let event = match found {
         None => warning(deployment, events::ROLLBACK_REVISION_NOT_FOUND, "Unable to find the revision to rollback to."),
@@ -44,14 +45,12 @@ pub(super) fn roll_back(plan: &mut Plan<Never>, world: &World) -> bool {
             Event::normal(reference(deployment), events::ROLLBACK_DONE, text)
         }
     };
-    plan.then("a rollback is asked for", Step::edit(CONTROL, deployment, Patch(operations)));
-    plan.event(event);
-    true
+    Some((Step::edit(CONTROL, deployment, Patch(operations)), event))
 }
 
 /// The revision before the newest.
-fn last_revision(world: &World) -> Option<i64> {
-    let mut revisions: Vec<i64> = world.staying().map(SetView::revision).filter(|&revision| revision > 0).collect();
+fn last_revision(snapshot: &World) -> Option<i64> {
+    let mut revisions: Vec<i64> = snapshot.staying().map(SetView::revision).filter(|&revision| revision > 0).collect();
     revisions.sort_unstable();
     revisions.into_iter().rev().nth(1)
 }

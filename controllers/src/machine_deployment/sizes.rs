@@ -3,98 +3,99 @@
 use nodewright_api::{StrategyType, annotations};
 use nodewright_runtime::object::uid;
 
-use super::rollout::{Goal, Share, Size, grow, scale_in, shrink};
-use super::world::{SetView, World};
+use super::{
+    rollout::{Goal, Share, Size, grow, scale_in, shrink},
+    snapshot::{SetView, World},
+};
 
 /// How the deployment may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
-    /// Whether machines of former templates are replaced. Otherwise the sets are only scaled.
+pub(super) struct RolloutMode {
+    /// Whether Machines of former templates are replaced. Otherwise the sets are only scaled.
     pub(super) rolls: bool,
-    /// Whether all old machines have to be gone before there is a new one.
+    /// Whether all old Machines have to be gone before there is a new one.
     pub(super) recreates: bool,
 }
 
-impl Manner {
-    /// What the spec asks for. A paused deployment only scales, and so does one whose machines are to be updated in
-    /// place: replacing them would be what its owner wanted to avoid.
-    pub(super) fn of(world: &World) -> Self {
-        let spec = &world.deployment.spec;
+impl RolloutMode {
+    /// What the spec asks for. A paused deployment only scales. So does one whose Machines are to be updated in place:
+    /// its owner does not want them to be replaced.
+    pub(super) fn of(snapshot: &World) -> Self {
+        let spec = &snapshot.deployment.spec;
         let strategy = spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
         Self { rolls: !spec.paused && !in_place, recreates: strategy == StrategyType::Recreate }
     }
 }
 
-/// What becomes of one set.
+/// The size of one set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
-    /// The set.
     pub(super) view: &'a SetView,
-    /// Its replicas.
     pub(super) replicas: i64,
-    /// Whether the goal is noted on it.
+    /// Whether the goal is noted on the set.
     pub(super) noted: bool,
 }
 
-/// What becomes of the sets that are not being deleted, oldest first.
-pub(super) fn targets(world: &World, goal: Goal, manner: Manner) -> Vec<Target<'_>> {
-    let field = Field::of(world);
-    let replicas = if !manner.rolls || field.is_scaled(goal) {
-        field.scale(goal, manner)
-    } else if manner.recreates {
-        field.recreate(goal)
+/// The sizes of the sets that are not being deleted, oldest first.
+pub(super) fn targets(snapshot: &World, goal: Goal, mode: RolloutMode) -> Vec<Target<'_>> {
+    let sizes = SetSizes::of(snapshot, goal, mode);
+    let replicas = if !mode.rolls || sizes.is_scaled() {
+        sizes.scale()
+    } else if mode.recreates {
+        sizes.recreate()
     } else {
-        field.roll(goal)
+        sizes.roll()
     };
-    let mut targets = vec![];
-    for (place, (&view, replicas)) in field.views.iter().zip(replicas).enumerate() {
+    let target = |(place, (&view, replicas)): (usize, (&&'_ SetView, i64))| {
+        let is_current = sizes.current == Some(place);
         let before = i64::from(view.set.spec.replicas);
-        let replicas = if field.current == Some(place) { replicas } else { view.unclaimed().unwrap_or(replicas) };
-        // A set that is to have machines and has yet to get its first has no size: the note would say that it has.
+        let replicas = if is_current { replicas } else { view.unclaimed().unwrap_or(replicas) };
+        // A set without replicas that will get some has no size yet: the note would say that it has.
         let waits = replicas == 0 && goal.desired > 0;
-        let noted = before > 0 || before != replicas || field.current == Some(place) && !waits;
-        targets.push(Target { view, replicas, noted });
-    }
-    targets
+        let noted = before > 0 || before != replicas || is_current && !waits;
+        (replicas, noted)
+    };
+    let decided: Vec<_> = sizes.views.iter().zip(replicas).enumerate().map(target).collect();
+    let targets = sizes.views.into_iter().zip(decided);
+    targets.map(|(view, (replicas, noted))| Target { view, replicas, noted }).collect()
 }
 
 /// Whether a set for the present template may be created now.
-pub(super) fn may_create(world: &World, manner: Manner) -> bool {
-    match manner {
-        // The first set of all replaces nothing.
-        Manner { rolls: false, .. } => world.sets.is_empty() && !world.deployment.spec.paused,
-        Manner { recreates: true, .. } => world.sets.iter().all(|view| is_gone(view.size())),
-        Manner { .. } => true,
+pub(super) fn may_create(snapshot: &World, mode: RolloutMode) -> bool {
+    match mode {
+        // The very first set replaces nothing.
+        RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && !snapshot.deployment.spec.paused,
+        RolloutMode { recreates: true, .. } => snapshot.sets.iter().all(|view| is_gone(view.size())),
+        RolloutMode { .. } => true,
     }
 }
 
-/// Whether a set has no machine and will get none.
+/// Whether a set has no Machine and will get none.
 fn is_gone(size: Size) -> bool {
     size.at_most() == 0 && size.observed
 }
 
-/// The sets of a deployment as numbers.
-struct Field<'a> {
+/// The sets of a deployment as numbers. A set is known by its place among those that are not being deleted.
+struct SetSizes<'a> {
+    goal: Goal,
+    mode: RolloutMode,
     views: Vec<&'a SetView>,
     sizes: Vec<Size>,
     /// The place of the set of the present template.
     current: Option<usize>,
-    /// The sets that are being deleted. Their machines still count.
+    /// The sets that are being deleted. Their Machines still count.
     leaving: Vec<Size>,
 }
 
-impl<'a> Field<'a> {
-    fn of(world: &'a World) -> Self {
-        let views: Vec<_> = world.staying().collect();
-        let current = world.current().map(|view| uid(view.set.as_ref()));
-        let leaving = world.sets.iter().filter(|view| view.set.is_deleting()).map(SetView::size).collect();
-        Self {
-            sizes: views.iter().map(|view| view.size()).collect(),
-            current: views.iter().position(|view| Some(uid(view.set.as_ref())) == current),
-            views,
-            leaving,
-        }
+impl<'a> SetSizes<'a> {
+    fn of(snapshot: &'a World, goal: Goal, mode: RolloutMode) -> Self {
+        let views: Vec<_> = snapshot.staying().collect();
+        let current = snapshot.current().map(|view| uid(view.set.as_ref()));
+        let leaving = snapshot.sets.iter().filter(|view| view.set.is_deleting()).map(SetView::size).collect();
+        let sizes = views.iter().map(|view| view.size()).collect();
+        let current = views.iter().position(|view| Some(uid(view.set.as_ref())) == current);
+        Self { goal, mode, views, sizes, current, leaving }
     }
 
     fn replicas(&self) -> Vec<i64> {
@@ -111,9 +112,9 @@ impl<'a> Field<'a> {
         staying.chain(self.leaving.iter().copied()).collect()
     }
 
-    /// Whether the deployment has been scaled since its active sets were last looked at: their notes say so.
-    fn is_scaled(&self, goal: Goal) -> bool {
-        let outdated = |place: &usize| self.noted(*place).is_some_and(|noted| noted != goal.desired);
+    /// Whether the deployment has been scaled since its active sets were last sized: their notes say so.
+    fn is_scaled(&self) -> bool {
+        let outdated = |place: &usize| self.noted(*place).is_some_and(|noted| noted != self.goal.desired);
         self.current.is_some() && self.active().iter().any(outdated)
     }
 
@@ -121,28 +122,28 @@ impl<'a> Field<'a> {
         self.views.get(place)?.noted(annotations::DESIRED_REPLICAS)
     }
 
-    /// Scaling, without replacing anything: a set that is the only active one is the deployment. Among several,
-    /// the newest one grows, and all shrink in proportion.
-    fn scale(&self, goal: Goal, manner: Manner) -> Vec<i64> {
+    /// Scaling, without replacing anything. The only active set gets all replicas. Of several active sets the newest grows,
+    /// and all shrink in proportion.
+    fn scale(&self) -> Vec<i64> {
         match *self.active() {
-            [] => self.grown(goal, manner, self.heir(&[])),
-            [only] if !manner.rolls || Some(only) == self.current => self.grown(goal, manner, Some(only)),
-            [only] => self.with(only, |size| size.replicas.min(goal.desired)),
-            ref active if self.is_saturated(goal) => {
+            [] => self.grown(self.growing(&[])),
+            [only] if !self.mode.rolls || Some(only) == self.current => self.grown(Some(only)),
+            [only] => self.with(only, |size| size.replicas.min(self.goal.desired)),
+            ref active if self.is_saturated() => {
                 let mut replicas = self.replicas();
                 let old = active.iter().filter(|place| Some(**place) != self.current);
                 old.for_each(|&place| put(&mut replicas, place, 0));
                 replicas
             }
-            ref active => self.scale_several(goal, manner, active),
+            ref active => self.scale_several(active),
         }
     }
 
-    fn scale_several(&self, goal: Goal, manner: Manner, active: &[usize]) -> Vec<i64> {
+    fn scale_several(&self, active: &[usize]) -> Vec<i64> {
         let total: i64 = self.replicas().iter().sum();
-        if total <= goal.ceiling() {
-            // A rollout lets its new set grow by itself.
-            return if manner.rolls { self.replicas() } else { self.grown(goal, manner, self.heir(active)) };
+        if total <= self.goal.ceiling() {
+            // In a rollout the new set grows with the next step.
+            return if self.mode.rolls { self.replicas() } else { self.grown(self.growing(active)) };
         }
         let share = |&place: &usize| {
             let replicas = self.sizes.get(place).map_or(0, |size| size.replicas);
@@ -151,31 +152,32 @@ impl<'a> Field<'a> {
         };
         let shares: Vec<Share> = active.iter().map(share).collect();
         let mut replicas = self.replicas();
-        for (&place, target) in active.iter().zip(scale_in(goal, &shares)) {
+        for (&place, target) in active.iter().zip(scale_in(self.goal, &shares)) {
             put(&mut replicas, place, target);
         }
         replicas
     }
 
-    /// Whether the new set is all that is needed: it is as large as desired, was made so for the present goal, and
-    /// all its machines are available.
-    fn is_saturated(&self, goal: Goal) -> bool {
+    /// Whether the new set is all that is needed: it is as large as desired, was sized for the present goal, and all its
+    /// Machines are available.
+    fn is_saturated(&self) -> bool {
         let Some(place) = self.current else { return false };
-        let full = |size: &Size| size.replicas == goal.desired && size.available == goal.desired;
-        self.sizes.get(place).is_some_and(full) && self.noted(place) == Some(goal.desired)
+        let full = |size: &Size| size.replicas == self.goal.desired && size.available == self.goal.desired;
+        self.sizes.get(place).is_some_and(full) && self.noted(place) == Some(self.goal.desired)
     }
 
-    /// The set that gets more machines when nothing is replaced: that of the present template, else the newest.
-    fn heir(&self, active: &[usize]) -> Option<usize> {
+    /// The set that grows when nothing is replaced: that of the present template, else the newest.
+    fn growing(&self, active: &[usize]) -> Option<usize> {
         self.current.or(active.last().copied()).or(self.sizes.len().checked_sub(1))
     }
 
-    /// All as it is, but for one set, which becomes as large as it may.
-    fn grown(&self, goal: Goal, manner: Manner, place: Option<usize>) -> Vec<i64> {
+    /// The replicas with one set as large as it may be, and all others as they are.
+    fn grown(&self, place: Option<usize>) -> Vec<i64> {
         let Some(place) = place else { return self.replicas() };
         let others = self.others(place);
-        let blocked = manner.recreates && !others.iter().all(|other| is_gone(*other));
-        self.with(place, |size| if blocked { size.replicas.min(goal.desired) } else { grow(goal, size, &others) })
+        let blocked = self.mode.recreates && !others.iter().all(|other| is_gone(*other));
+        let desired = self.goal.desired;
+        self.with(place, |size| if blocked { size.replicas.min(desired) } else { grow(self.goal, size, &others) })
     }
 
     fn with(&self, place: usize, change: impl Fn(Size) -> i64) -> Vec<i64> {
@@ -183,26 +185,23 @@ impl<'a> Field<'a> {
         sizes.map(|(at, size)| if at == place { change(*size) } else { size.replicas }).collect()
     }
 
-    /// One step of a rolling update. Growing and shrinking are decided side by side: each keeps its own bound,
-    /// whatever becomes of the other.
-    fn roll(&self, goal: Goal) -> Vec<i64> {
-        let manner = Manner { rolls: true, recreates: false };
+    /// One step of a rolling update. Growing and shrinking are decided independently: each keeps its own bound.
+    fn roll(&self) -> Vec<i64> {
         let Some((place, size)) = self.current.and_then(|place| Some((place, *self.sizes.get(place)?))) else {
             return self.replicas();
         };
-        let mut replicas = self.grown(goal, manner, Some(place));
+        let mut replicas = self.grown(Some(place));
         let old = (0..self.sizes.len()).filter(|&at| at != place);
         let sizes: Vec<Size> = old.clone().filter_map(|at| self.sizes.get(at).copied()).collect();
-        for (at, target) in old.zip(shrink(goal, size, &sizes)) {
+        for (at, target) in old.zip(shrink(self.goal, size, &sizes)) {
             put(&mut replicas, at, target);
         }
         replicas
     }
 
-    /// One step of a re-creation: the old machines go, and once they are gone the new ones come.
-    fn recreate(&self, goal: Goal) -> Vec<i64> {
-        let manner = Manner { rolls: true, recreates: true };
-        let mut replicas = self.grown(goal, manner, self.current);
+    /// One step of a re-creation: the old Machines go, and once they are gone the new ones are created.
+    fn recreate(&self) -> Vec<i64> {
+        let mut replicas = self.grown(self.current);
         for (place, target) in replicas.iter_mut().enumerate() {
             if Some(place) != self.current {
                 *target = 0;

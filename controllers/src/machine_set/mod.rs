@@ -1,32 +1,35 @@
 //! MachineSet: exactly so many Machines from one template.
 //!
-//! * Machines are created under names from the set's ledger ([`crate::shared::ledger`]), so that none is made twice.
+//! * Machines are created under names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
 //! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
-//! * A Machine without an owner that the selector matches is adopted before any is created: a restored fleet is taken
-//!   over as it is.
+//! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
+//!   taken over as it is.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
-//! * Fewer replicas: [`deletion_order`] decides who goes.
-//! * Node template, timeouts and class kind of the template reach the Machines without a new Machine.
+//! * With fewer replicas [`deletion_order`] decides which Machines are deleted.
+//! * Node template, timeouts and class kind of the template reach living Machines.
 //! * The finalizer keeps a set until its last Machine is gone.
 
+mod creation;
 mod deletion_order;
-mod owned;
-mod plan;
+mod members;
+mod reconcile;
+mod removal;
+mod snapshot;
 mod status;
+mod template;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
-    cache::Stores,
+    cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
     object::{Key, controller_uid, name},
     plan::{Moment, Plan},
 };
 
-pub use self::world::World;
+pub use self::snapshot::World;
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
@@ -36,7 +39,7 @@ use crate::shared::{
     schema::FullSchema,
 };
 
-/// Keeps MachineSets.
+/// The controller of MachineSets.
 #[derive(Clone, Debug)]
 pub struct MachineSetController {
     /// The namespace of the custom resources.
@@ -58,44 +61,44 @@ impl Controller for MachineSetController {
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(|machine, stores, wake| {
-                // One that can be read again may have other owners: all sets look. It is rare.
+                // Rare. A Machine that can be read again may have another owner: all sets are planned again.
                 let sets = stores.of::<MachineSet>(CONTROL).keys();
                 sets.into_iter().filter(|set| &*set.namespace == machine.namespace()).for_each(wake);
             })
-            .wakes(|change, stores, wake| {
-                let sets = stores.of::<MachineSet>(CONTROL);
-                for machine in change.sides() {
-                    let owner =
-                        controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
-                    for set in &owner {
-                        wake(Key::of(CONTROL, set.as_ref()));
-                    }
-                    if let (true, Some(set)) = (owner.is_empty(), set_of(name(machine.as_ref()))) {
-                        wake(Key::of(CONTROL, machine.as_ref()).sibling(set));
-                    }
-                    if controller_uid(machine.as_ref()).is_none() {
-                        let all = sets.all();
-                        let takers = all.iter().filter(|set| selects(set, machine));
-                        takers.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
-                    }
-                    // What another Machine named, too, may be taken once that one is gone.
-                    for rival in rivals(stores, machine).iter().filter(|it| controller_uid(it.as_ref()).is_none()) {
-                        let takers = sets.all().into_iter().filter(|set| selects(set, rival));
-                        takers.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
-                    }
-                }
-            });
+            .wakes(wake_sets);
     }
 
     fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
         World::observe(stores, key)
     }
 
-    fn children(&self, world: &World) -> usize {
-        world.machines.len()
+    fn children(&self, snapshot: &World) -> usize {
+        snapshot.machines.len()
     }
 
-    fn plan(&self, at: &Moment<'_, Never>, world: &World) -> Plan<Never> {
-        plan::plan(at, world, self.full_schema.get())
+    fn plan(&self, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+        reconcile::plan(context, snapshot, self.full_schema.get())
+    }
+}
+
+/// Wakes the sets that a change of a Machine concerns: its owner, the set that its name comes from, and for a Machine
+/// without an owner those that select it.
+fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+    let sets = stores.of::<MachineSet>(CONTROL);
+    for machine in change.sides() {
+        let owners = controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
+        for set in &owners {
+            wake(Key::of(CONTROL, set.as_ref()));
+        }
+        if let (true, Some(set)) = (owners.is_empty(), set_of(name(machine.as_ref()))) {
+            wake(Key::of(CONTROL, machine.as_ref()).sibling(set));
+        }
+        // When a Machine changes or goes, another one that names the same VM may become adoptable.
+        let rivals = rivals(stores, machine);
+        let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
+        for orphan in orphans {
+            let adopters = sets.all().into_iter().filter(|set| selects(set, orphan));
+            adopters.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
+        }
     }
 }

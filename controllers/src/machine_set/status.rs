@@ -1,4 +1,4 @@
-//! What a MachineSet says of itself.
+//! The status of a MachineSet.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
@@ -14,27 +14,39 @@ use nodewright_runtime::{
     plan::{FailureClass, Moment, StepVerb},
 };
 
-use super::{World, owned::StatusPart};
-use crate::shared::{failed_machines::FailedMachines, ledger::Ledger};
+use super::World;
+use crate::shared::{
+    failed_machines::FailedMachines,
+    ledger::Ledger,
+    status_writer::{StatusWrite, write_status},
+};
 
-pub(super) fn status(at: &Moment<'_, Never>, world: &World, full_schema: bool) -> StatusPart {
-    let set = world.set.as_ref();
+/// When the status is written: at once where the set has what it wants.
+pub(super) fn write(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> StatusWrite<Never> {
+    let set = snapshot.set.as_ref();
+    let wanted = status(context, snapshot, full_schema);
+    let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
+    let is_urgent = is_settled || wanted.replicas == 0;
+    write_status(context, set, wanted, is_urgent)
+}
+
+fn status(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> MachineSetStatus {
+    let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
-    let machines = || world.machines.iter().map(AsRef::as_ref);
+    let machines = || snapshot.machines.iter().map(AsRef::as_ref);
     let live = || machines().filter(|machine| !is_deleting(*machine));
     let failed = FailedMachines::of(live().map(|machine| (machine, set)));
-    let status = MachineSetStatus {
+    MachineSetStatus {
         replicas: count(machines()),
         fully_labeled_replicas: count(machines().filter(|machine| is_fully_labelled(set, machine))),
         ready_replicas: count(live().filter(|machine| *machine.phase() == MachinePhase::Running)),
         available_replicas: count(live().filter(|machine| is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
-        conditions: conditions(at, world, &before, &failed),
+        conditions: conditions(context, snapshot, &before, &failed),
         failed_machines: failed.listed,
         selector: if full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
         ..before
-    };
-    StatusPart { status }
+    }
 }
 
 fn count<'a>(machines: impl Iterator<Item = &'a Machine>) -> i32 {
@@ -51,7 +63,7 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-/// What to say of a ledger that cannot be read, and what to do.
+/// Why the ledger cannot be read, and what to do about it.
 pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     let key = annotations::LEDGER;
     let error = annotation(set, key)?.parse::<Ledger>().err()?;
@@ -61,19 +73,19 @@ pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     ))
 }
 
-/// What to say of the Machines that may be the set's and cannot be read.
-pub(super) fn unreadable_text(world: &World) -> Option<String> {
-    let all: Vec<_> = world.unreadable_members().collect();
+/// Why Machines that may be the set's cannot be read.
+pub(super) fn unreadable_text(snapshot: &World) -> Option<String> {
+    let all: Vec<_> = snapshot.unreadable_members().collect();
     let text = all.first()?.describe::<Machine>();
     let more = if all.len() > 1 { format!(" (and {} more)", all.len() - 1) } else { String::new() };
     Some(format!("{text}{more}; until then it counts as one of the set's, and is neither replaced nor deleted"))
 }
 
-/// `ReplicaFailure` stands while the ledger or a Machine cannot be read, or the API server refuses what the set asks for,
-/// and `FailedMachinesTruncated` while not all that failed are listed; the rest is kept as it is.
+/// `ReplicaFailure` is True while the ledger or a Machine cannot be read, or the API server refuses a step, and
+/// `FailedMachinesTruncated` while not all failed Machines are listed. Conditions of other types stay as they are.
 fn conditions(
-    at: &Moment<'_, Never>,
-    world: &World,
+    context: &Moment<'_, Never>,
+    snapshot: &World,
     before: &MachineSetStatus,
     failed: &FailedMachines,
 ) -> Vec<MachineSetCondition> {
@@ -85,14 +97,17 @@ fn conditions(
         MachineSetCondition {
             condition_type: kind.to_owned(),
             status: ConditionStatus::True,
-            last_transition_time: known.and_then(|known| known.last_transition_time.clone()).or(Some(Time(at.now))),
+            last_transition_time: known
+                .and_then(|known| known.last_transition_time.clone())
+                .or(Some(Time(context.now))),
             reason: reason.to_owned(),
             message: clip(message),
         }
     };
     all.extend(failed.truncation().map(|text| holds(kinds::FAILED_MACHINES_TRUNCATED, "TooManyToList", text)));
-    let refused = at.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
-    if let Some(text) = invalid_ledger_text(&world.set) {
+    let refused =
+        context.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
+    if let Some(text) = invalid_ledger_text(&snapshot.set) {
         all.push(holds(kinds::REPLICA_FAILURE, unreadable::LEDGER, text));
     } else if let Some(failure) = refused {
         let reason = if failure.step.verb == StepVerb::Delete {
@@ -101,7 +116,7 @@ fn conditions(
             reasons::machine_set::FAILED_CREATE
         };
         all.push(holds(kinds::REPLICA_FAILURE, reason, failure.to_string()));
-    } else if let Some(text) = unreadable_text(world) {
+    } else if let Some(text) = unreadable_text(snapshot) {
         all.push(holds(kinds::REPLICA_FAILURE, unreadable::MACHINE, text));
     }
     all

@@ -12,7 +12,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{World, plan::plan};
+use super::{World, reconcile::plan};
 use crate::shared::clusters::CONTROL;
 use crate::{
     shared::ledger::Ledger,

@@ -1,16 +1,16 @@
-//! The ledger of a MachineSet: which names its Machines have, and which names have had their life.
+//! The ledger of a MachineSet: which names its Machines have, and which names are used up.
 //!
-//! The Machines of a set have indices. A name is a bijection of the index under the ledger's seed, so two planners
-//! that know nothing of one another ask for the same names, and the API server lets one of them win. An index is
-//! *retired* before anything is done to its Machine that cannot be undone; a retired index is never used again.
-//! So no name has a second life, and a stale view can make nothing twice.
+//! The Machines of a set have ordinals. A name is a bijection of the ordinal under the ledger's seed. So two planners that
+//! do not know of each other ask for the same names, and the API server lets one of them win. An ordinal is *retired*
+//! before an irreversible change of its Machine, and a retired ordinal is never used again. So no name is used twice, and a
+//! stale view cannot create a second Machine in the place of one.
 //!
-//! Machines that the set did not make (it adopted them) have no index. Before one of these is deleted its name is noted
-//! in the ledger, so that for them too the set's version is compared before the harm is done.
+//! Machines that the set has adopted have no ordinal. Before the set deletes one of these it notes its name in the ledger,
+//! so that the deletion depends on the set's version, too.
 //!
-//! The ledger stands in one annotation of the set: a seed, the retired indices, and the names that are noted, such as
-//! `k7f;0-41,43` or `k7f;0-41;pool-old-x7k2p`. An
-//! annotation, because restores keep annotations and machine-controller-manager's CRD prunes what it does not know.
+//! The ledger is one annotation of the set: a seed, the retired ordinals, and the noted names, such as `k7f;0-41,43` or
+//! `k7f;0-41;pool-old-x7k2p`. It is an annotation because restores keep annotations, and because the CRD of
+//! machine-controller-manager prunes unknown fields.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,32 +25,32 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-/// The letters of generated names in Kubernetes: no vowels, nothing that looks like something else.
+/// The letters of generated names in Kubernetes: no vowels, and none that look alike.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const LETTERS: u32 = 27;
-/// How many words of three letters there are.
+/// The number of words of three letters.
 const WORDS: u32 = LETTERS * LETTERS * LETTERS;
-/// How many indices a set can ever use.
-const INDICES: u32 = WORDS * LETTERS * LETTERS;
-/// Spreads neighbouring indices. Prime to 27, so that multiplying by it is a bijection of the words.
+/// The number of ordinals that a set can ever use.
+const ORDINALS: u32 = WORDS * LETTERS * LETTERS;
+/// Spreads neighbouring ordinals. Prime to 27, so that multiplying by it is a bijection of the words.
 const SPREAD: u32 = 7_919;
 /// Length of the suffix of a Machine's name.
 const SUFFIX: usize = 5;
-/// How long a Machine's name may be.
+/// The maximum length of a Machine's name.
 const LONGEST_NAME: usize = 63;
 
-/// Which Machine of its set a Machine is.
+/// The number of a Machine in its set. The annotation `nodewright.dev/index` holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Index(u32);
+pub struct Ordinal(u32);
 
-impl Index {
+impl Ordinal {
     /// The number.
     pub fn number(self) -> u32 {
         self.0
     }
 }
 
-impl fmt::Display for Index {
+impl fmt::Display for Ordinal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -63,33 +63,33 @@ impl fmt::Display for Index {
 )]
 pub struct InvalidLedger(String);
 
-/// The seed of a set's names and the indices that have had their life.
+/// The seed of a set's names, and the ordinals that are used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     seed: u32,
-    /// First and last of each run; sorted, with a gap between any two.
+    /// First and last of each range; sorted, with a gap between any two.
     retired: Vec<(u32, u32)>,
-    /// Machines without an index that have to go.
+    /// Machines without an ordinal that are to be deleted.
     noted: BTreeSet<String>,
 }
 
 impl Ledger {
-    /// A ledger without history. Two sets with the same name, one after the other, get different seeds, so that the
-    /// second does not stumble over Machines of the first that are still going away.
+    /// A ledger without history. Two successive sets of one name have different seeds, so that the names of the second are
+    /// not those of Machines of the first that are still being deleted.
     pub fn seeded(entropy: &str) -> Self {
-        // FNV-1a: any spread will do, but it must be the same in every version.
+        // FNV-1a: any hash will do, but it must be the same in every version.
         let hash =
             entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         Self { seed: hash % WORDS, retired: vec![], noted: BTreeSet::new() }
     }
 
-    /// The name of the Machine with an index.
+    /// The name of the Machine with an ordinal.
     ///
-    /// The suffix is a bijection of the index. Among the first 19,683 indices neither the first three nor the last
+    /// The suffix is a bijection of the ordinal. Among the first 19,683 ordinals neither the first three nor the last
     /// three of its letters repeat: machine-controller-manager derives the id of a bootstrap token from them.
-    pub fn name(&self, set: &str, index: Index) -> String {
-        let word = ((index.0 % WORDS) * SPREAD + self.seed) % WORDS;
-        let page = index.0 / WORDS;
+    pub fn name(&self, set: &str, ordinal: Ordinal) -> String {
+        let word = ((ordinal.0 % WORDS) * SPREAD + self.seed) % WORDS;
+        let page = ordinal.0 / WORDS;
         let first = [word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS];
         // With the third letter known, the fourth tells the first and the fifth tells the second: so the last three
         // letters tell the word as the first three do.
@@ -103,24 +103,24 @@ impl Ledger {
         name
     }
 
-    /// The index that a Machine claims, if its name bears the claim out.
-    pub fn index(&self, set: &str, machine: &str, claim: Option<&str>) -> Option<Index> {
-        let index = Index(claim?.parse().ok().filter(|number| *number < INDICES)?);
-        (self.name(set, index) == machine).then_some(index)
+    /// The ordinal that a Machine's annotation claims, if its name fits.
+    pub fn ordinal(&self, set: &str, machine: &str, claim: Option<&str>) -> Option<Ordinal> {
+        let ordinal = Ordinal(claim?.parse().ok().filter(|number| *number < ORDINALS)?);
+        (self.name(set, ordinal) == machine).then_some(ordinal)
     }
 
-    /// Whether an index has had its life.
-    pub fn is_retired(&self, index: Index) -> bool {
-        let after = self.retired.partition_point(|(first, _)| *first <= index.0);
-        after > 0 && self.retired[after - 1].1 >= index.0
+    /// Whether an ordinal is used up.
+    pub fn is_retired(&self, ordinal: Ordinal) -> bool {
+        let after = self.retired.partition_point(|(first, _)| *first <= ordinal.0);
+        after > 0 && self.retired[after - 1].1 >= ordinal.0
     }
 
-    /// The lowest indices that are neither retired nor `seen`.
-    pub fn lowest_free(&self, seen: &BTreeSet<Index>, count: usize) -> Vec<Index> {
+    /// The lowest ordinals that are neither retired nor `seen`.
+    pub fn lowest_free(&self, seen: &BTreeSet<Ordinal>, count: usize) -> Vec<Ordinal> {
         let mut free = Vec::with_capacity(count);
         let mut next = 0;
         let mut runs = self.retired.iter().peekable();
-        while free.len() < count && next < INDICES {
+        while free.len() < count && next < ORDINALS {
             if let Some((first, last)) = runs.peek()
                 && *first <= next
             {
@@ -128,19 +128,19 @@ impl Ledger {
                 runs.next();
                 continue;
             }
-            if !seen.contains(&Index(next)) {
-                free.push(Index(next));
+            if !seen.contains(&Ordinal(next)) {
+                free.push(Ordinal(next));
             }
             next += 1;
         }
         free
     }
 
-    /// The ledger after these indices have been retired too.
+    /// The ledger after these ordinals have been retired too.
     #[must_use]
-    pub fn retire(&self, indices: impl IntoIterator<Item = Index>) -> Self {
+    pub fn retire(&self, ordinals: impl IntoIterator<Item = Ordinal>) -> Self {
         let mut runs = self.retired.clone();
-        runs.extend(indices.into_iter().map(|index| (index.0, index.0)));
+        runs.extend(ordinals.into_iter().map(|ordinal| (ordinal.0, ordinal.0)));
         runs.sort_unstable();
         let mut retired: Vec<(u32, u32)> = Vec::with_capacity(runs.len());
         for (first, last) in runs {
@@ -152,13 +152,13 @@ impl Ledger {
         Self { seed: self.seed, retired, noted: self.noted.clone() }
     }
 
-    /// Whether a Machine without an index has to go.
+    /// Whether a Machine without an ordinal is to be deleted.
     pub fn is_noted(&self, machine: &str) -> bool {
         self.noted.contains(machine)
     }
 
-    /// The ledger after these Machines without an index have been noted too, and those have been dropped that
-    /// `present` does not hold any more: there is nothing left to compare for them.
+    /// The ledger after these Machines without an ordinal have been noted too, and those that are not `present` any more
+    /// have been dropped.
     #[must_use]
     pub fn note(mut self, machines: impl IntoIterator<Item = String>, present: impl Fn(&str) -> bool) -> Self {
         self.noted.retain(|machine| present(machine));
@@ -166,21 +166,20 @@ impl Ledger {
         self
     }
 
-    /// How many indices have had their life.
+    /// The number of ordinals that are used up.
     pub fn retired_count(&self) -> u64 {
         self.retired.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
 }
 
-/// The part of a set's name that its Machines' names begin with: a Machine's name is that of a Node too, and the value
-/// of labels, which have 63 letters at most. Sets with long names may share it, and keep out of each other's way by
-/// their seeds.
+/// The part of a set's name that its Machines' names begin with: a Machine's name is also the name of a Node and the
+/// value of labels, which have at most 63 letters. Sets with long names may share it; their seeds differ.
 pub fn base(set: &str) -> &str {
     let end = set.len().min(LONGEST_NAME - 1 - SUFFIX);
     set.get(..end).unwrap_or(set).trim_end_matches(['-', '.'])
 }
 
-/// The part of a Machine's name before its suffix: the name of the set that it could belong to.
+/// The part of a Machine's name before its suffix: the name of the set that may have created it.
 pub fn set_of(machine: &str) -> Option<&str> {
     let (set, suffix) = machine.rsplit_once('-')?;
     (suffix.len() == SUFFIX && suffix.bytes().all(|letter| ALPHABET.contains(&letter))).then_some(set)
@@ -223,7 +222,7 @@ impl FromStr for Ledger {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let first: u32 = first.parse().map_err(|_| invalid())?;
             let last: u32 = last.parse().map_err(|_| invalid())?;
-            if first > last || last >= INDICES || ledger.retired.last().is_some_and(|(_, end)| *end >= first) {
+            if first > last || last >= ORDINALS || ledger.retired.last().is_some_and(|(_, end)| *end >= first) {
                 return Err(invalid());
             }
             ledger.retired.push((first, last));
@@ -232,9 +231,9 @@ impl FromStr for Ledger {
     }
 }
 
-/// The ledger, in its annotation.
+/// The annotation of a MachineSet that holds the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct LedgerPart {
+pub(crate) struct LedgerAnnotation {
     metadata: Annotations,
 }
 
@@ -243,14 +242,14 @@ struct Annotations {
     annotations: BTreeMap<String, String>,
 }
 
-impl LedgerPart {
+impl LedgerAnnotation {
     pub(crate) fn of(ledger: &Ledger) -> Self {
         let annotations = BTreeMap::from([(annotations::LEDGER.to_owned(), ledger.to_string())]);
         Self { metadata: Annotations { annotations } }
     }
 }
 
-impl Owned for LedgerPart {
+impl Owned for LedgerAnnotation {
     type Of = MachineSet;
     const PART: Part = Part::Main;
 
@@ -266,8 +265,8 @@ mod tests {
 
     use super::*;
 
-    fn indices(numbers: impl IntoIterator<Item = u32>) -> BTreeSet<Index> {
-        numbers.into_iter().map(Index).collect()
+    fn ordinals(numbers: impl IntoIterator<Item = u32>) -> BTreeSet<Ordinal> {
+        numbers.into_iter().map(Ordinal).collect()
     }
 
     #[test]
@@ -297,7 +296,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_so_are_the_letters_that_token_ids_are_made_of() {
         let ledger = Ledger::seeded("a");
-        let names: Vec<String> = (0..WORDS).map(|index| ledger.name("s", Index(index))).collect();
+        let names: Vec<String> = (0..WORDS).map(|ordinal| ledger.name("s", Ordinal(ordinal))).collect();
         let distinct =
             |part: &dyn Fn(&str) -> String| names.iter().map(|name| part(name)).collect::<HashSet<_>>().len();
         assert_eq!(distinct(&str::to_owned), 19_683);
@@ -311,52 +310,52 @@ mod tests {
         let mut seen = HashSet::new();
         for page in [0, 1, 2, 26, 27, 28, 728] {
             for word in (0..WORDS).step_by(7) {
-                assert!(seen.insert(ledger.name("s", Index(page * WORDS + word))));
+                assert!(seen.insert(ledger.name("s", Ordinal(page * WORDS + word))));
             }
         }
     }
 
     #[test]
-    fn an_index_counts_only_if_the_name_bears_it_out() {
+    fn an_ordinal_counts_only_if_the_name_fits() {
         let ledger = Ledger::seeded("c");
-        let name = ledger.name("set", Index(17));
-        assert_eq!(ledger.index("set", &name, Some("17")), Some(Index(17)));
-        assert_eq!(ledger.index("set", &name, Some("18")), None);
-        assert_eq!(ledger.index("other", &name, Some("17")), None);
-        assert_eq!(ledger.index("set", &name, None), None);
-        assert_eq!(ledger.index("set", &name, Some("4294967295")), None);
-        assert_eq!(Ledger::seeded("d").index("set", &name, Some("17")), None, "another seed, another name");
+        let name = ledger.name("set", Ordinal(17));
+        assert_eq!(ledger.ordinal("set", &name, Some("17")), Some(Ordinal(17)));
+        assert_eq!(ledger.ordinal("set", &name, Some("18")), None);
+        assert_eq!(ledger.ordinal("other", &name, Some("17")), None);
+        assert_eq!(ledger.ordinal("set", &name, None), None);
+        assert_eq!(ledger.ordinal("set", &name, Some("4294967295")), None);
+        assert_eq!(Ledger::seeded("d").ordinal("set", &name, Some("17")), None, "another seed, another name");
         assert_eq!(set_of(&name), Some("set"));
         assert_eq!((set_of("worker-1"), set_of("a-aaaaa")), (None, None));
     }
 
     #[test]
-    fn names_of_machines_fit_into_labels_however_long_the_sets_is() {
+    fn names_of_machines_fit_into_labels_however_long_the_name_of_the_set_is() {
         let ledger = Ledger::seeded("h");
         let long = "a".repeat(56) + "-b.c";
-        let name = ledger.name(&long, Index(3));
+        let name = ledger.name(&long, Ordinal(3));
         assert_eq!(name.len(), 62, "{name}");
         assert_eq!(set_of(&name), Some(base(&long)));
-        assert_eq!(ledger.index(&long, &name, Some("3")), Some(Index(3)));
+        assert_eq!(ledger.ordinal(&long, &name, Some("3")), Some(Ordinal(3)));
         assert_eq!(base("short"), "short");
     }
 
     #[test]
-    fn retired_indices_are_never_free_again() {
-        let ledger = Ledger::seeded("e").retire(indices([0, 1, 2, 4, 7]));
+    fn retired_ordinals_are_never_free_again() {
+        let ledger = Ledger::seeded("e").retire(ordinals([0, 1, 2, 4, 7]));
         assert_eq!(ledger.to_string().split_once(';').unwrap().1, "0-2,4,7");
-        assert!([0, 1, 2, 4, 7].into_iter().all(|index| ledger.is_retired(Index(index))));
-        assert!([3, 5, 6, 8].into_iter().all(|index| !ledger.is_retired(Index(index))));
-        assert_eq!(ledger.lowest_free(&indices([3, 8]), 3), [Index(5), Index(6), Index(9)]);
-        assert_eq!(ledger.retire(indices([3])).to_string().split_once(';').unwrap().1, "0-4,7");
+        assert!([0, 1, 2, 4, 7].into_iter().all(|ordinal| ledger.is_retired(Ordinal(ordinal))));
+        assert!([3, 5, 6, 8].into_iter().all(|ordinal| !ledger.is_retired(Ordinal(ordinal))));
+        assert_eq!(ledger.lowest_free(&ordinals([3, 8]), 3), [Ordinal(5), Ordinal(6), Ordinal(9)]);
+        assert_eq!(ledger.retire(ordinals([3])).to_string().split_once(';').unwrap().1, "0-4,7");
         assert_eq!(ledger.retired_count(), 5);
     }
 
     #[test]
-    fn machines_without_an_index_are_noted_until_they_are_gone() {
+    fn machines_without_an_ordinal_are_noted_until_they_are_gone() {
         let ledger = Ledger::seeded("g").note(["old-1".to_owned(), "old-2".to_owned()], |_| true);
         assert!(ledger.is_noted("old-1") && !ledger.is_noted("old-3"));
-        let later = ledger.retire(indices([4])).note(["old-3".to_owned()], |name| name == "old-2");
+        let later = ledger.retire(ordinals([4])).note(["old-3".to_owned()], |name| name == "old-2");
         assert_eq!(later.to_string().split_once(';').unwrap().1, "4;old-2,old-3");
         assert_eq!(later.to_string().parse::<Ledger>().unwrap(), later);
     }
@@ -364,8 +363,8 @@ mod tests {
     #[test]
     fn two_planners_ask_for_the_same_names() {
         let ledger = Ledger::seeded("f");
-        let stale = ledger.lowest_free(&indices([]), 3);
-        let fresh = ledger.lowest_free(&indices([0, 1]), 1);
-        assert!(fresh.iter().all(|index| stale.contains(index)));
+        let stale = ledger.lowest_free(&ordinals([]), 3);
+        let fresh = ledger.lowest_free(&ordinals([0, 1]), 1);
+        assert!(fresh.iter().all(|ordinal| stale.contains(ordinal)));
     }
 }

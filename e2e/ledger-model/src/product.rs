@@ -15,7 +15,7 @@ use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
 use nodewright_controllers::{
     machine::{Call, MachineController, Outcome, Request as CallRequest, Settings, Verb},
     machine_set::MachineSetController,
-    shared::ledger::{Index, Ledger},
+    shared::ledger::{Ledger, Ordinal},
 };
 use nodewright_driver::DriverError;
 use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedDriver};
@@ -72,7 +72,7 @@ pub(super) struct Product {
     sets: MachineSetController,
     machines: MachineController,
     stores: Stores,
-    indices: Vec<Index>,
+    indices: Vec<Ordinal>,
     /// The Machine of each index, as the set's own plan creates it.
     created: Vec<Value>,
     decisions: Answers<Rc<Decision>>,

@@ -390,6 +390,17 @@ impl<E> Plan<E> {
         self
     }
 
+    /// Adds another plan: its stages come after those that are there, and its trace is left out.
+    pub fn append(&mut self, more: Self) {
+        self.stages.extend(more.stages);
+        self.waits.extend(more.waits);
+        self.events.extend(more.events);
+        self.spans.extend(more.spans);
+        self.looks.extend(more.looks);
+        self.forgets_outcomes |= more.forgets_outcomes;
+        self.wake = self.wake.into_iter().chain(more.wake).min();
+    }
+
     /// Makes all deletions so far such that they are refused once anybody has changed the object.
     pub fn pin_deletions(&mut self) {
         for planned in self.stages.iter_mut().flatten() {

@@ -8,7 +8,7 @@ use super::{
     super::{scope::Scope, snapshot::Owner, stage::Stage},
     progress::Progress,
 };
-use crate::shared::{clusters::CONTROL, ledger::LedgerPart};
+use crate::shared::{clusters::CONTROL, ledger::LedgerAnnotation};
 
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
@@ -35,7 +35,7 @@ pub(in super::super) fn name_retired(scope: &Scope<'_>) -> Stage {
     if due > scope.now() {
         return stage.waking_at(due);
     }
-    let ledger = LedgerPart::of(&ledger.retire([index]));
+    let ledger = LedgerAnnotation::of(&ledger.retire([index]));
     let step = Step::apply_pinned(CONTROL, set.as_ref(), &ledger);
     stage.beside("nobody else has retired the name", step)
 }

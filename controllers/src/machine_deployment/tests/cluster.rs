@@ -14,9 +14,9 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::super::{
-    plan::plan,
+    reconcile::plan,
+    snapshot::{SetView, World, may_adopt},
     template,
-    world::{SetView, World, may_adopt},
 };
 use crate::shared::clusters::CONTROL;
 use crate::{

@@ -11,7 +11,7 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{template, world::may_adopt},
+    super::{snapshot::may_adopt, template},
     cluster::{Cluster, creation, kinds},
 };
 use crate::testing::{NOW, machine_deployment, rolling};

@@ -1,35 +1,24 @@
-//! What the MachineSet controller writes, and reads back.
+//! What Machines have from the template of their set: at creation, at adoption, and while they live.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use nodewright_api::{ClassRef, Machine, MachineSet, MachineSetStatus, MachineSpec, annotations, finalizers};
+use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    effect::Never,
     object::annotation,
     owned::{Owned, Part},
+    plan::{Planned, Step},
 };
 use serde::Serialize;
 
-use crate::shared::ledger::Index;
+use super::members::{BATCH, Members};
+use crate::shared::clusters::CONTROL;
+use crate::shared::ledger::Ordinal;
 
-/// All of a MachineSet's status.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct StatusPart {
-    pub(super) status: MachineSetStatus,
-}
-
-impl Owned for StatusPart {
-    type Of = MachineSet;
-    const PART: Part = Part::Status;
-
-    fn seen(live: &MachineSet) -> Self {
-        Self { status: live.status.clone().unwrap_or_default() }
-    }
-}
-
-/// What a Machine has from its set: all that it is born with. The Machine controller owns the rest.
+/// What a Machine has from its set: all that it is created with. The Machine controller owns the rest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct MachinePart {
     metadata: MachineMeta,
@@ -46,11 +35,11 @@ struct MachineMeta {
 }
 
 impl MachinePart {
-    /// What the Machine of an index is born with. Without an index: a Machine that the set has adopted.
-    pub(super) fn of(set: &MachineSet, index: Option<Index>) -> Self {
+    /// What the Machine of an ordinal is created with. Without an ordinal: what an adopted Machine would be created with.
+    pub(super) fn of(set: &MachineSet, ordinal: Option<Ordinal>) -> Self {
         let template = &set.spec.template;
         let mut annotations = template.metadata.annotations.clone().unwrap_or_default();
-        annotations.extend(index.map(|index| (annotations::INDEX.to_owned(), index.to_string())));
+        annotations.extend(ordinal.map(|ordinal| (annotations::INDEX.to_owned(), ordinal.to_string())));
         for key in [annotations::TRACEPARENT, annotations::EFFECTIVE_CREATION_TIMEOUT] {
             annotations.extend(annotation(set, key).map(|value| (key.to_owned(), value.to_owned())));
         }
@@ -66,19 +55,19 @@ impl MachinePart {
         Self { metadata, spec }
     }
 
-    /// What a Machine that lives takes over from the template: node template, timeouts, class kind. Its class is the
-    /// one that its VM was made from, and its metadata are what became of what it was born with.
+    /// What a living Machine takes over from the template: node template, timeouts, class kind. It keeps its class, from
+    /// which its VM was created, and of its metadata what is there of what it was created with.
     pub(super) fn for_live(mut self, live: &Machine) -> Self {
         let mut metadata = self.seen_like(live).metadata;
-        let born_with = |key: &String| self.metadata.annotations.contains_key(key);
+        let is_own = |key: &String| self.metadata.annotations.contains_key(key);
         metadata.annotations = live.metadata.annotations.clone().unwrap_or_default();
-        metadata.annotations.retain(|key, _| born_with(key));
+        metadata.annotations.retain(|key, _| is_own(key));
         self.metadata = metadata;
         self.spec.class = ClassRef { kind: self.spec.class.kind, ..live.spec.class.clone() };
         self
     }
 
-    /// What a Machine without an owner becomes when the set takes it: the same, with an owner and the finalizer.
+    /// What a Machine without an owner becomes when the set adopts it: the same, with an owner and the finalizer.
     pub(super) fn adopting(self, live: &Machine) -> Self {
         let (owners, finalizers) = (self.metadata.owner_references.clone(), self.metadata.finalizers.clone());
         let mut part = self.for_live(live);
@@ -87,7 +76,7 @@ impl MachinePart {
         part
     }
 
-    /// The Machine to be created under a name.
+    /// The Machine to create under a name.
     pub(super) fn machine(&self, set: &MachineSet, name: String) -> Machine {
         let metadata = ObjectMeta {
             name: Some(name),
@@ -102,7 +91,7 @@ impl MachinePart {
     }
 }
 
-/// Garbage collection in the foreground waits for Machines, as it does with machine-controller-manager's.
+/// Foreground garbage collection waits for Machines, as for those of machine-controller-manager.
 fn blocking(mut owner: OwnerReference) -> OwnerReference {
     owner.block_owner_deletion = Some(true);
     owner
@@ -133,4 +122,53 @@ impl Owned for MachinePart {
         seen.metadata.finalizers.retain(|finalizer| wanted.finalizers.contains(finalizer));
         seen
     }
+}
+
+/// The updates of Machines that differ from the template in what they take over while they live.
+pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
+    let set = members.snapshot.set.as_ref();
+    // Nearly always none of thousands differs: they are compared first, and parts are made only for those that do.
+    let update = |machine: &Arc<Machine>| {
+        let part = MachinePart::of(set, members.ordinal(machine)).for_live(machine);
+        let step = Step::apply(CONTROL, machine.as_ref(), &part)?;
+        Some(Planned { why: "the template changed in what machines take over in place".into(), step })
+    };
+    differing(&set.spec.template.spec, members).filter_map(update).take(BATCH).collect()
+}
+
+fn differing<'a>(template: &'a MachineSpec, members: &'a Members<'_>) -> impl Iterator<Item = &'a Arc<Machine>> {
+    // Machines share their node template: one that was equal need not be compared again.
+    let mut equal: Option<&Arc<NodeTemplate>> = None;
+    members.staying.iter().copied().filter(move |machine| {
+        let known = equal.is_some_and(|equal| Arc::ptr_eq(equal, &machine.spec.node_template));
+        let same = known || machine.spec.node_template == template.node_template;
+        equal = Some(&machine.spec.node_template).filter(|_| same).or(equal);
+        !same || !is_same_beside_node_template(template, &machine.spec)
+    })
+}
+
+/// Names all fields, so that a new one cannot be forgotten.
+fn is_same_beside_node_template(template: &MachineSpec, live: &MachineSpec) -> bool {
+    let MachineSpec {
+        class,
+        provider_id: _,
+        node_template: _,
+        drain_timeout,
+        health_timeout,
+        creation_timeout,
+        in_place_update_timeout,
+        machine_preserve_timeout,
+        disable_health_timeout,
+        max_evict_retries,
+        node_conditions,
+    } = template;
+    class.kind == live.class.kind
+        && *drain_timeout == live.drain_timeout
+        && *health_timeout == live.health_timeout
+        && *creation_timeout == live.creation_timeout
+        && *in_place_update_timeout == live.in_place_update_timeout
+        && *machine_preserve_timeout == live.machine_preserve_timeout
+        && *disable_health_timeout == live.disable_health_timeout
+        && *max_evict_retries == live.max_evict_retries
+        && *node_conditions == live.node_conditions
 }

@@ -8,8 +8,7 @@ use nodewright_runtime::{
     object::{Key, annotation, is_deleting, label, name, namespace, uid},
 };
 
-use super::rollout::Size;
-use super::template;
+use super::{rollout::Size, template};
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
@@ -17,7 +16,7 @@ use crate::shared::{
     ownership::vm_id,
 };
 
-/// A MachineDeployment, its sets, and whom it could adopt.
+/// A MachineDeployment, its sets, and those that it may adopt.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The deployment.
@@ -28,7 +27,7 @@ pub struct World {
     pub orphans: Vec<Arc<MachineSet>>,
     /// Sets that exist, may be the deployment's, and cannot be read, by name.
     pub unreadable: Vec<Arc<Unreadable>>,
-    /// Whoever holds the name that the set of the present template would have.
+    /// The set that has the name that the set of the present template would have.
     pub namesake: Option<Arc<MachineSet>>,
 }
 
@@ -39,7 +38,7 @@ pub struct SetView {
     pub set: Arc<MachineSet>,
     /// The machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
-    /// Machines without an owner that it selects, and has yet to take: after a restore they are its machines.
+    /// Machines without an owner that it will adopt: after a restore they are its Machines.
     pub orphans: Vec<Arc<Machine>>,
     /// How many Machines may be the set's, exist, and cannot be read.
     pub unreadable: usize,
@@ -53,9 +52,9 @@ impl World {
         let mut sets = store.owned_by(uid(deployment.as_ref()));
         sets.sort_by_cached_key(|set| age(set));
         let unread = machines.unreadable();
-        let nobodys = machines.by(ORPHAN_MACHINES, &key.namespace);
+        let unowned = machines.by(ORPHAN_MACHINES, &key.namespace);
         let sets = sets.into_iter().map(|set| {
-            let orphans = nobodys.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
+            let orphans = unowned.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
             let mut own = machines.owned_by(uid(set.as_ref()));
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
             let unreadable = unread.iter().filter(|machine| may_be_member(&set, machine)).count();
@@ -70,14 +69,14 @@ impl World {
         Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
     }
 
-    /// The set of the present template: of several the oldest, as Kubernetes has it.
+    /// The set of the present template: of several the oldest, as in Kubernetes.
     pub(super) fn current(&self) -> Option<&SetView> {
         let template = &self.deployment.spec.template;
         self.staying().find(|view| template::is_same(&view.set.spec.template, template))
     }
 
-    /// The generation of the deployment for which one of its sets was sized, if that is newer than the one seen here: by
-    /// another manager then, or after this one was given an old view.
+    /// The generation of the deployment for which one of its sets was sized, if it is newer than the one seen here: another
+    /// manager sized it, or the cache has gone back in time.
     pub(super) fn newer_generation(&self) -> Option<i64> {
         let deployment = self.deployment.as_ref();
         let of = |view: &SetView| {
@@ -105,13 +104,13 @@ impl World {
     }
 }
 
-/// Oldest first. Names break ties, so that every process decides alike.
+/// The order of sets. Names break ties, so that every process decides alike.
 fn age(set: &MachineSet) -> (Option<jiff::Timestamp>, String) {
     (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name(set).to_owned())
 }
 
-/// Whether a set without an owner belongs to the deployment: its labels match, and it comes from a deployment or has
-/// the very template. A set made by hand that merely happens to match is left alone.
+/// Whether a set without an owner belongs to the deployment: its labels match, and it comes from a deployment or has the
+/// same template. A set that a user created, and that happens to match, is left alone.
 pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> bool {
     let wanted = deployment.spec.selector.as_ref();
     let is_alike = label(set, labels::MACHINE_TEMPLATE_HASH).is_some()
@@ -120,7 +119,7 @@ pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> boo
     matches && is_alike && !is_deleting(set)
 }
 
-/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or nothing is known of it.
+/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or nothing is known of the set.
 fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
     if namespace(deployment) != set.namespace() {
         return false;
@@ -133,15 +132,15 @@ fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
 }
 
 impl SetView {
-    /// What the arithmetic of rollouts has to know.
+    /// The set as a number for the arithmetic of rollouts.
     pub(super) fn size(&self) -> Size {
         let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
-        // They exist, and whether they are available is known once they are taken.
+        // They exist. Whether they are available is known once they are adopted.
         let orphans = count(self.orphans.iter());
         let generation = self.set.metadata.generation.unwrap_or_default();
         let observed = self.set.status.as_ref().map_or(0, |status| status.observed_generation);
         Size {
-            // A set in deletion creates nothing any more.
+            // A set that is being deleted creates nothing any more.
             replicas: if self.set.is_deleting() { 0 } else { i64::from(self.set.spec.replicas.max(0)) },
             live: count(self.machines.iter()) - deleting + orphans + i64::try_from(self.unreadable).unwrap_or(i64::MAX),
             deleting,
@@ -155,8 +154,8 @@ impl SetView {
         }
     }
 
-    /// How many machines the set has to be given to take: it was born, and the template changed before it got its size.
-    /// Without one it would leave them alone for ever.
+    /// The size that the set needs to adopt its orphans: the template changed before the set had its first size. Without a
+    /// size it would never adopt them.
     pub(super) fn unclaimed(&self) -> Option<i64> {
         let waits = !is_sized(&self.set) && self.set.spec.replicas == 0;
         (waits && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
@@ -173,12 +172,12 @@ impl SetView {
     }
 }
 
-/// Whether a machine works, as far as the deployment can tell, and stays.
+/// Whether a Machine works, as far as the deployment can tell, and stays.
 pub(super) fn is_available(machine: &Machine) -> bool {
     is_ready(machine) || (*machine.phase() == MachinePhase::Available && !is_deleting(machine))
 }
 
-/// Whether the node of a machine is healthy, and the machine stays.
+/// Whether the Node of a Machine is healthy, and the Machine stays.
 pub(super) fn is_ready(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Running && !is_deleting(machine)
 }

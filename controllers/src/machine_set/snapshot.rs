@@ -23,9 +23,9 @@ pub struct World {
     pub set: Arc<MachineSet>,
     /// The Machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
-    /// Machines without an owner that it could take, by name.
+    /// Machines without an owner that it may adopt, by name.
     pub orphans: Vec<Arc<Machine>>,
-    /// Machines without an owner that it selects and does not take, because their VM is another Machine's, or named by one.
+    /// Machines without an owner that it selects and does not adopt, because another Machine has or names the same VM.
     pub contested: Vec<Arc<Machine>>,
     /// Machines that it does not control and whose names it could ask for.
     pub namesakes: Vec<Arc<Machine>>,
@@ -37,25 +37,29 @@ impl World {
     pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
         let set = stores.of::<MachineSet>(CONTROL).get(key)?;
         let store = stores.of::<Machine>(CONTROL);
-        let mut machines = store.owned_by(uid(set.as_ref()));
-        // Of one that can be read no longer the store has the last version that could be: it says too little to choose a
-        // victim by, and after a restart it would not be there.
-        machines.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
+        // Of a Machine that cannot be read any more the store has the last readable version: that says too little to choose
+        // a victim by, and is lost with a restart.
+        let readable = |mut machines: Vec<Arc<Machine>>| {
+            machines.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
+            machines
+        };
+        let by_name = |mut machines: Vec<Arc<Machine>>| {
+            machines.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+            machines
+        };
+        let machines = readable(store.owned_by(uid(set.as_ref())));
         let mut unreadable = store.unreadable();
         unreadable.retain(|machine| machine.namespace() == &*key.namespace);
         let mut namesakes = store.by(MACHINES_BY_SET_NAME, base(&key.name));
         namesakes.retain(|machine| controller_uid(machine.as_ref()) != Some(uid(set.as_ref())));
-        namesakes.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
-        namesakes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut orphans = store.by(ORPHAN_MACHINES, &key.namespace);
         orphans.retain(|machine| may_adopt(&set, machine));
-        orphans.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
-        orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        let (namesakes, orphans) = (by_name(readable(namesakes)), by_name(readable(orphans)));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
         Some(Self { set, machines, orphans, contested, namesakes, unreadable })
     }
 
-    /// The unreadable Machines that may be the set's: it controls them, would take them, or nothing is known of them.
+    /// The unreadable Machines that may be the set's: it controls them, would adopt them, or nothing is known of them.
     pub(super) fn unreadable_members(&self) -> impl Iterator<Item = &Unreadable> {
         self.unreadable.iter().map(AsRef::as_ref).filter(|machine| may_be_member(&self.set, machine))
     }

@@ -1,12 +1,10 @@
-//! What the MachineDeployment controller writes, and reads back.
+//! What a MachineDeployment writes to its sets, and of itself.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
-use nodewright_api::{
-    MachineDeployment, MachineDeploymentStatus, MachineSet, MachineSetSpec, annotations, finalizers, labels,
-};
+use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     object::{annotation, uid},
@@ -15,10 +13,9 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::rollout::Goal;
-use super::{template, world::SetView};
+use super::{snapshot::SetView, template};
 
-/// Annotations of a MachineDeployment that say something of it alone, and are never copied to a set: MCM's list, and
-/// what is each set's own.
+/// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
 const NOT_COPIED: [&str; 10] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
@@ -43,10 +40,10 @@ const FOREIGN_ANNOTATIONS: [&str; 4] = [
 /// Labels of a set that others write.
 const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
 
-/// All of a MachineSet that is the deployment's to write.
+/// The fields of a MachineSet that its deployment owns.
 ///
-/// A part is made from what is seen and then changed: what a set has got from its deployment is not taken away again,
-/// as with MCM, which copies annotations and never removes them.
+/// A part is read from the set and then changed: like MCM, which copies annotations and never removes them, it keeps what
+/// the set once got from its deployment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SetPart {
     metadata: SetMeta,
@@ -79,9 +76,9 @@ impl Owned for SetPart {
 }
 
 impl SetPart {
-    /// What a set is born with: no replicas, so that its creation commits to nothing, and no note of a goal, so that the
-    /// set knows that this is not its size yet.
-    fn birth(deployment: &MachineDeployment, revision: i64) -> Self {
+    /// What a set is created with: no replicas, so that its creation has no effect, and no note of a goal, so that the set
+    /// knows that this is not its size yet.
+    fn new(deployment: &MachineDeployment, revision: i64) -> Self {
         let hash = template::hash_label(deployment);
         let metadata = SetMeta {
             labels: deployment.spec.template.metadata.labels.clone().unwrap_or_default(),
@@ -97,7 +94,7 @@ impl SetPart {
         part
     }
 
-    /// Sets the hash of the template wherever the machines of one template are told from those of another.
+    /// Sets the hash of the template in the labels, the selector and the template.
     fn label(&mut self, hash: &str) {
         let own = || (labels::MACHINE_TEMPLATE_HASH.to_owned(), hash.to_owned());
         self.metadata.labels.extend([own()]);
@@ -110,7 +107,7 @@ impl SetPart {
         self.spec.template.metadata.labels.get_or_insert_default().extend([own()]);
     }
 
-    /// The object to be created.
+    /// The object to create.
     fn object(self, deployment: &MachineDeployment) -> MachineSet {
         let metadata = ObjectMeta {
             name: Some(template::set_name(deployment)),
@@ -124,8 +121,8 @@ impl SetPart {
         MachineSet { metadata, spec: self.spec, status: None }
     }
 
-    /// Takes over from the deployment what may change without a rollout. Where templates are compared they are the
-    /// same, so that all of the template can be copied; the hash stays the set's own, whoever made it.
+    /// Takes over from the deployment what may change without a rollout. The parts of the templates that start a rollout are
+    /// equal, so all of the template is copied; the hash stays the set's own.
     pub(super) fn follow(&mut self, deployment: &MachineDeployment, revision: i64) {
         let hash =
             self.spec.template.metadata.labels.as_ref().and_then(|it| it.get(labels::MACHINE_TEMPLATE_HASH)).cloned();
@@ -140,7 +137,7 @@ impl SetPart {
         self.advance(revision);
     }
 
-    /// Makes the set the newest revision. The one that it had before goes into its history.
+    /// Makes the set the newest revision. Its former revision goes into its history.
     fn advance(&mut self, revision: i64) {
         let all = &mut self.metadata.annotations;
         let before = all.get(annotations::REVISION).cloned();
@@ -155,7 +152,7 @@ impl SetPart {
         }
     }
 
-    /// Sets the replicas, and notes for whom: by the notes it is known later that the deployment has been scaled.
+    /// Sets the replicas, and notes the goal: a later plan sees by the notes that the deployment was scaled.
     pub(super) fn resize(&mut self, replicas: i64, goal: Goal, deployment: &MachineDeployment) {
         let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
         if self.spec.replicas != replicas {
@@ -171,26 +168,26 @@ impl SetPart {
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
-    /// Notes what the deployment wanted when the set was last looked at.
+    /// Notes what the deployment wants.
     pub(super) fn note(&mut self, goal: Goal) {
         let all = &mut self.metadata.annotations;
         all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
         all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
     }
 
-    /// Makes the set one of the deployment's.
+    /// Makes the deployment the owner of the set.
     pub(super) fn adopt(&mut self, deployment: &MachineDeployment) {
         self.metadata.owner_references = owner(deployment).into_iter().collect();
         self.metadata.finalizers = vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()];
     }
 }
 
-/// The set that stands for the deployment's template, as it is created.
-pub(super) fn birth(deployment: &MachineDeployment, revision: i64) -> MachineSet {
-    SetPart::birth(deployment, revision).object(deployment)
+/// The set of the deployment's template, as it is created.
+pub(super) fn new_set(deployment: &MachineDeployment, revision: i64) -> MachineSet {
+    SetPart::new(deployment, revision).object(deployment)
 }
 
-/// The revision that the set of the present template has at least: one more than any of the others.
+/// The revision of the set of the present template: at least one more than that of any other set.
 pub(super) fn next_revision<'a>(others: impl Iterator<Item = &'a SetView>) -> i64 {
     others.map(SetView::revision).max().unwrap_or_default().saturating_add(1)
 }
@@ -220,7 +217,7 @@ fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<St
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The revision of a MachineDeployment: that of its present set.
+/// The annotation of a MachineDeployment with the revision of its present set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RevisionPart {
     metadata: Annotations,
@@ -248,20 +245,5 @@ impl Owned for RevisionPart {
 
     fn seen(live: &MachineDeployment) -> Self {
         Self { metadata: Annotations { annotations: revision(annotation(live, annotations::REVISION)) } }
-    }
-}
-
-/// All of a MachineDeployment's status.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct StatusPart {
-    pub(super) status: MachineDeploymentStatus,
-}
-
-impl Owned for StatusPart {
-    type Of = MachineDeployment;
-    const PART: Part = Part::Status;
-
-    fn seen(live: &MachineDeployment) -> Self {
-        Self { status: live.status.clone().unwrap_or_default() }
     }
 }

@@ -1,0 +1,112 @@
+//! What a class decides.
+
+use json_patch::Patch;
+use nodewright_api::{
+    ClassIdentity, ConditionStatus, MachineClass, annotations as keys, conditions, finalizers, reasons::unreadable,
+};
+use nodewright_runtime::{
+    annotations,
+    cache::Lookup,
+    clip::clip,
+    effect::Never,
+    events::Event,
+    finalizers as finalizer,
+    object::{has_finalizer, is_deleting},
+    plan::{Moment, Plan, Planned, Step, reference},
+};
+
+use super::{MachineClassController, NamedSecret, World, status::write};
+use crate::shared::class_secrets;
+use crate::shared::clusters::CONTROL;
+
+/// Event: Machines still need a class that is being deleted.
+const IN_USE: &str = "MachineClassInUse";
+/// Event: the driver cannot read the providerSpec.
+const INVALID: &str = "InvalidProviderSpec";
+
+pub(super) fn plan(controller: &MachineClassController, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    plan.looks.extend(snapshot.looks.iter().cloned());
+    let class = snapshot.class.as_ref();
+    let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
+    let problems = (controller.check)(class);
+    plan.stage(snapshot.secrets.iter().filter_map(hold_secret));
+    // No VM is created of a class that the driver cannot read, so there is none to find.
+    let identity = problems.is_empty().then(|| (controller.identity)(class));
+    if let Some((why, patch)) = hold_class(snapshot, identity.as_deref()) {
+        plan.beside(why, Step::edit(CONTROL, class, patch));
+        return plan;
+    }
+    if let Some(text) = snapshot.unreadable.as_ref().filter(|_| snapshot.machines == 0 && is_held) {
+        plan.wait(unreadable::MACHINE, format!("{text}; until then it may name the class, which is kept"));
+        if class.is_deleting() {
+            plan.event(Event::warning(reference(class), unreadable::MACHINE, text.clone()));
+        }
+    }
+    if snapshot.machines == 0 && is_held && snapshot.unreadable.is_none() {
+        let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        let step = remove.and_then(|mut remove| {
+            remove.0.extend(record(class, None).0);
+            Step::edit(CONTROL, class, remove)
+        });
+        plan.then("no machine names the class any more", step);
+        return plan;
+    }
+    if class.is_deleting() && snapshot.machines > 0 {
+        plan.wait(IN_USE, format!("{} machines name the class; it is kept until they are gone", snapshot.machines));
+        // Without the count, so that it is one event however many Machines go.
+        let text = "machines still name the class: it is kept until they are gone";
+        plan.event(Event::warning(reference(class), IN_USE, text));
+    }
+    if !problems.is_empty() && !is_reported(class, &problems) {
+        let text = format!("machines of this class cannot be made: {}", problems.join("; "));
+        plan.event(Event::warning(reference(class), INVALID, text));
+    }
+    if let Some(secret) = snapshot.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
+        plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
+    } else if controller.full_schema.get() {
+        write(context, snapshot, &problems).add_to(&mut plan);
+    }
+    plan
+}
+
+/// Adds the finalizer to a Secret, so that it outlives the class.
+fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
+    let live = secret.found.found().filter(|_| secret.is_ours)?;
+    if has_finalizer(live.as_ref(), finalizers::MACHINE_CONTROLLER) || is_deleting(live.as_ref()) {
+        return None;
+    }
+    let add = finalizer::add(&live.metadata, finalizers::MACHINE_CONTROLLER);
+    let step = Step::edit(CONTROL, live.as_ref(), add)?;
+    Some(Planned { why: "a class refers to the secret".into(), step })
+}
+
+/// Adds the finalizer to a class in use, and records by which fields its VMs are found. `identity` has these fields;
+/// `None` where no VM of the class can be created.
+fn hold_class(snapshot: &World, identity: Option<&[String]>) -> Option<(&'static str, Patch)> {
+    let class = snapshot.class.as_ref();
+    let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
+    if snapshot.machines > 0 && snapshot.is_used && !is_held && !class.is_deleting() {
+        let mut add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        // The record of an earlier use does not count for this one.
+        let identity = identity.map(|fields| ClassIdentity::of(class, fields));
+        add.0.extend(record(class, identity.as_ref()).0);
+        return Some(("machines name the class", add));
+    }
+    let identity = ClassIdentity::in_force(class, identity?);
+    let is_due = snapshot.machines > 0 && is_held && ClassIdentity::recorded(class).as_ref() != Some(&identity);
+    is_due.then(|| ("by what the VMs of the class are found is remembered", record(class, Some(&identity))))
+}
+
+/// Records on the class by which fields its VMs are found, so that a change of these is noticed and can be set back.
+fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
+    let text = identity.map(ClassIdentity::to_text);
+    annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
+}
+
+/// Whether the status says so already. Where the schema has no status, each plan says it again: as one event, whose count
+/// goes up.
+fn is_reported(class: &MachineClass, problems: &[String]) -> bool {
+    let known = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
+    known.is_some_and(|known| known.status == ConditionStatus::False && known.message == clip(problems.join("; ")))
+}

@@ -1,0 +1,387 @@
+//! What a MachineDeployment decides: one plan, made of the answers of the other files.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use jiff::SignedDuration;
+use nodewright_api::{
+    MachineDeployment, MachineDeploymentStatus, MachineSet, StrategyType, annotations, conditions,
+    field::FieldError,
+    finalizers,
+    int_or_percent::ABOVE_ALL,
+    reasons::{events, machine_deployment as reasons, unreadable},
+    selector,
+    validation::Validate,
+};
+use nodewright_observability::trace::TraceContext;
+use nodewright_runtime::{
+    effect::Never,
+    events::Event,
+    finalizers as finalizer,
+    object::{annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    owned::Owned,
+    plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
+};
+
+use super::{
+    conditions::{IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, deadline, refused_creation},
+    removal::marks,
+    rollback::roll_back,
+    rollout::Goal,
+    sets::{RevisionPart, SetPart, new_set, next_revision},
+    sizes::{RolloutMode, Target, may_create, targets},
+    snapshot::{SetView, World},
+    status::{StatusInput, is_complete, status, write},
+    template,
+};
+use crate::shared::clusters::CONTROL;
+use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
+
+/// What every decision of one plan is made from.
+pub(super) struct Scope<'a> {
+    pub(super) context: &'a Moment<'a, Never>,
+    pub(super) snapshot: &'a World,
+    pub(super) deployment: &'a MachineDeployment,
+    pub(super) goal: Goal,
+    pub(super) full_schema: bool,
+}
+
+pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> Plan<Never> {
+    let deployment = snapshot.deployment.as_ref();
+    let scope = Scope { context, snapshot, deployment, goal: goal(deployment), full_schema };
+    let mut plan = if deployment.is_deleting() {
+        finalize(&scope)
+    } else if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {
+        let add = finalizer::add(&deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        let mut plan = Plan::idle();
+        plan.then("nothing is owned before the finalizer stands", Step::edit(CONTROL, deployment, add));
+        plan
+    } else if let Some(problem) = invalid_spec(deployment) {
+        let reason = reasons::INVALID_SPEC;
+        let selects_all = selector::is_empty(deployment.spec.selector.as_ref());
+        stalled(&scope, if selects_all { events::SELECTING_ALL } else { reason }, (reason, problem))
+    } else {
+        reconcile(&scope)
+    };
+    plan.traceparent =
+        TraceContext::from_annotation(deployment.metadata.annotations.as_ref(), annotations::TRACEPARENT);
+    plan
+}
+
+fn goal(deployment: &MachineDeployment) -> Goal {
+    // A bound that cannot be read makes the spec invalid: the goal is not used.
+    let (surge, unavailable) =
+        deployment.update_bounds().map_or((0, 0), |bounds| (bounds.max_surge, bounds.max_unavailable));
+    Goal {
+        desired: i64::from(deployment.spec.replicas.max(0)),
+        surge: i64::from(surge),
+        unavailable: i64::from(unavailable),
+    }
+}
+
+/// The fields that have to be valid for anything to be done. The webhook refuses mistakes in other fields too; but what
+/// machine-controller-manager acts on is acted on here as well.
+const NEEDED: [&str; 5] =
+    ["spec.replicas", "spec.selector", "spec.strategy", "spec.template.metadata.labels", "spec.template.spec.class"];
+
+/// Why a spec cannot be acted on.
+fn invalid_spec(deployment: &MachineDeployment) -> Option<String> {
+    let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
+    // More than all Machines was allowed once, and has a meaning.
+    let errors = deployment.validate().into_iter().filter(is_needed).filter(|error| error.detail != ABOVE_ALL);
+    let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+    (!errors.is_empty()).then(|| errors.join("; "))
+}
+
+/// A deployment that is being deleted: all sets go, then the finalizer.
+fn finalize(scope: &Scope<'_>) -> Plan<Never> {
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    let mut plan = Plan::idle();
+    if has_finalizer(deployment, ORPHAN_FINALIZER) {
+        plan.wait("Orphaning", "the garbage collector takes the deployment's name off its machine sets, which stay");
+        return plan;
+    }
+    let obstacle = unreadable_set(snapshot).or_else(|| invalid_ledger(snapshot));
+    if let Some((reason, text)) = &obstacle {
+        plan.append(stall(scope, reason, reason, text));
+    }
+    if snapshot.sets.is_empty() && snapshot.unreadable.is_empty() {
+        let remove = finalizer::remove(&deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then("no machine set is left", remove.and_then(|remove| Step::edit(CONTROL, deployment, remove)));
+        return plan;
+    }
+    if !snapshot.sets.is_empty() {
+        let delete = |view: &SetView| Planned {
+            why: "the deployment is being deleted".into(),
+            step: Step::delete(CONTROL, view.set.as_ref()),
+        };
+        plan.stage(snapshot.staying().map(delete));
+        // Only a set that is as it was seen: one that was released just now must not go.
+        plan.pin_deletions();
+        plan.wait("MachineSetsLeaving", format!("{} machine sets are yet to be gone", snapshot.sets.len()));
+    }
+    let input = StatusInput { stalled: obstacle, ..StatusInput::default() };
+    write(scope, status(scope, &input)).add_to(&mut plan);
+    plan
+}
+
+/// A deployment that can be acted on.
+fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    if let Some((reason, text)) = unreadable_set(snapshot) {
+        return stalled(scope, reason, (reason, text));
+    }
+    let mut plan = Plan::idle();
+    if let Some(newer) = snapshot.newer_generation() {
+        // By this older generation it would undo what was decided for the newer one.
+        let seen = deployment.metadata.generation.unwrap_or_default();
+        let remedy = format!("if annotation {} of a machine set is wrong, remove it", annotations::SIZED_FOR);
+        let text = format!("its machine sets were sized for generation {newer}, and {seen} is seen here; {remedy}");
+        plan.wait("OldView", text);
+        return plan;
+    }
+    if !snapshot.orphans.is_empty() {
+        // The cache may show sets that a deployment has just left behind (`--cascade=orphan`), and not yet that the deployment
+        // is being deleted. The garbage collector would delete the Machines of sets that it took back.
+        plan.then("a deployment that is being deleted takes nobody", Step::confirm(CONTROL, deployment));
+        plan.stage(adoptions(scope));
+        return plan;
+    }
+    // The sizes wait for the next plan, so that a set sees the marks before the smaller number of replicas.
+    for stage in marks(scope) {
+        plan.stage(stage);
+    }
+    if !plan.is_idle() {
+        return plan;
+    }
+    if let Some((step, event)) = roll_back(snapshot).filter(|_| !deployment.spec.paused) {
+        plan.then("a rollback is asked for", step);
+        plan.event(event);
+        return plan;
+    }
+    roll_out(scope)
+}
+
+/// Scaling, rolling update and history.
+fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
+    let mode = RolloutMode::of(scope.snapshot);
+    let mut plan = Plan::idle();
+    let unsupported = in_place_update(scope);
+    if let Some((reason, text)) = &unsupported {
+        plan.append(stall(scope, reason, reason, text));
+    }
+    let changes: Vec<_> = targets(scope.snapshot, scope.goal, mode)
+        .iter()
+        .filter_map(|target| Some((set_change(scope, target)?, scaling_event(scope, target))))
+        .collect();
+    let (changes, scalings): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+    plan.stage(changes);
+    plan.events.extend(scalings.into_iter().flatten());
+    let mut input = StatusInput { stalled: unsupported, ..StatusInput::default() };
+    let mut creation = None;
+    match create(scope, mode) {
+        Creation::None => {}
+        Creation::Wait(text) => drop(plan.wait("MachineSetLeaving", text)),
+        // The count is part of the hash: the next plan asks for another name.
+        Creation::NameTaken => input.collisions = Some(template::collisions(scope.deployment).saturating_add(1)),
+        Creation::Create(set) => {
+            input.created = Some(name(set.as_ref()).to_owned());
+            let why = "there is no machine set for the template".into();
+            creation = Step::create(CONTROL, set.as_ref()).map(|step| Planned { why, step });
+        }
+    }
+    let after = status(scope, &input);
+    let write = write(scope, after.clone());
+    let refusal = refused_creation(scope.context.failure).filter(|_| creation.is_some());
+    if let Some(failure) = refusal {
+        let text = format!("Failed to create new machine set: {}", failure.message);
+        plan.event(Event::warning(reference(scope.deployment), events::MACHINE_SET_CREATE_ERROR, text));
+    }
+    if creation.is_some() && refusal.is_none() {
+        // That a set was created is written once it is.
+        plan.stage(creation);
+        let mut last = Plan::idle();
+        write.add_to(&mut last);
+        plan.append(last);
+    } else {
+        // That a creation was refused is written before it is tried again.
+        write.add_to(&mut plan);
+        plan.stage(creation);
+    }
+    plan.append(wait_for_progress(scope, &after));
+    add_history(plan, scope, &after)
+}
+
+/// A wait for help, with an event unless the condition says so already.
+fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &str) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let known = scope.deployment.condition(conditions::machine_deployment::STALLED);
+    if known.is_none_or(|known| known.reason != reason) {
+        plan.event(Event::warning(reference(scope.deployment), event, text));
+    }
+    plan.wait(reason, text);
+    plan
+}
+
+/// A plan that only says why nothing is done.
+fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str, String)) -> Plan<Never> {
+    let mut plan = stall(scope, reason, event, &text);
+    let input = StatusInput { stalled: Some((reason, text)), ..StatusInput::default() };
+    write(scope, status(scope, &input)).add_to(&mut plan);
+    plan
+}
+
+/// Why nothing is done while a set exists that may be the deployment's and cannot be read.
+fn unreadable_set(snapshot: &World) -> Option<(&'static str, String)> {
+    let set = snapshot.unreadable.first()?;
+    let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
+    Some((unreadable::MACHINE_SET, text))
+}
+
+/// Why a set does not go whose ledger cannot be read: a guess could use a retired name again.
+fn invalid_ledger(snapshot: &World) -> Option<(&'static str, String)> {
+    let fault = |view: &SetView| {
+        let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
+        Some(format!(
+            "machine set {} cannot go: annotation {}: {error}; restore the annotation, or delete the \
+            machines of the set and remove the annotation",
+            name(view.set.as_ref()),
+            annotations::LEDGER
+        ))
+    };
+    snapshot.sets.iter().find_map(fault).map(|text| (unreadable::LEDGER, text))
+}
+
+/// Why Machines are left as they are that would have to be updated in place.
+fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
+    let snapshot = scope.snapshot;
+    let in_place = scope.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
+    let is_due = snapshot.current().is_none() && !snapshot.sets.is_empty()
+        || snapshot.old().any(|view| view.size().at_most() > 0);
+    let text = "the template has changed, and machines are not yet updated in place by this version: restore the \
+        template, or set spec.strategy.type to RollingUpdate to replace them";
+    (in_place && is_due).then(|| (IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
+}
+
+/// Adopts sets without an owner. The deployment has its finalizer, so it is not gone.
+fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
+    let adopt = |set: &Arc<MachineSet>| {
+        let mut part = SetPart::seen(set);
+        part.adopt(scope.deployment);
+        let step = Step::apply_pinned(CONTROL, set.as_ref(), &part)?;
+        Some(Planned { why: "the selector matches a machine set without an owner".into(), step })
+    };
+    scope.snapshot.orphans.iter().filter_map(adopt).collect()
+}
+
+/// Brings a set to its size, and to what else it takes over from the deployment.
+fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> {
+    let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
+    let mut part = SetPart::seen(set);
+    if snapshot.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set)) {
+        part.follow(scope.deployment, next_revision(snapshot.old()));
+    }
+    if target.noted {
+        part.resize(target.replicas, scope.goal, scope.deployment);
+    }
+    let step = Step::apply_pinned(CONTROL, set, &part)?;
+    let Goal { desired, surge, unavailable } = scope.goal;
+    let bounds = format!("desired {desired}, surge {surge}, unavailable {unavailable}");
+    let why = match (i64::from(set.spec.replicas), target.replicas) {
+        (before, after) if before == after => "the machine set follows its deployment".into(),
+        (before, after) => format!("from {before} to {after} replicas: {bounds}").into(),
+    };
+    Some(Planned { why, step })
+}
+
+fn scaling_event(scope: &Scope<'_>, target: &Target<'_>) -> Option<Event> {
+    let direction = match target.replicas.cmp(&i64::from(target.view.set.spec.replicas)) {
+        Ordering::Equal => return None,
+        Ordering::Less => "down",
+        Ordering::Greater => "up",
+    };
+    let text = format!("Scaled {direction} machine set {} to {}", name(target.view.set.as_ref()), target.replicas);
+    Some(Event::normal(reference(scope.deployment), events::SCALING_MACHINE_SET, text))
+}
+
+/// What happens for the set of the present template.
+enum Creation {
+    /// Nothing: it is there, or must not be created yet.
+    None,
+    /// Its predecessor of the same name has to go first.
+    Wait(String),
+    /// Another owner's set has the name.
+    NameTaken,
+    /// It is created.
+    Create(Box<MachineSet>),
+}
+
+fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    if snapshot.current().is_some() || !may_create(snapshot, mode) {
+        return Creation::None;
+    }
+    let new = || Creation::Create(Box::new(new_set(deployment, next_revision(snapshot.old()))));
+    match snapshot.namesake.as_deref() {
+        None => new(),
+        // Without an owner, and being deleted: only the API server knows whether it is gone.
+        Some(set) if is_deleting(set) && controller_uid(set).is_none() && !is_name_taken(scope.context.failure) => {
+            new()
+        }
+        Some(set) if is_deleting(set) && controller_uid(set) == Some(uid(deployment)) => {
+            Creation::Wait(format!("machine set {} has to be gone before it is created again", name(set)))
+        }
+        Some(_) => Creation::NameTaken,
+    }
+}
+
+/// Whether the last failure is that of a set's creation under a name that is taken.
+fn is_name_taken(failure: Option<&Failure>) -> bool {
+    failure.is_some_and(|failure| failure.class == FailureClass::Taken && failure.step.creates::<MachineSet>())
+}
+
+/// The plan with the deletion of revisions beyond the history limit, and with the revision of the deployment.
+fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
+    for view in surplus_revisions(scope, after) {
+        plan.beside("more revisions than are kept", Step::delete(CONTROL, view.set.as_ref()));
+    }
+    // Only a set that is as it was seen: a late deletion must not hit one that was taken into use again.
+    plan.pin_deletions();
+    let deployment = scope.deployment;
+    let newest = next_revision(scope.snapshot.old());
+    // The status is written under the version that was seen: not beside another write of the deployment.
+    let writes_status =
+        |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == uid(deployment));
+    let current = scope.snapshot.current().filter(|view| view.revision() >= newest);
+    if let Some(current) = current.filter(|_| !plan.steps().any(writes_status)) {
+        let step = Step::apply(CONTROL, deployment, &RevisionPart::of(&current.set));
+        plan.beside("the revision is that of the present set", step);
+    }
+    plan
+}
+
+/// The empty sets of former templates beyond the number that is kept for rollbacks, oldest first, once nothing else goes
+/// on.
+fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> Vec<&'a SetView> {
+    let (snapshot, spec) = (scope.snapshot, &scope.deployment.spec);
+    let is_quiet = is_complete(scope.goal.desired, after) || spec.paused;
+    let limit = spec.revision_history_limit.filter(|_| is_quiet && snapshot.current().is_some());
+    let Some(limit) = limit else { return vec![] };
+    let old: Vec<_> = snapshot.old().collect();
+    let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+    let is_empty = |view: &&SetView| view.size().at_most() == 0 && view.size().observed;
+    old.into_iter().take(surplus).filter(is_empty).collect()
+}
+
+/// Waits for what is still to happen, and for the progress deadline.
+fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let find = |kind: &str| after.conditions.iter().find(|condition| condition.condition_type == kind);
+    if let Some(reconciling) = find(conditions::machine_deployment::RECONCILING) {
+        let reason = if reconciling.reason == ROLLING_OUT { ROLLING_OUT } else { SCALING };
+        plan.wait(reason, reconciling.message.clone());
+    }
+    let deadline = deadline(&scope.deployment.spec, find(conditions::machine_deployment::PROGRESSING));
+    // Times on the wire have whole seconds: a second later the deadline has surely passed.
+    plan.wake = deadline.and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
+    plan
+}

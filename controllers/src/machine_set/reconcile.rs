@@ -1,0 +1,244 @@
+//! What a MachineSet decides: one plan, made of the answers of the other files.
+
+use nodewright_api::{
+    Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
+};
+use nodewright_observability::trace::TraceContext;
+use nodewright_runtime::{
+    effect::Never,
+    events::Event,
+    finalizers as finalizer,
+    object::{annotation, has_finalizer, is_deleting, name, uid},
+    plan::{Moment, Plan, Planned, Step, reference},
+};
+
+use super::{
+    World,
+    creation::{adoptions, creations, taken},
+    members::{BATCH, Members},
+    removal::{Removal, next_expiry, removal, victims},
+    status::{invalid_ledger_text, unreadable_text, write},
+    template::updates,
+};
+use crate::shared::clusters::CONTROL;
+use crate::shared::{
+    ledger::{Ledger, LedgerAnnotation, Ordinal},
+    membership::{ORPHAN_FINALIZER, is_sized},
+    status_writer::StatusWrite,
+};
+
+/// What a set that stays does next.
+enum Action<'a> {
+    /// Nothing.
+    None,
+    /// Retires Machines and deletes them.
+    Remove(Removal<'a>),
+    /// Takes orphans.
+    Adopt(Vec<Planned<Never>>),
+    /// Retires names that the set cannot have.
+    GiveUp(Vec<Ordinal>),
+    /// Updates Machines, and creates those of these ordinals.
+    Keep(Vec<Ordinal>),
+}
+
+pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> Plan<Never> {
+    let set = snapshot.set.as_ref();
+    let mut plan = Plan::idle();
+    plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
+    if !is_deleting(set) && !has_finalizer(set, finalizers::MACHINE_CONTROLLER_MANAGER) {
+        let add = finalizer::add(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then("the set has to outlive its machines", Step::edit(CONTROL, set, add));
+        return plan;
+    }
+    match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
+        Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger))),
+        // Nothing is done: a guess could use a retired name again.
+        Some(Err(_)) => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
+        None if snapshot.machines.is_empty() && snapshot.unreadable.is_empty() && is_deleting(set) => {
+            plan.append(reconcile(context, &Members::of(snapshot, &Ledger::seeded(uid(set)))));
+        }
+        None => {
+            let ledger = LedgerAnnotation::of(&Ledger::seeded(uid(set)));
+            plan.then("the names of the machines are fixed", Step::apply_pinned(CONTROL, set, &ledger));
+            return plan;
+        }
+    }
+    // The status is written under the version that was seen: not in one plan with another write of the set.
+    if plan.steps().any(|planned| writes(&planned.step, set)) {
+        return plan;
+    }
+    match write(context, snapshot, full_schema) {
+        // The status says that a step was refused. If it is refused again, what comes after it is not done.
+        StatusWrite::Now(status) if context.failure.is_some() => plan.stages.insert(0, vec![*status]),
+        other => other.add_to(&mut plan),
+    }
+    plan
+}
+
+fn writes(step: &Step<Never>, set: &MachineSet) -> bool {
+    match step {
+        Step::Apply(apply) => apply.at().uid() == uid(set),
+        Step::Edit(edit) => edit.at().uid() == uid(set),
+        _ => false,
+    }
+}
+
+/// A wait for help, with an event unless the condition says the same already.
+fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let Some(text) = text else { return plan };
+    let known = set.condition(conditions::machine_set::REPLICA_FAILURE);
+    if known.is_none_or(|known| known.reason != reason || known.message != text) {
+        plan.event(Event::warning(reference(set), reason, text.clone()));
+    }
+    plan.wait(reason, text);
+    plan
+}
+
+/// What happens to the Machines.
+fn reconcile(context: &Moment<'_, Never>, members: &Members<'_>) -> Plan<Never> {
+    let set = members.snapshot.set.as_ref();
+    let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
+    if is_deleting(set) {
+        plan.append(finalize(members));
+        return plan;
+    }
+    let invalid = invalid_spec(set);
+    if let Some(text) = invalid.clone() {
+        plan.wait(reasons::machine_set::INVALID_SPEC, text.clone());
+        plan.event(Event::warning(reference(set), reasons::machine_set::INVALID_SPEC, text));
+    }
+    match next_action(context, members, invalid.is_some()) {
+        Action::None => {}
+        Action::Remove(removal) => {
+            plan.append(remove(set, &removal, "there are more machines than wanted, or it has failed"));
+        }
+        Action::Adopt(adoptions) => {
+            // The cache may show Machines that a set has just left behind (`--cascade=orphan`), and not yet that the set is
+            // being deleted. A set that took them back would delete them in the end.
+            plan.then("a set that is being deleted takes nobody", Step::confirm(CONTROL, set));
+            plan.stage(adoptions);
+        }
+        Action::GiveUp(ordinals) => {
+            let ledger = LedgerAnnotation::of(&members.ledger.retire(ordinals));
+            plan.then("a name is held by a foreign machine", Step::apply_pinned(CONTROL, set, &ledger));
+            plan.wake = next_expiry(members, context.now);
+        }
+        Action::Keep(ordinals) => {
+            plan.append(keep(members, ordinals));
+            plan.wake = next_expiry(members, context.now);
+        }
+    }
+    plan
+}
+
+fn next_action<'a>(context: &Moment<'_, Never>, members: &Members<'a>, is_invalid: bool) -> Action<'a> {
+    let snapshot = members.snapshot;
+    let replicas = usize::try_from(snapshot.set.spec.replicas).unwrap_or(0);
+    let victims = if is_invalid { vec![] } else { victims(context, members, replicas) };
+    if !victims.is_empty() || !members.doomed.is_empty() || !members.leaving.is_empty() {
+        return Action::Remove(removal(members, victims));
+    }
+    if is_invalid {
+        return Action::None;
+    }
+    let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
+    let room = if is_sized(&snapshot.set) { BATCH } else { missing.min(BATCH) };
+    if room > 0 && !snapshot.orphans.is_empty() {
+        return Action::Adopt(adoptions(members, room));
+    }
+    let next = members.next_ordinals(missing);
+    let taken = taken(context, members, &next);
+    if taken.is_empty() { Action::Keep(next) } else { Action::GiveUp(taken) }
+}
+
+/// Why a set cannot be acted on.
+fn invalid_spec(set: &MachineSet) -> Option<String> {
+    if selector::is_empty(set.spec.selector.as_ref()) {
+        return Some("spec.selector: Required value: without one the set would own every machine".to_owned());
+    }
+    let replicas = set.spec.replicas;
+    (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
+}
+
+/// A set that is being deleted: all Machines go, then the finalizer.
+fn finalize(members: &Members<'_>) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
+    if has_finalizer(set, ORPHAN_FINALIZER) {
+        plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
+    } else if !snapshot.machines.is_empty() {
+        let victims = members.staying.iter().copied().take(BATCH).collect();
+        plan = remove(set, &removal(members, victims), "the set is being deleted");
+        // Only a Machine that is as it was seen: one that was released just now must not go.
+        plan.pin_deletions();
+        plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", snapshot.machines.len()));
+    } else if snapshot.unreadable_members().next().is_none() {
+        let remove = finalizer::remove(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        plan.then("no machine is left", remove.and_then(|remove| Step::edit(CONTROL, set, remove)));
+    }
+    plan
+}
+
+/// Retires first, under the set's version, and deletes once that is written.
+fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    let retire = Step::apply_pinned(CONTROL, set, &LedgerAnnotation::of(&removal.ledger));
+    let deletions = removal
+        .machines
+        .iter()
+        .map(|machine| Planned { why: why.into(), step: Step::delete(CONTROL, machine.as_ref()) });
+    plan.then("a name is retired before its machine goes", retire);
+    plan.stage(deletions);
+    if let Some(text) = summary("Deleted", removal.machines.iter().map(|machine| name(machine.as_ref()))) {
+        plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_DELETE, text));
+    }
+    plan
+}
+
+/// Updates the Machines, and creates those of these ordinals.
+fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan<Never> {
+    let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
+    let mut plan = Plan::idle();
+    plan.stage(updates(members));
+    match creations(members, ordinals) {
+        Err((reason, text)) => drop(plan.wait(reason, text)),
+        Ok(machines) => {
+            let create = |machine: &Machine| {
+                Some(Planned { why: "a machine is missing".into(), step: Step::create(CONTROL, machine)? })
+            };
+            plan.stage(machines.iter().filter_map(create));
+            if let Some(text) = summary("Created", machines.iter().map(name)) {
+                plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_CREATE, text));
+            }
+        }
+    }
+    let contested: Vec<_> = snapshot.contested.iter().map(|machine| name(machine.as_ref())).collect();
+    if let Some(names) = listed(&contested) {
+        let text = format!("machines are not adopted, because other machines name the same VMs: {names}");
+        plan.wait(reasons::machine::PROVIDER_ID_NOT_UNIQUE, text.clone());
+        plan.event(Event::warning(reference(set), reasons::machine::PROVIDER_ID_NOT_UNIQUE, text));
+    }
+    if !snapshot.orphans.is_empty() {
+        let text = "machines without an owner that the set selects: its deployment has yet to give it its size";
+        plan.wait("SurplusOrphans", format!("{} {text}", snapshot.orphans.len()));
+    }
+    plan
+}
+
+/// One line for a batch of Machines.
+fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<_> = names.collect();
+    let noun = if names.len() == 1 { "machine" } else { "machines" };
+    listed(&names).map(|names| format!("{verb} {noun} {names}"))
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[&str]) -> Option<String> {
+    let (first, more) = names.split_at(names.len().min(3));
+    match (first.join(", "), more.len()) {
+        (first, _) if first.is_empty() => None,
+        (first, 0) => Some(first),
+        (first, more) => Some(format!("{first} and {more} more")),
+    }
+}
