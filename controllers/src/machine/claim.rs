@@ -22,7 +22,8 @@ use super::status::{StatusDraft, own_condition};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     node::Node,
-    ownership::{self, JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    rivals,
 };
 
 /// What a Machine's object says of its VM.
@@ -105,7 +106,7 @@ pub(super) fn is_verified(machine: &Machine) -> bool {
 /// The names of the other Machines that name the same VM. A Machine that is being deleted does not wait for others that are
 /// being deleted: two of them would wait for each other for ever.
 fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
-    let mut rivals = ownership::rivals(stores, machine);
+    let mut rivals = rivals::rivals(stores, machine);
     rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
     let mut names: Vec<_> = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
     names.sort();

@@ -20,10 +20,7 @@ use nodewright_runtime::{
     plan::{Failure, FailureClass},
 };
 
-use super::{
-    reconcile::Scope,
-    status::{StatusInput, is_complete},
-};
+use super::scope::Scope;
 use crate::shared::failed_machines::FailedMachines;
 
 /// Reconciling: Machines of a former template are being replaced.
@@ -32,6 +29,17 @@ pub(super) const ROLLING_OUT: &str = "RollingOut";
 pub(super) const SCALING: &str = "Scaling";
 /// Stalled: Machines would have to be updated in place, which this version does not do.
 pub(super) const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
+
+/// What the status says of the plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatusInput {
+    /// The set that the plan creates.
+    pub(super) created: Option<String>,
+    /// The number of collisions, where it changes.
+    pub(super) collisions: Option<i32>,
+    /// Why nothing will happen without help: reason and message.
+    pub(super) stalled: Option<(&'static str, String)>,
+}
 
 /// What a condition says: status, reason and message.
 type Finding = (nodewright_api::ConditionStatus, &'static str, String);
@@ -241,4 +249,9 @@ pub(super) fn deadline(spec: &MachineDeploymentSpec, progressing: Option<&Condit
     let over = [reasons::NEW_MACHINE_SET_AVAILABLE, reasons::PROGRESS_DEADLINE_EXCEEDED, reasons::PAUSED];
     let known = progressing.filter(|known| !over.contains(&known.reason.as_str()))?;
     known.last_update_time.as_ref()?.0.checked_add(allowed).ok()
+}
+
+/// Whether all desired Machines are there, up to date and available, and no others.
+pub(super) fn is_complete(desired: i64, status: &Status) -> bool {
+    [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|&it| i64::from(it) == desired)
 }

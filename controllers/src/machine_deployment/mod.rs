@@ -38,6 +38,7 @@ mod reconcile;
 mod removal;
 mod rollback;
 mod rollout;
+mod scope;
 mod sets;
 mod sizes;
 mod snapshot;
@@ -62,7 +63,8 @@ use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::would_adopt,
-    ownership::{noted_id, rivals},
+    ownership::noted_id,
+    rivals::rivals,
     schema::FullSchema,
 };
 

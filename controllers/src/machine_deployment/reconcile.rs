@@ -23,27 +23,21 @@ use nodewright_runtime::{
 };
 
 use super::{
-    conditions::{IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, deadline, refused_creation},
+    conditions::{
+        IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation,
+    },
     removal::marks,
     rollback::roll_back,
     rollout::Goal,
+    scope::Scope,
     sets::{RevisionPart, SetPart, new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
     snapshot::{SetView, World},
-    status::{StatusInput, is_complete, status, write},
+    status::{status, write},
     template,
 };
 use crate::shared::clusters::CONTROL;
 use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
-
-/// What every decision of one plan is made from.
-pub(super) struct Scope<'a> {
-    pub(super) context: &'a Moment<'a, Never>,
-    pub(super) snapshot: &'a World,
-    pub(super) deployment: &'a MachineDeployment,
-    pub(super) goal: Goal,
-    pub(super) full_schema: bool,
-}
 
 pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> Plan<Never> {
     let deployment = snapshot.deployment.as_ref();

@@ -13,7 +13,7 @@ use nodewright_runtime::{
     plan::{Planned, Step},
 };
 
-use super::{patch, reconcile::Scope, snapshot::World};
+use super::{patch, scope::Scope, snapshot::World};
 use crate::shared::clusters::CONTROL;
 
 /// What the list asks for, in two stages: marks on Machines, and a shorter list.

@@ -4,25 +4,14 @@ use nodewright_api::{Machine, MachineDeploymentStatus, MachinePhase, selector};
 use nodewright_runtime::effect::Never;
 
 use super::{
-    conditions::Draft,
-    reconcile::Scope,
+    conditions::{Draft, StatusInput, is_complete},
+    scope::Scope,
     snapshot::{World, is_available, is_ready},
 };
 use crate::shared::{
     failed_machines::FailedMachines,
     status_writer::{StatusWrite, write_status},
 };
-
-/// What the status says of the plan.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StatusInput {
-    /// The set that the plan creates.
-    pub(super) created: Option<String>,
-    /// The number of collisions, where it changes.
-    pub(super) collisions: Option<i32>,
-    /// Why nothing will happen without help: reason and message.
-    pub(super) stalled: Option<(&'static str, String)>,
-}
 
 /// The whole status.
 pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> MachineDeploymentStatus {
@@ -78,9 +67,4 @@ fn failed(snapshot: &World) -> FailedMachines {
     let all =
         snapshot.sets.iter().flat_map(|view| view.machines.iter().map(|machine| (machine.as_ref(), view.set.as_ref())));
     FailedMachines::of(all.filter(|(machine, _)| !is_preserved_failed(machine)))
-}
-
-/// Whether all desired Machines are there, up to date and available, and no others.
-pub(super) fn is_complete(desired: i64, status: &MachineDeploymentStatus) -> bool {
-    [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|&it| i64::from(it) == desired)
 }

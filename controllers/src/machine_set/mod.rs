@@ -35,7 +35,7 @@ use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
     membership::selects,
-    ownership::rivals,
+    rivals::rivals,
     schema::FullSchema,
 };
 

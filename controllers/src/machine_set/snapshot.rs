@@ -13,7 +13,7 @@ use crate::shared::{
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::base,
     membership::{may_adopt, may_be_member},
-    ownership::is_contested,
+    rivals::is_contested,
 };
 
 /// A MachineSet and its Machines.

@@ -6,7 +6,7 @@ use nodewright_runtime::{
     object::{annotation, controller, is_deleting, namespace, uid},
 };
 
-use crate::shared::ownership::is_contested;
+use crate::shared::rivals::is_contested;
 
 /// The finalizer that the API server puts on an object that is deleted with `--cascade=orphan`.
 pub(crate) const ORPHAN_FINALIZER: &str = "orphan";

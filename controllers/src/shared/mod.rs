@@ -9,5 +9,6 @@ pub mod ledger;
 pub(crate) mod membership;
 pub mod node;
 pub(crate) mod ownership;
+pub(crate) mod rivals;
 pub mod schema;
 pub(crate) mod status_writer;

@@ -1,22 +1,13 @@
 //! What a Machine's object says of its VM and its Node.
 //!
-//! `spec.providerID` is a claim: anybody may write it. What the provider has proven is noted in the status, which only the
-//! Machine controller writes: the condition `InstanceProvisioned` is True and its message is the id; the message of
-//! `NodeJoined` is the name that the provider gave the Node. What is noted stays, whatever becomes of the claim.
-
-use std::sync::Arc;
+//! `spec.providerID` is a claim that any client may write. The status notes what the provider has proven, and only the
+//! Machine controller writes it: the condition `InstanceProvisioned` is True and its message is the id; the message of
+//! `NodeJoined` is the name that the provider gave the Node. A note stays when the claim changes.
 
 use nodewright_api::{Machine, conditions, reasons};
-use nodewright_runtime::{
-    cache::Stores,
-    object::{name, uid},
-};
+use nodewright_runtime::object::name;
 
-use crate::shared::clusters::CONTROL;
-use crate::shared::{
-    indexes::{MACHINE_BY_INSTANCE, instance_id},
-    node::Node,
-};
+use crate::shared::node::Node;
 
 /// Reason of `InstanceProvisioned`: the driver has proven the VM.
 pub(crate) const PROVISIONED: &str = "Provisioned";
@@ -55,14 +46,6 @@ pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
     noted_node(machine).or(machine.node_name())
 }
 
-/// The other Machines that name the same VM.
-pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
-    let Some(id) = vm_id(machine) else { return vec![] };
-    let mut all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
-    all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
-    all
-}
-
 /// Whether a Machine says that it is not to be acted on: several Machines name its VM, or several Nodes do.
 pub(crate) fn is_disputed(machine: &Machine) -> bool {
     let mut said = machine.status.iter().flat_map(|status| &status.conditions);
@@ -77,11 +60,4 @@ pub(crate) fn is_disputed(machine: &Machine) -> bool {
 pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
     let is_named = noted_node(machine).is_none_or(|named| named == name(node));
     is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()
-}
-
-/// Whether a Machine names a VM that another one has or names, too, and is not itself the one that has it.
-pub(crate) fn is_contested(stores: &Stores, machine: &Machine) -> bool {
-    let rivals = rivals(stores, machine);
-    let has_it = noted_id(machine).is_some() && rivals.iter().all(|rival| noted_id(rival).is_none());
-    !rivals.is_empty() && !has_it
 }
