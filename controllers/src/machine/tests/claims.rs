@@ -1,4 +1,4 @@
-//! Worlds in, plans out: a claim is no proof.
+//! Snapshots in, plans out: a claim is no proof.
 
 use super::*;
 use nodewright_driver::Mismatch;
@@ -233,7 +233,7 @@ fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
 }
 
 #[test]
-fn several_nodes_of_one_vm_are_touched_by_nobody() {
+fn several_nodes_of_one_vm_are_left_alone() {
     let mut torn = scene(proven("Running"));
     torn.world.claim.twins = vec!["aaa".into(), "bbb".into()];
     assert_eq!(torn.steps(), ["status Running"]);

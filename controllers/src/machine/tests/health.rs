@@ -1,4 +1,4 @@
-//! Worlds in, plans out: the life of a Machine.
+//! Snapshots in, plans out: the health of a Machine, and when it is given up.
 
 use super::*;
 use crate::shared::clusters::TARGET;
@@ -116,10 +116,10 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
             ("ReportAwaited", Some(at("2026-06-01T09:06:00Z")))
         );
         assert!(held.plan().events.is_empty());
-        // Whoever lives has reported by then.
+        // A live kubelet has reported by then.
         assert_eq!(at_time("2026-06-01T09:06:00Z", old(ready)).steps(), ["status Unknown"]);
     }
-    // What is heard once this process leads counts at once: from the kubelet, and from whoever misses it.
+    // Reports since this process leads count at once: those of the kubelet, and those of the controller that misses it.
     let beats = heard_at("False", "2026-06-01T09:00:01Z", LONG_AGO);
     assert_eq!(at_time("2026-06-01T09:00:02Z", beats).steps(), ["status Unknown"]);
     let missed = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:01Z");
@@ -234,7 +234,7 @@ fn a_listed_condition_that_is_not_false_is_a_sickness() {
 }
 
 #[test]
-fn one_machine_of_a_deployment_is_given_up_at_a_time_whoever_plans_first() {
+fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
     let sick = |name: &str, since: &str| {
         machine(name)
             .phase("Unknown")
@@ -310,7 +310,7 @@ fn a_machine_that_waits_for_a_place_says_who_holds_it_and_until_when() {
 }
 
 #[test]
-fn a_birth_that_its_class_stops_gives_its_place_back() {
+fn a_creation_that_its_class_stops_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let waits_until = |peer: MachineBuilder| {
         let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));

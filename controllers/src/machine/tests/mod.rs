@@ -32,7 +32,7 @@ use crate::{
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
 };
 
-/// A world, what is known of calls, and the time.
+/// A snapshot, the outcomes of calls, and the time.
 struct Scene {
     world: World,
     outcomes: Outcomes<Call>,
@@ -51,7 +51,7 @@ fn at(text: &str) -> Timestamp {
 
 fn scene(machine: MachineBuilder) -> Scene {
     let machine = Arc::new(machine.build());
-    // Of most tests the claim is no subject: what is named is proven.
+    // Most tests are not about the claim: the VM that is named is proven.
     let vm = if machine.provider_id().is_some() { Vm::Proven } else { Vm::of(&machine) };
     let world = World {
         machine,
@@ -84,7 +84,7 @@ fn scene(machine: MachineBuilder) -> Scene {
 }
 
 impl Scene {
-    #[allow(clippy::needless_pass_by_value)] // a test's world is given away
+    #[allow(clippy::needless_pass_by_value)] // a test gives its values away
     fn node(mut self, node: Value) -> Self {
         let mut base = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
         json_patch::merge(&mut base, &node);

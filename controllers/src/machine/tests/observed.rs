@@ -1,4 +1,4 @@
-//! Stores in, worlds out: what a Machine sees.
+//! Caches in, snapshots out: what decisions about a Machine may see.
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
@@ -118,7 +118,7 @@ fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_g
     assert_eq!(problem(of_another), ("ProviderMismatch", false));
 }
 
-/// That nobody has answered yet, that there is no answer to be had, and that there is no such Secret are three things. Only
+/// No answer yet, no answer possible, and no such Secret are three different things. Only
 /// from the last does anything follow.
 #[test]
 fn a_secret_that_was_not_asked_for_is_not_missing() {
@@ -129,9 +129,9 @@ fn a_secret_that_was_not_asked_for_is_not_missing() {
         let problem = world.class.unwrap_err();
         (problem.reason, problem.never_used, pending)
     };
-    assert_eq!(problem(), ("SecretPending", false, true), "nobody looks");
+    assert_eq!(problem(), ("SecretPending", false, true), "it is not watched");
     let store = look_at_secret(&cache.0, "a");
-    assert_eq!(problem(), ("SecretPending", false, true), "nobody has answered");
+    assert_eq!(problem(), ("SecretPending", false, true), "there is no answer yet");
     store.fail("forbidden");
     assert_eq!(problem(), ("SecretNotRead", false, false));
     assert!(cache.see("m").class.unwrap_err().message.contains("forbidden; the manager needs get, list and watch"));

@@ -1,4 +1,4 @@
-//! Worlds in, plans out: the birth of a Machine.
+//! Snapshots in, plans out: how a Machine gets its VM.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 }
 
 #[test]
-fn refused_births_are_tried_less_and_less_often() {
+fn refused_creations_are_tried_less_and_less_often() {
     let pause = |code, times, settings: &Settings| {
         super::super::provider::creation_pause(&DriverError::new(code, "no"), times, settings).as_secs()
     };

@@ -1,4 +1,4 @@
-//! Worlds in, plans out: the death of a Machine.
+//! Snapshots in, plans out: how a Machine is terminated.
 
 use super::*;
 use crate::shared::clusters::{CONTROL, TARGET};
@@ -24,7 +24,7 @@ fn cordoned() -> Value {
 }
 
 #[test]
-fn a_death_begins_with_the_phase_and_the_cordon() {
+fn a_termination_begins_with_the_phase_and_the_cordon() {
     assert_eq!(scene(linked("Running").deleting()).steps(), ["status Terminating"]);
     let begun = scene(dying()).node(synced(READY));
     assert_eq!(begun.steps(), ["edit Node n", "edit Node n"]);
@@ -65,7 +65,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
 }
 
 #[test]
-fn a_drain_whose_time_is_over_asks_nobody() {
+fn a_drain_whose_time_is_over_deletes_the_pods() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let overdue = || scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned());
     assert_eq!(overdue().pods(std::slice::from_ref(&pod)).steps(), ["delete now Pod default/p"]);
@@ -290,7 +290,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     assert_eq!(new.plan().waits[0].reason, "Confirming");
     let mut ahead = gone(made("2026-06-02T12:00:00Z"));
     ahead.world.unseen_node = UnseenNode::None;
-    assert_eq!(ahead.steps(), ["edit Machine default/m"], "nobody waits for a day");
+    assert_eq!(ahead.steps(), ["edit Machine default/m"], "a time in the future is not waited for");
 }
 
 #[test]
@@ -379,13 +379,13 @@ fn a_machine_ends_only_once_its_name_is_retired() {
             failed(Code::NotFound),
         )
     };
-    assert!(dead("k7f;").steps()[0].contains("k7f;0"), "nobody else has for a minute: the machine does it itself");
+    assert!(dead("k7f;").steps()[0].contains("k7f;0"), "the set has not for a minute: the machine does it itself");
     assert_eq!(dead("k7f;").plan().waits[0].reason, "Retiring");
     assert_eq!(dead("k7f;0").steps(), [format!("edit Machine default/{name}")]);
 }
 
 #[test]
-fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
+fn a_termination_is_one_trace_that_links_to_the_creation() {
     let gone =
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let spans = gone.plan().spans;
@@ -394,7 +394,7 @@ fn a_death_is_told_as_one_trace_that_links_to_the_birth() {
     assert!(spans.iter().all(|span| span.context.trace_id == spans[0].context.trace_id));
     assert_eq!(spans[3].links.len(), 1);
     assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
-    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the death");
+    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the termination");
 }
 
 #[test]

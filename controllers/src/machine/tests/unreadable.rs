@@ -1,4 +1,4 @@
-//! Objects that exist and cannot be read: nothing is decided from their absence.
+//! Objects that exist and cannot be read: nothing is concluded from their absence.
 
 use nodewright_api::{MachineClass, labels};
 use nodewright_runtime::{
@@ -52,7 +52,7 @@ fn once_it_can_be_read_nothing_of_that_is_left() {
 }
 
 #[test]
-fn a_death_waits_for_a_node_that_cannot_be_read_unless_it_is_forced() {
+fn a_termination_waits_for_a_node_that_cannot_be_read_unless_it_is_forced() {
     let dying = || linked("Terminating").deleting();
     let held = unreadable_node(dying().with("/spec/drainTimeout", json!("1s")));
     assert_eq!(held.steps(), ["status Terminating"], "the stage shows, and no call is made");
@@ -136,7 +136,10 @@ fn all_machines_of_a_set_look_again_once_its_ledger_can_be_read() {
         woken
     };
     assert_eq!(woken("k7f;0-", "k7f;0"), ["m"]);
-    assert!(woken("k7f;", "k7f;0").is_empty(), "what changes with each death wakes those that leave");
+    assert!(
+        woken("k7f;", "k7f;0").is_empty(),
+        "what changes with each termination wakes only Machines that are being deleted"
+    );
 }
 
 /// The stores of a cluster with one Machine.
@@ -209,7 +212,7 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
 
 /// A Machine whose class was once said not to exist is not let go while the class cannot be read.
 #[test]
-fn a_class_that_cannot_be_read_is_waited_for_in_death() {
+fn a_termination_waits_for_a_class_that_cannot_be_read() {
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let mut dying = scene(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
     let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
