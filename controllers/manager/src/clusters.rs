@@ -1,4 +1,4 @@
-//! Clients of the two clusters.
+//! The clients of the two clusters.
 
 use std::{path::Path, time::Duration};
 
@@ -13,22 +13,22 @@ use crate::flags::ProcessFlags;
 /// The clients of a process.
 #[derive(Clone)]
 pub(crate) struct Clusters {
-    /// Where the custom resources live.
+    /// The cluster of the custom resources.
     pub(crate) control: Client,
-    /// Where the nodes join, if anywhere.
+    /// The cluster of the Nodes, if any.
     pub(crate) target: Option<Client>,
 }
 
-/// Why there is no client. Each message is one line that says which flag to look at.
+/// Why there is no client. Each message names the flag.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error("failed to read the kubeconfig {file:?} (see {flag}): {message}")]
     Kubeconfig { flag: &'static str, file: String, message: String },
-    #[error("failed to find the cluster that this process runs in: {message}; outside of a cluster give {flag}")]
+    #[error("failed to find the cluster that this process runs in: {message}; outside of a cluster, set {flag}")]
     NotInCluster { flag: &'static str, message: String },
     #[error("--control-kubeconfig is required when --target-kubeconfig is `none`")]
     NoControl,
-    #[error("failed to make a client of the cluster of {flag}: {message}")]
+    #[error("failed to create a client of the cluster of {flag}: {message}")]
     Client { flag: &'static str, message: String },
 }
 
@@ -36,7 +36,7 @@ const CONTROL: &str = "--control-kubeconfig";
 const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
-    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing once `leading` has run out.
+    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after the leadership of `leading` ends.
     pub(crate) async fn connect(flags: &ProcessFlags, leading: &Leading) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,
@@ -50,7 +50,7 @@ impl Clusters {
         };
         let control = client(CONTROL, control?, leading)?;
         let target = match target.transpose()? {
-            // One cluster, one pool of connections.
+            // One cluster has one pool of connections.
             Some(_) if is_one(flags) => Some(control.clone()),
             Some(config) => Some(client(TARGET, config, leading)?),
             None => None,
@@ -59,7 +59,7 @@ impl Clusters {
     }
 }
 
-/// Whether both kubeconfigs are the same.
+/// Whether both clusters are the same.
 fn is_one(flags: &ProcessFlags) -> bool {
     let target = flags.target_kubeconfig.as_str();
     match flags.control_kubeconfig.as_str() {
@@ -86,7 +86,7 @@ fn client(flag: &'static str, mut config: Config, leading: &Leading) -> Result<C
     request::client(config, leading).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
 }
 
-/// An error with its causes, in one line.
+/// The text of an error and its causes, in one line.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     with_causes(error).replace('\n', " ")
 }

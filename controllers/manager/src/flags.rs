@@ -1,17 +1,17 @@
-//! The flags: machine-controller-manager's, with its names and defaults, and a few of our own.
+//! The flags: those of machine-controller-manager, with its names and defaults, and ours.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_runtime::manager::Rate;
 
-/// Keeps a fleet of Kubernetes worker machines as declared.
+/// Manages Kubernetes worker machines.
 ///
-/// Machines, MachineSets, MachineDeployments and MachineClasses of machine.sapcloud.io/v1alpha1 live in the control
-/// cluster; their nodes join the target cluster, which may be the same.
+/// The control cluster has the Machines, MachineSets, MachineDeployments and MachineClasses of
+/// machine.sapcloud.io/v1alpha1. Their Nodes join the target cluster, which may be the same.
 #[derive(Debug, Parser)]
 #[command(name = "nodewright", version, propagate_version = true, max_term_width = 110)]
 pub(crate) struct Arguments {
@@ -21,11 +21,11 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run all controllers, and the webhooks if asked for.
+    /// Run all controllers, and the webhooks with --webhooks.
     Manager(Box<ManagerFlags>),
-    /// Run what machine-controller-manager runs: the controllers of MachineDeployments and MachineSets.
+    /// Run the controllers of machine-controller-manager: MachineDeployments and MachineSets.
     Mcm(Box<ManagerFlags>),
-    /// Run what machine-controller runs: the controllers of Machines and MachineClasses.
+    /// Run the controllers of machine-controller: Machines and MachineClasses.
     Mc(Box<ManagerFlags>),
     /// Run the admission webhooks alone.
     Webhook(Box<WebhookOnlyFlags>),
@@ -48,7 +48,7 @@ pub(crate) struct ManagerFlags {
     pub(crate) webhook: WebhookFlags,
     #[command(flatten)]
     pub(crate) ignored: IgnoredFlags,
-    /// Controllers to run: a comma separated list of names; `*` stands for all, `-name` leaves one out.
+    /// Controllers to run, separated by commas: names, `*` for all, `-name` to exclude one.
     /// [all: machine-deployment, machine-set, machine, machine-class]
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Process")]
     pub(crate) controllers: Vec<String>,
@@ -68,12 +68,12 @@ pub(crate) struct WebhookOnlyFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Process")]
 pub(crate) struct ProcessFlags {
-    /// Kubeconfig of the control cluster, where the custom resources live. Empty: that of the target cluster;
+    /// Kubeconfig of the control cluster, which has the custom resources. Empty: that of the target cluster.
     /// `inClusterConfig`: the cluster that this process runs in.
     #[arg(long, default_value = "", value_name = "FILE")]
     pub(crate) control_kubeconfig: String,
-    /// Kubeconfig of the target cluster, where the nodes join. Empty: the cluster that this process runs in;
-    /// `none`: there is no target cluster, and machines end in phase Available.
+    /// Kubeconfig of the target cluster, which the Nodes join. Empty: the cluster that this process runs in.
+    /// `none`: there is no target cluster, and machines stay in phase Available.
     #[arg(long, default_value = "", value_name = "FILE")]
     pub(crate) target_kubeconfig: String,
     /// Namespace of the custom resources in the control cluster.
@@ -85,23 +85,23 @@ pub(crate) struct ProcessFlags {
     /// Address for metrics, health and readiness.
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub(crate) address: IpAddr,
-    /// Serve --port over HTTPS, and `/metrics` and `/debug/log-level` to those only whom the control cluster lets: a bearer
-    /// token is reviewed (`TokenReview`), and its user's right to the path (`SubjectAccessReview`).
+    /// Serve --port over HTTPS, and `/metrics` and `/debug/log-level` only to clients that the control cluster authorizes: by a
+    /// `TokenReview` of the bearer token and a `SubjectAccessReview` of the path.
     #[arg(long, action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) secure_metrics: bool,
-    /// Port of its own for `/healthz`, `/livez` and `/readyz` over HTTP. --port serves them as well.
+    /// Additional port for `/healthz`, `/livez` and `/readyz` over HTTP. --port serves them too.
     #[arg(long, value_name = "PORT")]
     pub(crate) health_probe_port: Option<u16>,
-    /// What is logged: a level, or directives such as `info,nodewright_runtime=debug`.
+    /// Log level, or directives such as `info,nodewright_runtime=debug`.
     #[arg(long, default_value = "info", env = "NODEWRIGHT_LOG")]
     pub(crate) log_level: String,
-    /// How it is logged.
+    /// Log format.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
-    /// OTLP endpoint (gRPC) that traces are sent to, such as `http://localhost:4317`. Empty: no traces.
+    /// OTLP endpoint (gRPC) for traces, such as `http://localhost:4317`. Empty: no traces.
     #[arg(long, default_value = "", env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: String,
-    /// Part of the traces that is kept, 0 to 1.
+    /// Fraction of the traces to keep, from 0 to 1.
     #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
     pub(crate) trace_ratio: f64,
 }
@@ -126,9 +126,9 @@ impl ProcessFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -136,16 +136,16 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Leader election")]
 pub(crate) struct ElectionFlags {
-    /// Act only while holding the leases `machine-controller-manager` and `machine-controller`.
+    /// Run controllers only while this process holds the leases `machine-controller-manager` and `machine-controller`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) leader_elect: bool,
-    /// After how long without a renewal another process may lead.
+    /// Time without a renewal after which another process may lead.
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "DURATION")]
     pub(crate) leader_elect_lease_duration: Duration,
-    /// After how long without a renewal this process stops leading.
+    /// Time without a renewal after which this process stops leading.
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub(crate) leader_elect_renew_deadline: Duration,
-    /// Pause between two attempts.
+    /// Wait between two attempts to acquire or renew the lease.
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "DURATION")]
     pub(crate) leader_elect_retry_period: Duration,
 }
@@ -153,19 +153,19 @@ pub(crate) struct ElectionFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machines")]
 pub(crate) struct MachineFlags {
-    /// From the creation of a machine until its node has to be healthy.
+    /// Time from the creation of a machine until its Node must be healthy.
     #[arg(long, default_value = "20m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_creation_timeout: Duration,
-    /// From phase Unknown to Failed.
+    /// Time from phase Unknown to Failed.
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_health_timeout: Duration,
-    /// From the deletion of a machine until its pods are deleted by force.
+    /// Time from the deletion of a machine until its Pods are deleted by force.
     #[arg(long, default_value = "2h", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_drain_timeout: Duration,
-    /// How often the eviction of a pod is tried before the pod is deleted.
+    /// Number of attempts to evict a Pod before it is deleted.
     #[arg(long, default_value_t = 360)]
     pub(crate) machine_max_evict_retries: u32,
-    /// How long the volumes of a drained node may take to be detached.
+    /// Time for the volumes of a drained Node to be detached.
     #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_pv_detach_timeout: Duration,
     /// Node conditions that make a machine unhealthy unless they are False.
@@ -175,25 +175,25 @@ pub(crate) struct MachineFlags {
         default_value = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
     )]
     pub(crate) node_conditions: Vec<String>,
-    /// Groups that bootstrap tokens belong to besides system:bootstrappers.
+    /// Groups of bootstrap tokens, besides system:bootstrappers.
     #[arg(long, default_value = "")]
     pub(crate) bootstrap_token_auth_extra_groups: String,
-    /// Pause after a failed creation for lack of capacity or quota.
+    /// Wait after a creation that failed because capacity or quota was exhausted.
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub(crate) resource_exhausted_retry: Duration,
-    /// First pause after a provider failure that may pass by itself; it doubles up to a minute.
+    /// Wait after the first transient failure of the provider. It doubles up to a minute.
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(crate) provider_short_retry: Duration,
-    /// Pause after any other provider failure.
+    /// Wait after any other failure of the provider.
     #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
     pub(crate) provider_medium_retry: Duration,
-    /// How long a node may be not ready before its pods are deleted instead of evicted.
+    /// Time that a Node may be not ready before its Pods are deleted instead of evicted.
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub(crate) node_not_ready_limit: Duration,
-    /// Pause between two attempts to evict a pod that a disruption budget holds back.
+    /// Wait between two attempts to evict a Pod that a disruption budget protects.
     #[arg(long, default_value = "20s", value_parser = duration, value_name = "DURATION")]
     pub(crate) evict_retry: Duration,
-    /// How long a node that is being deleted and that no machine claims keeps its finalizer.
+    /// Time that a Node without a machine keeps its finalizer while it is being deleted.
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub(crate) orphaned_node_grace: Duration,
 }
@@ -222,29 +222,29 @@ impl MachineFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
-    /// The driver that makes VMs.
+    /// Driver that creates VMs.
     #[arg(long, default_value = "simulated", value_parser = ["simulated"])]
     pub(crate) cloud_provider: String,
     /// URL of the simulated cloud.
     #[arg(long, default_value = "http://127.0.0.1:8080", env = "NODEWRIGHT_CLOUD_URL", value_name = "URL")]
     pub(crate) simulated_cloud_url: String,
-    /// How many provider calls may be under way at once.
+    /// Maximum number of concurrent calls of the provider.
     #[arg(long, default_value_t = 200)]
     pub(crate) provider_concurrency: usize,
-    /// How many API requests may be under way at once in each cluster. Each has a connection of its own meanwhile.
+    /// Maximum number of concurrent API requests to each cluster. Each uses a connection.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_concurrency: u16,
-    /// How many API requests may be sent to each cluster in a second; watches, leases and events do not count. 0: as many as
-    /// the API server's own fairness lets through.
+    /// Maximum number of API requests per second to each cluster, without watches, leases and events. 0: no limit besides the
+    /// API server's own priority and fairness.
     #[arg(long, default_value_t = 0.0, value_parser = rate, value_name = "REQUESTS")]
     pub(crate) kube_api_qps: f64,
-    /// How many of them may be sent at once after a rest; counts only with --kube-api-qps.
+    /// Maximum burst of API requests. Only used with --kube-api-qps.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..), value_name = "REQUESTS")]
     pub(crate) kube_api_burst: u32,
 }
 
 impl ProviderFlags {
-    /// The limit of requests, if one is set.
+    /// The limit of requests, if any.
     pub(crate) fn request_rate(&self) -> Option<Rate> {
         let rate = Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst };
         (rate.per_second > 0.0).then_some(rate)
@@ -260,11 +260,11 @@ pub(crate) struct WebhookFlags {
     /// Address of the webhook server.
     #[arg(long, default_value = "0.0.0.0", value_name = "IP")]
     pub(crate) webhook_address: IpAddr,
-    /// Port of the webhook server; 0 takes any free one.
+    /// Port of the webhook server. 0 takes a free one.
     #[arg(long, default_value_t = 9443)]
     pub(crate) webhook_port: u16,
-    /// Host under which the API server reaches this process directly. Then the webhook configurations are written by
-    /// this process, with URLs. Empty: the API server goes through the Service.
+    /// Host under which the API server reaches this process directly. This process then writes the webhook configurations,
+    /// with URLs. Empty: the API server uses the Service.
     #[arg(long, default_value = "", value_name = "HOST")]
     pub(crate) webhook_host: String,
     /// Name of the Service in front of the webhook server.
@@ -273,90 +273,66 @@ pub(crate) struct WebhookFlags {
     /// Namespace of the Service and of the Secret with the certificate. [default: the namespace of the custom resources]
     #[arg(long)]
     pub(crate) webhook_namespace: Option<String>,
-    /// Folder with tls.crt, tls.key and ca.crt, for certificates that somebody else makes. Without it this process
-    /// makes its own, and keeps them in a Secret.
+    /// Directory with tls.crt, tls.key and ca.crt that another program writes. Without it, this process creates certificates
+    /// and keeps them in a Secret.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
 }
 
-/// Flags of machine-controller-manager that have nothing to set here. They are accepted, so that its command lines
-/// work, and each one that is given is named in a warning.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct IgnoredFlags {
-    #[arg(long, hide = true)]
-    concurrent_syncs: Option<String>,
-    #[arg(long, hide = true)]
-    min_resync_period: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    profiling: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    contention_profiling: Option<String>,
-    #[arg(long, hide = true)]
-    kube_api_content_type: Option<String>,
-    #[arg(long, hide = true)]
-    controller_start_interval: Option<String>,
-    #[arg(long, hide = true)]
-    leader_elect_resource_lock: Option<String>,
-    #[arg(long, hide = true)]
-    safety_up: Option<String>,
-    #[arg(long, hide = true)]
-    safety_down: Option<String>,
-    #[arg(long, hide = true)]
-    machine_safety_overshooting_period: Option<String>,
-    #[arg(long, hide = true)]
-    machine_safety_orphan_vms_period: Option<String>,
-    #[arg(long, hide = true)]
-    machine_safety_apiserver_statuscheck_timeout: Option<String>,
-    #[arg(long, hide = true)]
-    machine_safety_apiserver_statuscheck_period: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    autoscaler_scaledown_annotation_during_rollout: Option<String>,
-    #[arg(long, hide = true)]
-    machine_inplace_update_timeout: Option<String>,
-    #[arg(long, hide = true)]
-    machine_preserve_timeout: Option<String>,
-    #[arg(long, hide = true)]
-    machine_pv_reattach_timeout: Option<String>,
-    #[arg(short = 'v', long = "v", hide = true)]
-    verbosity: Option<String>,
-}
+/// Flags of machine-controller-manager that have no effect here. They are accepted so that its command lines work.
+const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
+    machine-inplace-update-timeout machine-preserve-timeout machine-pv-reattach-timeout \
+    machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
+    machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
+
+/// More such flags, which need no value.
+const IGNORED_SWITCHES: [&str; 3] =
+    ["autoscaler-scaledown-annotation-during-rollout", "contention-profiling", "profiling"];
+
+/// The flags without effect that the user has set.
+#[derive(Clone, Debug)]
+pub(crate) struct IgnoredFlags(Vec<&'static str>);
 
 impl IgnoredFlags {
-    /// The names of those that were given.
-    pub(crate) fn given(&self) -> Vec<&'static str> {
-        let all = [
-            ("--concurrent-syncs", &self.concurrent_syncs),
-            ("--min-resync-period", &self.min_resync_period),
-            ("--profiling", &self.profiling),
-            ("--contention-profiling", &self.contention_profiling),
-            ("--kube-api-content-type", &self.kube_api_content_type),
-            ("--controller-start-interval", &self.controller_start_interval),
-            ("--leader-elect-resource-lock", &self.leader_elect_resource_lock),
-            ("--safety-up", &self.safety_up),
-            ("--safety-down", &self.safety_down),
-            ("--machine-safety-overshooting-period", &self.machine_safety_overshooting_period),
-            ("--machine-safety-orphan-vms-period", &self.machine_safety_orphan_vms_period),
-            ("--machine-safety-apiserver-statuscheck-timeout", &self.machine_safety_apiserver_statuscheck_timeout),
-            ("--machine-safety-apiserver-statuscheck-period", &self.machine_safety_apiserver_statuscheck_period),
-            ("--autoscaler-scaledown-annotation-during-rollout", &self.autoscaler_scaledown_annotation_during_rollout),
-            ("--machine-inplace-update-timeout", &self.machine_inplace_update_timeout),
-            ("--machine-preserve-timeout", &self.machine_preserve_timeout),
-            ("--machine-pv-reattach-timeout", &self.machine_pv_reattach_timeout),
-            ("--v", &self.verbosity),
-        ];
-        all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
+    /// The names of the flags.
+    pub(crate) fn given(&self) -> impl ExactSizeIterator<Item = String> {
+        self.0.iter().map(|name| format!("--{name}"))
     }
 }
 
-/// Times a second, not negative.
+impl FromArgMatches for IgnoredFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let all = IGNORED.split_whitespace().chain(IGNORED_SWITCHES).chain(["v"]);
+        Ok(Self(all.filter(|name| matches.contains_id(name)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for IgnoredFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flag = |name: &'static str| Arg::new(name).long(name).hide(true);
+        let switch = |name| flag(name).num_args(0..=1).default_missing_value("true").require_equals(true);
+        command.args(IGNORED.split_whitespace().map(flag)).args(IGNORED_SWITCHES.map(switch)).arg(flag("v").short('v'))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Parses a rate that is not negative.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
-        _ => Err("a rate is a number of requests a second, such as 20 or 0.5; 0 sets no limit".to_owned()),
+        _ => Err("a rate is a number of requests per second, such as 20 or 0.5; 0 sets no limit".to_owned()),
     }
 }
 
-/// A duration in Go's syntax, not negative.
+/// Parses a duration in Go's syntax that is not negative.
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed: GoDuration =
         text.parse().map_err(|error| format!("{error}; a duration looks like 90s, 20m or 1h30m"))?;

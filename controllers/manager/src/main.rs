@@ -1,10 +1,18 @@
-//! The binary `nodewright`: controllers, webhooks, and a few tools.
+//! The binary `nodewright`.
+//!
+//! ```text
+//! flags ──▶ process: telemetry, ports, signals ──▶ clusters ──▶ preflight ──▶ manager: controllers, elections
+//!                                                                        └──▶ webhooks
+//! ```
 
 mod certificate;
 mod clusters;
+mod driver;
 mod flags;
+mod manager;
 mod preflight;
 mod process;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -13,22 +21,23 @@ use clap::Parser;
 use crate::{
     clusters::one_line,
     flags::{Arguments, Command},
-    process::{Outcome, Role},
+    manager::Role,
+    process::Outcome,
 };
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Manager(flags) => process::manager(*flags, Role::All).await,
-        Command::Mcm(flags) => process::manager(*flags, Role::Sets).await,
-        Command::Mc(flags) => process::manager(*flags, Role::Machines).await,
-        Command::Webhook(flags) => process::webhook(*flags).await,
+        Command::Manager(flags) => manager::run(*flags, Role::All).await,
+        Command::Mcm(flags) => manager::run(*flags, Role::Sets).await,
+        Command::Mc(flags) => manager::run(*flags, Role::Machines).await,
+        Command::Webhook(flags) => webhooks::run(*flags).await,
         Command::Crds => crds(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line, whatever it is: it is what people see in `kubectl logs` of a pod that does not come up.
+            // One line, for `kubectl logs` of a Pod that does not start.
             eprintln!("error: {}", one_line(error.as_ref()));
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! What has to be there before anything can begin, told in one line each. What may come by itself is waited for.
+//! Checks of the clusters before the controllers start. Each error is one line that says what to do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,19 +31,18 @@ pub(crate) enum PreflightError {
     NoCrd { missing: String },
 }
 
-/// How long an API server that answers may lack what it has to serve or to permit: CRDs that were applied just now are
-/// not described yet, and one that has come up just now knows no roles yet.
-const SETTLES_WITHIN: Duration = Duration::from_secs(15);
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at the CRDs of a process that runs.
+/// How long a reachable API server may fail the check. It describes new CRDs after a delay, and has no roles right after its start.
+const GRACE: Duration = Duration::from_secs(15);
+/// The period of the check.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The period of the check of the CRDs after the start.
 const SCHEMA_PERIOD: Duration = Duration::from_secs(30);
-/// Between two lines about an API server that is away.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// The period of log lines about an unreachable API server.
+const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 impl PreflightError {
-    /// Whether the API server is away, for all that is known. One at a wrong address looks the same.
-    fn is_away(&self) -> bool {
+    /// Whether the API server is unavailable. One at a wrong address looks the same.
+    fn is_unavailable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Answer { code, .. } => code.is_server_error() || *code == StatusCode::TOO_MANY_REQUESTS,
@@ -52,94 +51,93 @@ impl PreflightError {
     }
 }
 
-/// What a process waits for before it can begin, for `/readyz`, until its own checks take over.
+/// The readiness check of the start. It fails with the reason until [`StartupCheck::pass`].
 #[derive(Clone, Debug)]
-pub(crate) struct Awaited(Arc<Mutex<Option<String>>>);
+pub(crate) struct StartupCheck(Arc<Mutex<Option<String>>>);
 
-impl Awaited {
+impl StartupCheck {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Some("the clusters are not looked at yet".to_owned()))))
+        Self(Arc::new(Mutex::new(Some("the clusters are not checked yet".to_owned()))))
     }
 
-    /// For a check of readiness.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.0.lock().clone().map_or(Ok(()), Err)
     }
 
-    fn tell(&self, reason: String) {
+    fn fail(&self, reason: String) {
         *self.0.lock() = Some(reason);
     }
 
-    /// It has begun.
-    pub(crate) fn end(&self) {
+    /// The process has started.
+    pub(crate) fn pass(&self) {
         *self.0.lock() = None;
     }
 }
 
-/// Looks what the control cluster has to serve. Waits for an API server that is away for as long as it is: a process that
-/// ended instead would be started again and again, later each time, and come late when the API server is back.
-pub(crate) async fn look(control: &Client, agent: &HeaderValue, awaited: &Awaited) -> Result<Served, PreflightError> {
-    settled(awaited, || look_at_control(control, agent)).await
-}
-
-/// Says in the log that the target cluster cannot be talked to, until it can. Nothing else waits for it: what needs only the
-/// control cluster runs, and each Machine waits until the Nodes have been listed.
-pub(crate) async fn tell_of_target(target: Client, agent: HeaderValue) {
-    let mut is_told = false;
+/// Waits until the control cluster serves the CRDs. Waits forever for an unavailable API server: the kubelet would restart a
+/// process that exits with an increasing delay.
+pub(crate) async fn wait_for_crds(
+    control: &Client,
+    agent: &HeaderValue,
+    startup: &StartupCheck,
+) -> Result<Served, PreflightError> {
+    let (mut answered, mut logged) = (None, None::<Instant>);
     loop {
-        match look_at_target(&target, &agent).await {
-            Ok(()) if is_told => return tracing::info!("the API server of the target cluster answers"),
-            Ok(()) => return,
-            Err(error) => tracing::warn!("machines wait: {error}"),
+        let error = match check_control(control, agent).await {
+            Ok(served) => return Ok(served),
+            Err(error) => error,
+        };
+        if error.is_unavailable() {
+            answered = None;
+        } else if answered.get_or_insert_with(Instant::now).elapsed() >= GRACE {
+            return Err(error);
         }
-        is_told = true;
-        tokio::time::sleep(TOLD_EVERY).await;
+        startup.fail(error.to_string());
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_PERIOD) {
+            match &error {
+                error if error.is_unavailable() => tracing::warn!("waiting: {error}"),
+                error => tracing::info!("retrying: {error}"),
+            }
+            logged = Some(Instant::now());
+        }
+        tokio::time::sleep(PERIOD).await;
     }
 }
 
-/// Keeps `schemas` in step with what the control cluster serves: a gardenlet may put machine-controller-manager's CRDs over
-/// ours, or an upgrade ours over those.
+/// Logs that the target cluster is unreachable, until it is reachable. Controllers of the control cluster run meanwhile, and each
+/// Machine waits until the Nodes are listed.
+pub(crate) async fn log_target(target: Client, agent: HeaderValue) {
+    let mut is_logged = false;
+    loop {
+        match check_target(&target, &agent).await {
+            Ok(()) if is_logged => return tracing::info!("the API server of the target cluster answers"),
+            Ok(()) => return,
+            Err(error) => tracing::warn!("machines wait: {error}"),
+        }
+        is_logged = true;
+        tokio::time::sleep(LOG_PERIOD).await;
+    }
+}
+
+/// Updates `schemas` when the CRDs of the control cluster change. A gardenlet may replace ours by machine-controller-manager's, and
+/// an upgrade may replace those by ours.
 pub(crate) async fn follow_schemas(control: Client, agent: HeaderValue, first: Served, schemas: Schemas) {
     let mut known = first;
     loop {
         tokio::time::sleep(SCHEMA_PERIOD).await;
-        match look_at_control(&control, &agent).await {
+        match check_control(&control, &agent).await {
             Ok(served) if served != known => {
-                tracing::info!(?served, "the CRDs have changed; statuses are written as they are described now");
+                tracing::info!(?served, "the CRDs have changed; statuses follow the new schemas");
                 schemas.update(&served);
                 known = served;
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!("cannot look at the CRDs: {error}"),
+            Err(error) => tracing::debug!("failed to check the CRDs: {error}"),
         }
     }
 }
 
-async fn settled<T>(awaited: &Awaited, look: impl AsyncFn() -> Result<T, PreflightError>) -> Result<T, PreflightError> {
-    let (mut answered, mut told) = (None, None::<Instant>);
-    loop {
-        let error = match look().await {
-            Ok(found) => return Ok(found),
-            Err(error) => error,
-        };
-        if error.is_away() {
-            answered = None;
-        } else if answered.get_or_insert_with(Instant::now).elapsed() >= SETTLES_WITHIN {
-            return Err(error);
-        }
-        awaited.tell(error.to_string());
-        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-            match &error {
-                error if error.is_away() => tracing::warn!("waiting: {error}"),
-                error => tracing::info!("looking again, as it may come by itself: {error}"),
-            }
-            told = Some(Instant::now());
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-async fn look_at_control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
+async fn check_control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
     let (code, body) = get(client, agent, "control", OPENAPI_PATH).await?;
     let served = match code {
         StatusCode::OK => Served::from_openapi(&serde_json::from_slice(&body).unwrap_or_default()),
@@ -153,8 +151,8 @@ async fn look_at_control(client: &Client, agent: &HeaderValue) -> Result<Served,
     }
 }
 
-/// Looks whether the target cluster can be talked to.
-async fn look_at_target(client: &Client, agent: &HeaderValue) -> Result<(), PreflightError> {
+/// Checks that the target cluster is reachable.
+async fn check_target(client: &Client, agent: &HeaderValue) -> Result<(), PreflightError> {
     let path = "/api/v1".to_owned();
     match get(client, agent, "target", &path).await? {
         (StatusCode::OK, _) => Ok(()),
@@ -180,7 +178,7 @@ async fn get(
     let request = request.map_err(|error| failed(error.to_string()))?;
     let sent = tokio::time::timeout(Duration::from_secs(10), client.send(request)).await;
     let response =
-        sent.map_err(|_| failed("no answer within 10 s".to_owned()))?.map_err(|error| failed(one_line(&error)))?;
+        sent.map_err(|_| failed("no response within 10 s".to_owned()))?.map_err(|error| failed(one_line(&error)))?;
     let code = response.status();
     let body =
         Limited::new(response.into_body(), 4 << 20).collect().await.map_err(|error| failed(error.to_string()))?;

@@ -1,0 +1,228 @@
+//! The commands with controllers.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use nodewright_api::served::Served;
+use nodewright_controllers::{
+    shared::{
+        clusters::{CONTROL, TARGET},
+        schema::Schemas,
+    },
+    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
+};
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    events::EventTask,
+    leadership::{Election, Leading, LeaseConfig, Term},
+    manager::{Manager, Options},
+    object::Cluster,
+};
+
+use crate::{
+    clusters::Clusters,
+    driver::driver,
+    flags::{ElectionFlags, ManagerFlags},
+    process::{DEFAULT_PORT, Outcome, PRODUCT, Process, agent},
+    webhooks,
+};
+
+/// The leases of machine-controller-manager's two processes.
+const SET_LEASE: &str = "machine-controller-manager";
+const MACHINE_LEASE: &str = "machine-controller";
+
+/// The controllers of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// All controllers.
+    All,
+    /// Those of machine-controller-manager.
+    Sets,
+    /// Those of machine-controller.
+    Machines,
+}
+
+impl Role {
+    fn controllers(self) -> Vec<&'static str> {
+        match self {
+            Self::All => [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat(),
+            Self::Sets => SET_CONTROLLERS.to_vec(),
+            Self::Machines => MACHINE_CONTROLLERS.to_vec(),
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        if self == Self::Machines { 10259 } else { DEFAULT_PORT }
+    }
+}
+
+/// Runs controllers, and webhooks with `--webhooks`.
+pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
+    let chosen = choose(&flags.controllers, &role.controllers())?;
+    let leading = Leading::default();
+    let driver = driver(&flags.provider, &leading)?;
+    let process = Process::start(&flags.process, role.default_port()).await?;
+    for flag in flags.ignored.given() {
+        tracing::warn!(flag, "the flag is accepted for compatibility and has no effect");
+    }
+    let clusters = Clusters::connect(&flags.process, &leading).await?;
+    let Some(served) = process.preflight(&clusters).await? else {
+        process.end().await;
+        return Ok(());
+    };
+    ControllerProcess { flags, chosen, driver, leading, clusters, process }.run(served).await
+}
+
+/// A process with controllers whose clusters are ready.
+struct ControllerProcess {
+    flags: ManagerFlags,
+    chosen: Vec<&'static str>,
+    driver: Arc<dyn Driver>,
+    leading: Leading,
+    clusters: Clusters,
+    process: Process,
+}
+
+impl ControllerProcess {
+    async fn run(mut self, served: Served) -> Outcome<()> {
+        let elections = self.elections()?;
+        let (mut manager, events) = self.manager();
+        let schemas = Schemas::from(served.clone());
+        self.process.follow_clusters(&self.clusters, served, &schemas);
+        self.add_controllers(&mut manager, schemas)?;
+        self.process.ready.add("caches", manager.readiness());
+        self.process.startup.pass();
+        if self.flags.webhook.webhooks {
+            self.serve_webhooks(&manager).await?;
+        }
+        let result = manager.run(elections, self.process.stop.clone()).await;
+        if result.is_ok() {
+            events.drain().await;
+        }
+        self.process.end().await;
+        Ok(result?)
+    }
+
+    fn manager(&self) -> (Manager, EventTask) {
+        let process = &self.process;
+        let client = self.clusters.control.clone();
+        let (recorder, events) =
+            EventTask::start(client, "nodewright", agent("events"), process.metrics.clone(), process.clock.clone());
+        let manager = Manager::new(Options {
+            home: CONTROL,
+            product: PRODUCT.to_owned(),
+            field_manager: "nodewright".to_owned(),
+            clients: self.clients(),
+            requests_at_once: self.flags.provider.request_concurrency.into(),
+            request_rate: self.flags.provider.request_rate(),
+            effects_at_once: self.flags.provider.provider_concurrency,
+            leading: self.leading.clone(),
+            clock: process.clock.clone(),
+            seed: seed(),
+            recorder,
+            spans: process.telemetry.spans().clone(),
+            metrics: process.metrics.clone(),
+        });
+        (manager, events)
+    }
+
+    fn clients(&self) -> BTreeMap<Cluster, kube::Client> {
+        let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
+        [(CONTROL, self.clusters.control.clone())].into_iter().chain(target).collect()
+    }
+
+    fn add_controllers(&self, manager: &mut Manager, schemas: Schemas) -> Outcome<()> {
+        let wiring = Wiring {
+            namespace: self.process.namespace.clone(),
+            schemas,
+            driver: self.driver.clone(),
+            settings: self.flags.machine.settings(self.clusters.target.is_some()),
+            clock: self.process.clock.clone(),
+            spans: self.process.telemetry.spans().clone(),
+            metrics: self.process.metrics.clone(),
+        };
+        for name in &self.chosen {
+            wiring.add(manager, name)?;
+        }
+        Ok(())
+    }
+
+    /// Serves the webhooks, whether or not this process leads. They are no readiness check: the autoscaler asks whether this
+    /// Pod is ready.
+    async fn serve_webhooks(&mut self, manager: &Manager) -> Outcome<()> {
+        let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
+        let connection = connection.within(Term::unlimited());
+        webhooks::serve(&mut self.process, &self.flags.webhook, connection, self.driver.clone()).await?;
+        Ok(())
+    }
+
+    /// The elections of the chosen controllers, in a fixed order.
+    fn elections(&self) -> Outcome<Vec<Election>> {
+        let ElectionFlags {
+            leader_elect,
+            leader_elect_lease_duration: lease_duration,
+            leader_elect_renew_deadline: renew_deadline,
+            leader_elect_retry_period: retry_period,
+        } = self.flags.election;
+        if !leader_elect {
+            return Ok(vec![]);
+        }
+        let namespace = &self.process.namespace;
+        let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
+        let all = [(SET_LEASE, SET_CONTROLLERS), (MACHINE_LEASE, MACHINE_CONTROLLERS)];
+        let needed = all.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
+        needed
+            .map(|(name, _)| {
+                let config = LeaseConfig {
+                    identity: identity.clone(),
+                    lease_duration,
+                    renew_deadline,
+                    retry_period,
+                    ..LeaseConfig::new(namespace, name)
+                };
+                let election = Election::new(self.clusters.control.clone(), agent("leases"), config)?;
+                Ok(election.with_metrics(self.process.metrics.clone()))
+            })
+            .collect()
+    }
+}
+
+/// The seed of jitter, random for each process.
+fn seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id())
+}
+
+/// The controllers of `--controllers`: `*` for all, names, and `-name` to exclude one.
+fn choose(wanted: &[String], all: &[&'static str]) -> Outcome<Vec<&'static str>> {
+    for name in wanted.iter().map(|name| name.trim_start_matches('-')).filter(|name| *name != "*") {
+        if !all.contains(&name) {
+            let all = all.join(", ");
+            return Err(format!("--controllers names {name:?}, which this command does not have; it has {all}").into());
+        }
+    }
+    let is_included = |name: &&str| wanted.iter().any(|wanted| wanted == *name || wanted == "*");
+    let is_excluded = |name: &&str| wanted.iter().any(|wanted| wanted.strip_prefix('-') == Some(*name));
+    let chosen: Vec<_> = all.iter().copied().filter(|name| is_included(name) && !is_excluded(name)).collect();
+    if chosen.is_empty() {
+        return Err("--controllers excludes all controllers".into());
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(list: &str) -> Result<Vec<&'static str>, String> {
+        let wanted: Vec<String> = list.split(',').map(str::to_owned).collect();
+        choose(&wanted, &Role::All.controllers()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn controllers_are_chosen_as_kube_controller_manager_does() {
+        assert_eq!(chosen("*").unwrap().len(), 4);
+        assert_eq!(chosen("machine").unwrap(), ["machine"]);
+        assert_eq!(chosen("*,-machine,-machine-class").unwrap(), ["machine-deployment", "machine-set"]);
+        assert!(chosen("node").unwrap_err().contains("it has machine-deployment, machine-set"));
+        assert!(chosen("-machine").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! The webhooks, in a process of their own or beside controllers.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use nodewright_api::field::{FieldError, FieldPath};
+use nodewright_controllers::wiring::{complaints, identity};
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    leadership::{Leading, Term},
+    request::Connection,
+};
+use nodewright_webhooks::{
+    CertificateSource, Installation, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
+};
+use serde_json::Value;
+
+use crate::{
+    clusters::Clusters,
+    driver::driver,
+    flags::{WebhookFlags, WebhookOnlyFlags},
+    process::{DEFAULT_PORT, Outcome, Process, agent},
+};
+
+/// The Secret with the certificate that the webhooks create.
+const CERTIFICATE_SECRET: &str = "nodewright-webhook-certificate";
+/// Maximum number of concurrent requests to the API server.
+const REQUESTS: usize = 8;
+
+/// Runs the webhooks alone. They need no election.
+pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
+    let leading = Leading::default();
+    let driver = driver(&flags.provider, &leading)?;
+    let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
+    let clusters = Clusters::connect(&flags.process, &leading).await?;
+    if process.preflight(&clusters).await?.is_some() {
+        let metrics = process.metrics.clone();
+        let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), REQUESTS, metrics);
+        let readiness = serve(&mut process, &flags.webhook, connection, driver).await?;
+        process.ready.add("webhooks", move || readiness.check());
+        process.startup.pass();
+        process.stop.cancelled().await;
+    }
+    process.end().await;
+    Ok(())
+}
+
+/// Serves the webhooks until the process stops.
+pub(crate) async fn serve(
+    process: &mut Process,
+    flags: &WebhookFlags,
+    connection: Connection,
+    driver: Arc<dyn Driver>,
+) -> Outcome<Readiness> {
+    let server = WebhookServer::bind(Options {
+        listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
+        certificates: certificates(flags, &process.namespace),
+        registration: registration(flags),
+        installation: Installation { namespace: process.namespace.clone() },
+        connection,
+        provider_specs: provider_specs(driver.clone()),
+        identity: Arc::new(move |class| identity(driver.as_ref(), class)),
+        spans: process.telemetry.spans().clone(),
+        clock: process.clock.clone(),
+        limits: Limits::default(),
+    })
+    .await?;
+    tracing::info!(address = %server.address(), "serving webhooks");
+    if let Some(secured) = &process.secured {
+        secured.certificate.prefer(server.certificate());
+    }
+    let readiness = server.readiness();
+    let stop = process.stop.clone();
+    process.tasks.spawn(async move { server.run(stop.cancelled_owned()).await });
+    Ok(readiness)
+}
+
+fn certificates(flags: &WebhookFlags, namespace: &str) -> CertificateSource {
+    if let Some(directory) = &flags.webhook_cert_dir {
+        return CertificateSource::Directory(directory.clone());
+    }
+    let namespace = flags.webhook_namespace.clone().unwrap_or_else(|| namespace.to_owned());
+    let service = &flags.webhook_service;
+    let mut hosts = vec![format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
+    hosts.extend(Some(flags.webhook_host.clone()).filter(|host| !host.is_empty()));
+    CertificateSource::Secret { namespace, name: CERTIFICATE_SECRET.to_owned(), hosts }
+}
+
+fn registration(flags: &WebhookFlags) -> Registration {
+    match (flags.webhook_host.as_str(), &flags.webhook_cert_dir) {
+        ("", Some(_)) => Registration::None,
+        ("", None) => Registration::Bundle,
+        (host, _) => Registration::Whole { host: host.to_owned() },
+    }
+}
+
+fn provider_specs(driver: Arc<dyn Driver>) -> ProviderSpecCheck {
+    Arc::new(move |class| {
+        let spec: Value = class.provider_spec.parse().unwrap_or_default();
+        complaints(driver.as_ref(), class).into_iter().map(|(path, what)| field_error(&spec, &path, what)).collect()
+    })
+}
+
+/// Converts a driver's error at a path below `providerSpec`.
+fn field_error(spec: &Value, path: &str, detail: String) -> FieldError {
+    let parts = || path.split('.').filter(|part| !part.is_empty());
+    let at = parts().fold(FieldPath::new("providerSpec"), |at, part| at.child(part));
+    match parts().try_fold(spec, |value, part| value.get(part)) {
+        Some(value) => FieldError::confidential(at, value, detail),
+        // The path may contain a name that this function cannot follow, so the value may exist.
+        None if parts().count() > 1 || path.ends_with('…') => FieldError::confidential(at, spec, detail),
+        None => FieldError::required(at, detail),
+    }
+}
