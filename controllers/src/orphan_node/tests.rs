@@ -1,10 +1,25 @@
-use nodewright_runtime::{cache::Unreadable, effect::Outcomes};
+//! When a Node loses the finalizer, and when it keeps it.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Machine, finalizers, labels};
+use nodewright_runtime::{
+    cache::{Store, Stores, Unreadable},
+    effect::Outcomes,
+    plan::{Moment, Plan, Step},
+};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::shared::clusters::CONTROL;
-use crate::testing::{MachineBuilder, NOW, machine};
-use nodewright_runtime::cache::Store;
+use super::{Found, Lookup, World, reconcile::plan, snapshot::is_claimed};
+use crate::{
+    shared::{
+        clusters::CONTROL,
+        indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
+        node::Node,
+    },
+    testing::{MachineBuilder, NOW, machine},
+};
 
 /// A Node with our finalizer, an hour before [`NOW`] and later.
 fn node(change: &Value) -> Arc<Node> {
@@ -24,7 +39,7 @@ fn orphan(node: Arc<Node>) -> World {
 }
 
 /// What is planned so many minutes after [`NOW`].
-fn planned(world: &World, outcomes: &Outcomes<Look>, minutes: i64) -> Plan<Look> {
+fn planned(world: &World, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
     let start: Timestamp = NOW.parse().unwrap();
     let at = Moment {
         now: start + SignedDuration::from_mins(minutes),
@@ -40,14 +55,14 @@ fn planned(world: &World, outcomes: &Outcomes<Look>, minutes: i64) -> Plan<Look>
 }
 
 /// Makes the call of a plan, and gives its answer.
-fn answer(plan: &Plan<Look>, outcomes: &mut Outcomes<Look>, minutes: i64, found: Found) {
-    let Some(Step::Call(look)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
+fn answer(plan: &Plan<Lookup>, outcomes: &mut Outcomes<Lookup>, minutes: i64, found: Found) {
+    let Some(Step::Call(lookup)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
     let when = NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
-    assert!(outcomes.begin(look, when));
-    outcomes.finish(look, when, found);
+    assert!(outcomes.begin(lookup, when));
+    outcomes.finish(lookup, when, found);
 }
 
-fn removes_finalizer(plan: &Plan<Look>) -> bool {
+fn removes_finalizer(plan: &Plan<Lookup>) -> bool {
     plan.steps().any(|planned| matches!(&planned.step, Step::Edit(_)))
 }
 

@@ -1,4 +1,4 @@
-//! The question to the API server: does a Machine of this name exist?
+//! The request to the API server whether a Machine of a name exists.
 
 use std::{
     hash::{Hash, Hasher},
@@ -14,24 +14,24 @@ use nodewright_runtime::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
-/// Which of the two looks.
+/// Which of the two lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Round {
-    /// It begins the grace.
+    /// The one that starts the grace.
     First,
-    /// It ends the grace.
+    /// The one that ends the grace.
     Second,
 }
 
-/// A look for the Machine of a Node. Two looks of one round for one Node UID are the same.
+/// A lookup of the Machine of a Node. Two lookups of one round for one Node UID are the same call.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Lookup {
     round: Round,
     node: String,
     machine: String,
 }
 
-impl Look {
+impl Lookup {
     pub(super) fn new(round: Round, node: &str, machine: &str) -> Self {
         Self { round, node: node.to_owned(), machine: machine.to_owned() }
     }
@@ -41,21 +41,21 @@ impl Look {
     }
 }
 
-impl PartialEq for Look {
+impl PartialEq for Lookup {
     fn eq(&self, other: &Self) -> bool {
         (self.round, &self.node) == (other.round, &other.node)
     }
 }
 
-impl Eq for Look {}
+impl Eq for Lookup {}
 
-impl Hash for Look {
+impl Hash for Lookup {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.round, &self.node).hash(state);
     }
 }
 
-/// What a look has found.
+/// What a lookup has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No Machine of the name, in no namespace.
@@ -66,7 +66,7 @@ pub enum Found {
     Failed(String),
 }
 
-impl Effect for Look {
+impl Effect for Lookup {
     type Outcome = Found;
 
     fn lane(&self) -> Lane {
@@ -90,9 +90,9 @@ impl Effect for Look {
     }
 }
 
-/// Asks the API server.
+/// Makes lookups at the API server.
 #[derive(Clone, Debug)]
-pub struct Asker {
+pub struct LookupClient {
     /// Connection to the cluster of the custom resources.
     pub control: Connection,
 }
@@ -103,13 +103,13 @@ struct Items {
     items: Option<Vec<IgnoredAny>>,
 }
 
-impl Perform<Look> for Asker {
-    fn perform(&self, look: Look) -> BoxFuture<'static, Found> {
+impl Perform<Lookup> for LookupClient {
+    fn perform(&self, lookup: Lookup) -> BoxFuture<'static, Found> {
         let control = self.control.clone();
         async move {
-            // In all namespaces: another controller manager may keep the machines of another one.
+            // In all namespaces: another controller manager may serve another one.
             let machines = ResourceType::of::<Machine>().collection("");
-            let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", look.machine);
+            let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
             match control.send(Call::get(path)).await {
                 Ok(answer) => match serde_json::from_slice::<Items>(&answer.body) {
                     Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
@@ -118,7 +118,7 @@ impl Perform<Look> for Asker {
                 },
                 Err(error) => Found::Failed(format!(
                     "failed to list machines named {} in all namespaces: {error}; where that is forbidden, allow it",
-                    look.machine
+                    lookup.machine
                 )),
             }
         }

@@ -1,0 +1,56 @@
+//! What the controller of orphaned Nodes may see.
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, finalizers, labels};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{Key, has_finalizer, label, name},
+};
+
+use crate::shared::{
+    clusters::{CONTROL, TARGET},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
+    node::Node,
+};
+
+/// A Node and whether it has a Machine.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The Node.
+    pub node: Arc<Node>,
+    /// Whether a Machine claims it.
+    pub is_claimed: bool,
+    /// Why a Machine cannot be read that may claim it.
+    pub unreadable: Option<String>,
+}
+
+impl World {
+    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+        let node = stores.of::<Node>(TARGET).get(key)?;
+        let unreadable = stores.of::<Machine>(CONTROL).unreadable();
+        let unreadable = unreadable.first().map(|machine| machine.describe::<Machine>());
+        Some(Self { is_claimed: is_claimed(stores, &node), unreadable, node })
+    }
+}
+
+/// Whether a Node has the finalizer and no Machine.
+pub(super) fn is_orphan(stores: &Stores, node: &Node) -> bool {
+    has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
+}
+
+/// Whether any Machine names the Node, rightly or not.
+pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {
+    let machines = stores.of::<Machine>(CONTROL);
+    let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);
+    let by_name = machine_name(node).is_some_and(|name| {
+        machines.by_name(machines.namespace(), name).is_some()
+            || machines.unreadable().iter().any(|machine| machine.name() == name)
+    });
+    by_id || by_name || machines.count(MACHINE_BY_NODE, name(node)) > 0
+}
+
+/// The name of the Machine in the label of the Node.
+pub(super) fn machine_name(node: &Node) -> Option<&str> {
+    label(node, labels::MACHINE_NAME)
+}
