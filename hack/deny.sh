@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks the tree of dependencies with cargo-deny: versions, licences, sources and known vulnerabilities (deny.toml).
+# Checks the dependencies with cargo-deny: versions, licences, sources and known vulnerabilities (deny.toml).
 #
-# A missing cargo-deny is built once, at the pinned version, and kept in
-# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/tools. Advisories are those of the RustSec database on
-# GitHub; where it cannot be fetched, they are skipped, and a line says so.
+# If cargo-deny is missing, the pinned version is built once and kept in
+# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/tools. Advisories come from the RustSec database on GitHub.
+# If it cannot be fetched, they are skipped, and a line says so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

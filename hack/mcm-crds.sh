@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Prints the directory that holds machine-controller-manager's own CRDs, in the version that
-# hack/tools/machine-controller-manager pins. They lie in Go's module cache (downloaded if they are not there yet)
-# and are only ever read from it.
+# Prints the directory of machine-controller-manager's CRDs, in the version that hack/tools/machine-controller-manager
+# pins. The directory is in Go's module cache; it is downloaded if it is missing.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh

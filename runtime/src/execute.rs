@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::join_all;
 use http::{HeaderValue, Method};
-use json_patch::{PatchOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::{Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::{
     fair::Flow,
     object::{Cluster, Key, ResourceType, Target, Version, standing},
     owned::{Applied, Part, apply_body, correction},
-    plan::{Apply, Confirm, Create, Edit, Expected, FailedStep, FailureClass, Planned, Step, StepVerb},
+    plan::{Apply, FailedStep, FailureClass, Planned, Step, StepVerb},
     request::{Answer, Call, Connection, RequestError},
 };
 use nodewright_observability::trace::TraceContext;
@@ -176,9 +176,10 @@ impl Executor {
     async fn step<E>(&self, step: &Step<E>, sending: &Sending, call: &impl Fn(&E)) -> StepEnd {
         match step {
             Step::Apply(apply) => self.apply(apply, sending).await,
-            Step::Create(create) => self.create(create, sending).await,
-            Step::Edit(edit) => self.edit(edit, sending).await,
-            Step::Confirm(confirm) => self.confirm(confirm, sending).await,
+            Step::Create { key, resource, body } => self.create(key, resource, body, sending).await,
+            Step::Edit { at, part, patch } => self.edit(at, *part, patch, sending).await,
+            Step::Confirm(at) => self.confirm(at, is_deleting, sending).await,
+            Step::ConfirmUnchanged(at) => self.confirm(at, has_changed, sending).await,
             Step::Delete(target) => self.delete(target, None, sending).await,
             Step::DeleteNow(target) => self.delete(target, Some(0), sending).await,
             Step::Evict(target) => self.evict(target, sending).await,
@@ -230,8 +231,7 @@ impl Executor {
         }
     }
 
-    async fn create(&self, create: &Create, sending: &Sending) -> StepEnd {
-        let Create { key, resource, body } = create;
+    async fn create(&self, key: &Key, resource: &ResourceType, body: &Value, sending: &Sending) -> StepEnd {
         let mut body = body.clone();
         // No object ever has version 1 (it is the version of the empty store), so an apply that asks for it is
         // refused with 409 wherever there is an object, and creates it where there is none.
@@ -256,8 +256,7 @@ impl Executor {
         }
     }
 
-    async fn edit(&self, edit: &Edit, sending: &Sending) -> StepEnd {
-        let Edit { at, part, patch } = edit;
+    async fn edit(&self, at: &Target, part: Part, patch: &Patch, sending: &Sending) -> StepEnd {
         let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
         let mut operations = vec![PatchOperation::Test(same)];
         operations.extend(patch.0.iter().cloned());
@@ -275,11 +274,11 @@ impl Executor {
         }
     }
 
-    async fn confirm(&self, confirm: &Confirm, sending: &Sending) -> StepEnd {
-        let Confirm { at, expected } = confirm;
+    /// Reads the object, and compares it with what was seen.
+    async fn confirm(&self, at: &Target, difference: Difference, sending: &Sending) -> StepEnd {
         let call = sending.read(at.resource().object(at.key()));
         let difference = match self.send(at.key().cluster, call).await {
-            Ok(answer) => match difference(&answer, at, *expected) {
+            Ok(answer) => match compare(&answer, at, difference) {
                 None => return StepEnd::Done(None),
                 Some(difference) => difference,
             },
@@ -413,19 +412,24 @@ fn is_unsure(class: FailureClass) -> bool {
     matches!(class, FailureClass::Conflict | FailureClass::Taken | FailureClass::Unknown)
 }
 
-/// How an object differs from what is expected of it.
-fn difference(answer: &Answer, at: &Target, expected: Expected) -> Option<&'static str> {
+/// How an object differs from what is expected of it, if it does.
+type Difference = fn(&VersionedMeta, &Target) -> Option<&'static str>;
+
+fn compare(answer: &Answer, at: &Target, difference: Difference) -> Option<&'static str> {
     let Ok(Versioned { metadata }) = serde_json::from_slice(&answer.body) else { return Some("it cannot be read") };
     if metadata.uid.as_deref() != Some(at.uid()) {
         return Some("another object has its name");
     }
-    match expected {
-        Expected::NotDeleting => metadata.deletion_timestamp.map(|_| "it is being deleted"),
-        Expected::Unchanged => {
-            let version = metadata.resource_version.as_deref().and_then(Version::parse);
-            (version != Some(at.seen())).then_some("it has changed")
-        }
-    }
+    difference(&metadata, at)
+}
+
+fn is_deleting(live: &VersionedMeta, _: &Target) -> Option<&'static str> {
+    live.deletion_timestamp.is_some().then_some("it is being deleted")
+}
+
+fn has_changed(live: &VersionedMeta, at: &Target) -> Option<&'static str> {
+    let version = live.resource_version.as_deref().and_then(Version::parse);
+    (version != Some(at.seen())).then_some("it has changed")
 }
 
 #[derive(Default, Deserialize)]

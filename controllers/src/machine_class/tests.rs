@@ -148,9 +148,9 @@ fn edited(plan: &Plan<Never>, before: &Value) -> Value {
 
 fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
-    let [Step::Edit(edit)] = steps.as_slice() else { panic!("{steps:?}") };
+    let [Step::Edit { patch, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     let mut object = before.clone();
-    nodewright_testing::json_patch(&mut object, edit.patch()).unwrap();
+    nodewright_testing::json_patch(&mut object, patch).unwrap();
     object
 }
 
@@ -183,7 +183,7 @@ fn a_class_is_kept_while_a_machine_that_may_name_it_cannot_be_read() {
     })];
     held.unreadable_machine = Some("broken");
     let plan = held.plan_class("class", true);
-    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit(_))));
+    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit { .. })));
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
     let told = status(&plan);
     assert_eq!(condition(&told, "InUse")["status"], "Unknown");
@@ -243,7 +243,7 @@ fn while_a_class_is_held_it_records_by_what_its_vms_are_found() {
     assert_eq!(recorded(&changed).1, json!(both), "what is recorded stays");
     changed.classes[0].metadata.annotations.as_mut().unwrap().insert(IDENTITY.to_owned(), both.to_owned());
     let plan = changed.plan_class("class", true);
-    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit(_))), "{plan}");
+    assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit { .. })), "{plan}");
     changed.machines.clear();
     assert_eq!(recorded(&changed), (json!([]), json!(null)), "both at once");
 }
@@ -268,7 +268,7 @@ fn of_a_class_that_the_driver_cannot_use_nothing_is_recorded() {
 
 fn edit_of(step: &Step<Never>) -> Option<String> {
     match step {
-        Step::Edit(edit) => serde_json::to_string(edit.patch()).ok(),
+        Step::Edit { patch, .. } => serde_json::to_string(patch).ok(),
         _ => None,
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: b
 fn writes(step: &Step<Never>, set: &MachineSet) -> bool {
     match step {
         Step::Apply(apply) => apply.at().uid() == uid(set),
-        Step::Edit(edit) => edit.at().uid() == uid(set),
+        Step::Edit { at, .. } => at.uid() == uid(set),
         _ => false,
     }
 }

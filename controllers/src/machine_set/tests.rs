@@ -8,7 +8,7 @@ use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::{Key, name},
-    plan::{Expected, FailedStep, Failure, FailureClass, Moment, Plan, Planned, Step, StepVerb},
+    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -68,8 +68,8 @@ fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
     let tell = |step: &Step<Never>| match step {
         Step::Apply(apply) if apply.fragment().get("status").is_some() => None,
         Step::Apply(apply) => Some(format!("apply {} {}", apply.at().key().name, apply.fragment())),
-        Step::Create(create) => Some(format!("create {}", create.key().name)),
-        Step::Edit(edit) => Some(format!("edit {}", edit.at().key().name)),
+        Step::Create { key, .. } => Some(format!("create {}", key.name)),
+        Step::Edit { at, .. } => Some(format!("edit {}", at.key().name)),
         Step::Delete(at) => Some(format!("delete {}", at.key().name)),
         other => Some(format!("{other:?}")),
     };
@@ -132,8 +132,7 @@ fn missing_machines_are_created_under_the_lowest_free_names() {
         steps(&plan),
         [[format!("create {}", index_name(LEDGER, 0)), format!("create {}", index_name(LEDGER, 2))]]
     );
-    let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
-    let body = create.body();
+    let Step::Create { body, .. } = &plan.stages[0][0].step else { panic!() };
     assert_eq!(body["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert_eq!(body["metadata"]["annotations"]["nodewright.dev/index"], "0");
     assert_eq!(body["metadata"]["ownerReferences"][0]["controller"], true);
@@ -150,8 +149,8 @@ fn only_a_trace_context_reaches_the_machines() {
         set.metadata.annotations.get_or_insert_default().extend([note(of_set)]);
         set.spec.template.metadata.annotations.get_or_insert_default().extend([note(of_template)]);
         let plan = planned(&world(set, vec![]));
-        let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
-        (plan.traceparent, create.body()["metadata"]["annotations"][annotations::TRACEPARENT].clone())
+        let Step::Create { body, .. } = &plan.stages[0][0].step else { panic!() };
+        (plan.traceparent, body["metadata"]["annotations"][annotations::TRACEPARENT].clone())
     };
     assert_eq!(born_with(trace, "x\n"), (trace.parse().ok(), json!(trace)));
     assert_eq!(born_with("x\n", trace), (None, Value::Null));
@@ -164,8 +163,8 @@ fn machines_of_an_older_template_keep_the_bounds_of_the_schema() {
     set.spec.template.spec.drain_timeout = "-5m".parse().ok();
     set.spec.template.spec.max_evict_retries = Some(-1);
     let plan = planned(&world(set, vec![]));
-    let Step::Create(create) = &plan.stages[0][0].step else { panic!() };
-    let spec = &create.body()["spec"];
+    let Step::Create { body, .. } = &plan.stages[0][0].step else { panic!() };
+    let spec = &body["spec"];
     assert_eq!((&spec["drainTimeout"], &spec["maxEvictRetries"]), (&json!("0s"), &json!(0)));
 }
 
@@ -354,9 +353,8 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
         .with("/metadata/finalizers", json!(null));
     world.orphans = vec![Arc::new(restored.build())];
     let plan = planned(&world);
-    let Step::Confirm(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    let asked = (confirm.at().uid(), confirm.expected());
-    assert_eq!(asked, ("uid-set", Expected::NotDeleting), "before anything is taken");
+    let Step::Confirm(at) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!(at.uid(), "uid-set", "before anything is taken");
     assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     let Step::Apply(adopt) = &plan.stages[1][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
@@ -433,7 +431,7 @@ fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
     let plan = with_failure(&world, FailureClass::Forbidden, "x");
     let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
-    assert!(matches!(plan.stages[1][0].step, Step::Create(_)));
+    assert!(matches!(plan.stages[1][0].step, Step::Create { .. }));
 }
 
 #[test]
@@ -543,7 +541,7 @@ fn planning_again_on_what_a_plan_leads_to_changes_nothing() {
     let made: Vec<Machine> = first
         .steps()
         .filter_map(|planned| match &planned.step {
-            Step::Create(create) => serde_json::from_value(create.body().clone()).ok(),
+            Step::Create { body, .. } => serde_json::from_value(body.clone()).ok(),
             _ => None,
         })
         .collect();

@@ -63,7 +63,7 @@ fn answer(plan: &Plan<Lookup>, outcomes: &mut Outcomes<Lookup>, minutes: i64, fo
 }
 
 fn removes_finalizer(plan: &Plan<Lookup>) -> bool {
-    plan.steps().any(|planned| matches!(&planned.step, Step::Edit(_)))
+    plan.steps().any(|planned| matches!(&planned.step, Step::Edit { .. }))
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
         assert_eq!(waiting.wake, Some(NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(grace)));
         answer(&planned(&world, &outcomes, grace), &mut outcomes, grace, Found::None);
         let done = planned(&world, &outcomes, grace);
-        let Some(Step::Edit(edit)) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
+        let Some(Step::Edit { patch, .. }) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
         let mut live = json!({"metadata": {"finalizers": ["other/one", finalizers::NODE]}});
-        nodewright_testing::json_patch(&mut live, edit.patch()).unwrap();
+        nodewright_testing::json_patch(&mut live, patch).unwrap();
         assert_eq!(live["metadata"]["finalizers"], json!(["other/one"]));
     }
 }

@@ -1,20 +1,20 @@
-//! The requests that machines cost, by what they are for.
+//! The requests that machines cost, by kind.
 
 use std::{collections::BTreeMap, fmt};
 
 use nodewright_e2e_control_plane::audit::Entry;
 use nodewright_e2e_devcluster::table::Table;
 
-use crate::measure::is_ours;
+use crate::measure::is_nodewright;
 
-/// What is counted for itself.
+/// The kinds of requests. Only [`Write`](Self::Write) is compared with a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Apart {
-    /// A write that counts.
+pub(crate) enum RequestKind {
+    /// Any other write.
     Write,
-    /// The bootstrap token of a machine.
+    /// The write of a bootstrap token.
     Token,
-    /// An event.
+    /// The write of an event.
     Event,
     /// The eviction of a pod.
     Eviction,
@@ -24,7 +24,7 @@ pub(crate) enum Apart {
     Read,
 }
 
-impl Apart {
+impl RequestKind {
     fn of(entry: &Entry) -> Self {
         match (entry.resource.as_str(), entry.subresource.as_str()) {
             _ if !entry.is_write() => Self::Read,
@@ -48,11 +48,11 @@ impl Apart {
     }
 }
 
-/// The requests of Nodewright for some machines. Its `Display` is a table.
+/// The requests of Nodewright for a number of machines. Its `Display` is a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
     machines: u32,
-    counts: BTreeMap<(Apart, String, String), u32>,
+    counts: BTreeMap<(RequestKind, String, String), u32>,
 }
 
 impl Costs {
@@ -60,45 +60,45 @@ impl Costs {
         Self { machines, counts: BTreeMap::new() }
     }
 
-    /// By how many machines they are shared.
+    /// The number of machines.
     pub(crate) fn machines(&self) -> u32 {
         self.machines
     }
 
-    /// Counts a request, if it is Nodewright's.
+    /// Counts a request, if Nodewright sent it.
     pub(crate) fn add(&mut self, entry: &Entry) {
-        if !is_ours(entry) {
+        if !is_nodewright(entry) {
             return;
         }
         let resource = match entry.subresource.as_str() {
             "" => entry.resource.clone(),
             subresource => format!("{}/{subresource}", entry.resource),
         };
-        *self.counts.entry((Apart::of(entry), resource, entry.verb.clone())).or_default() += 1;
+        *self.counts.entry((RequestKind::of(entry), resource, entry.verb.clone())).or_default() += 1;
     }
 
     fn per_machine(&self, count: u32) -> f64 {
         f64::from(count) / f64::from(self.machines)
     }
 
-    /// How many there were of one sort, for each machine.
-    pub(crate) fn each(&self, apart: Apart) -> f64 {
-        let counts = self.counts.iter().filter(|((of, ..), _)| *of == apart);
+    /// The requests of one kind, per machine.
+    pub(crate) fn each(&self, kind: RequestKind) -> f64 {
+        let counts = self.counts.iter().filter(|((of, ..), _)| *of == kind);
         self.per_machine(counts.map(|(_, count)| count).sum())
     }
 
-    /// The writes that count, for each machine.
+    /// The writes that are compared with a bound, per machine.
     pub(crate) fn writes(&self) -> f64 {
-        self.each(Apart::Write)
+        self.each(RequestKind::Write)
     }
 }
 
 impl fmt::Display for Costs {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(["RESOURCE", "VERB", "REQUESTS", "PER MACHINE", "APART"]);
-        for ((apart, resource, verb), count) in &self.counts {
+        let mut table = Table::new(["RESOURCE", "VERB", "REQUESTS", "PER MACHINE", "KIND"]);
+        for ((kind, resource, verb), count) in &self.counts {
             let per_machine = format!("{:.2}", self.per_machine(*count));
-            table.add([resource, verb, &count.to_string(), &per_machine, apart.name()]);
+            table.add([resource, verb, &count.to_string(), &per_machine, kind.name()]);
         }
         write!(formatter, "{table}")
     }
@@ -142,7 +142,7 @@ mod tests {
             costs.add(entry);
         }
         assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
-        assert!((costs.each(Apart::Token) - 0.5).abs() < f64::EPSILON);
+        assert!((costs.each(RequestKind::Token) - 0.5).abs() < f64::EPSILON);
         let table = costs.to_string();
         assert!(table.contains("machines         patch          2         1.00"), "{table}");
         assert!(table.contains("pods/eviction    create         1         0.50  pod"), "{table}");

@@ -1,4 +1,4 @@
-//! What `writes`, `steady`, `soak` and `fleet` have in common: a set of their own, and the requests of Nodewright in its audit log.
+//! A devcluster that is measured, and the requests of Nodewright in its audit log.
 
 use std::{
     io,
@@ -21,26 +21,26 @@ use nodewright_e2e_process::ProcessError;
 
 use crate::error::BenchError;
 
-/// How the names of all of Nodewright's clients begin.
+/// The prefix of the `User-Agent` of all Nodewright clients.
 const USER_AGENT: &str = "nodewright";
-/// So long without a write, and what was asked for is done.
+/// How long nothing is written until the work counts as done.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long it may take until nothing is written any more.
+/// How long it may take until nothing is written.
 const QUIET_TIMEOUT: Duration = Duration::from_mins(2);
-/// Between two looks at the audit log.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A request of Nodewright?
-pub(crate) fn is_ours(entry: &Entry) -> bool {
+/// Whether Nodewright sent the request.
+pub(crate) fn is_nodewright(entry: &Entry) -> bool {
     entry.user_agent.starts_with(USER_AGENT)
 }
 
-/// A write of Nodewright, other than the renewal of its Leases?
-pub(crate) fn is_work(entry: &Entry) -> bool {
-    is_ours(entry) && entry.is_write() && entry.resource != "leases"
+/// Whether the request is a write of Nodewright, except for the renewal of Leases.
+pub(crate) fn is_counted_write(entry: &Entry) -> bool {
+    is_nodewright(entry) && entry.is_write() && entry.resource != "leases"
 }
 
-/// A set that is measured.
+/// A devcluster that is measured.
 pub(crate) struct Measured {
     set: Devcluster,
     deployment: String,
@@ -48,7 +48,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A set in a temporary directory, with the sample's machines running.
+    /// Starts a devcluster, and applies `config/samples`.
     pub(crate) async fn start(options: &DevclusterOptions) -> Result<Self, BenchError> {
         let set = Devcluster::start(options, |line| eprintln!("{line}")).await?;
         set.apply_samples().await?;
@@ -79,80 +79,80 @@ impl Measured {
         self.set.control_plane()
     }
 
-    /// Starts again what has ended by itself, the manager excepted; says what.
-    pub(crate) async fn mend(&mut self) -> Result<Vec<String>, BenchError> {
-        let said = Mutex::new(Vec::new());
-        self.set.restart_ended(|line| said.lock().push(line)).await?;
-        Ok(said.into_inner())
+    /// Starts processes that ended by themselves again, except the manager. Returns what it did.
+    pub(crate) async fn restart_ended(&mut self) -> Result<Vec<String>, BenchError> {
+        let report = Mutex::new(Vec::new());
+        self.set.restart_ended(|line| report.lock().push(line)).await?;
+        Ok(report.into_inner())
     }
 
-    /// The name of the one MachineDeployment.
+    /// The name of the MachineDeployment.
     pub(crate) fn deployment(&self) -> &str {
         &self.deployment
     }
 
-    /// Asks for so many machines.
-    pub(crate) async fn order(&self, machines: usize) -> Result<(), BenchError> {
+    /// Sets `spec.replicas` of the MachineDeployment.
+    pub(crate) async fn set_replicas(&self, machines: usize) -> Result<(), BenchError> {
         let replicas = format!("--replicas={machines}");
         let arguments = ["scale", "machinedeployment", &self.deployment, "--namespace", NAMESPACE, &replicas];
         self.set.control_plane().kubectl(arguments).await?;
         Ok(())
     }
 
-    /// Scales, and waits until the machines run or are gone, VMs included, and nothing is written any more. Shows `see`
-    /// the requests since the last time.
+    /// Scales. Waits until the machines and VMs exist or are gone, and until nothing is written. Calls `visit` with the
+    /// requests since the last read.
     pub(crate) async fn scale(
         &mut self,
         machines: usize,
         timeout: Duration,
-        see: impl FnMut(Entry),
+        visit: impl FnMut(Entry),
     ) -> Result<(), BenchError> {
-        self.order(machines).await?;
-        let arrived = async {
+        self.set_replicas(machines).await?;
+        let scaled = async {
             wait_for_running(&self.client(), NAMESPACE, machines, timeout).await?;
             self.set.cloud().wait_for_count(machines, timeout).await?;
             Ok::<_, BenchError>(())
         };
-        if let Err(error) = arrived.await {
+        if let Err(error) = scaled.await {
             return Err(self.explain(error));
         }
-        self.settle(see).await
+        self.settle(visit).await
     }
 
-    /// Waits until nothing has been written for a while. Shows `see` the requests since the last time.
-    pub(crate) async fn settle(&mut self, mut see: impl FnMut(Entry)) -> Result<(), BenchError> {
+    /// Waits until nothing has been written for a while. Calls `visit` with the requests since the last read.
+    pub(crate) async fn settle(&mut self, mut visit: impl FnMut(Entry)) -> Result<(), BenchError> {
         let (since, mut last_write, mut writes) = (Instant::now(), Instant::now(), 0_u64);
         while last_write.elapsed() < QUIET {
             let before = writes;
             self.each(|entry| {
-                writes += u64::from(is_work(&entry));
-                see(entry);
+                writes += u64::from(is_counted_write(&entry));
+                visit(entry);
             })?;
             if writes > before {
                 last_write = Instant::now();
             }
             if since.elapsed() > QUIET_TIMEOUT {
-                let problem = format!("the manager goes on writing: {writes} writes in {QUIET_TIMEOUT:?}");
+                let problem = format!("the manager keeps writing: {writes} writes in {QUIET_TIMEOUT:?}");
                 return Err(BenchError::Failed(problem));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    fn each(&mut self, see: impl FnMut(Entry)) -> Result<(), BenchError> {
+    fn each(&mut self, visit: impl FnMut(Entry)) -> Result<(), BenchError> {
         let path = self.log.path().to_owned();
-        Ok(self.log.each(see).map_err(ProcessError::file("read", path))?)
+        Ok(self.log.each(visit).map_err(ProcessError::file("read", path))?)
     }
 
-    /// The requests since the last time.
+    /// The requests since the last read.
     pub(crate) fn read(&mut self) -> Result<Vec<Entry>, BenchError> {
         let mut entries = Vec::new();
         self.each(|entry| entries.push(entry))?;
         Ok(entries)
     }
 
-    /// Why it is so stands in the manager's log, which is gone afterwards.
+    /// Adds the end of the manager's log, which is removed with the devcluster.
     pub(crate) fn explain(&mut self, error: BenchError) -> BenchError {
         let BenchError::Devcluster(DevclusterError::Machines { what, waited, seen }) = error else { return error };
         let tail = self.set.manager().log_tail();

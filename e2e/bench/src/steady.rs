@@ -1,4 +1,4 @@
-//! `nodewright-bench steady`: a fleet at rest costs nothing.
+//! `nodewright-bench steady`: a fleet at rest causes no writes.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use nodewright_e2e_process::command::Shutdown;
 
 use crate::{
     error::BenchError,
-    measure::{Measured, is_work, print},
+    measure::{Measured, is_counted_write, print},
 };
 
-/// How long the first machines may take.
+/// How long the machines may take until they run.
 const START_TIMEOUT: Duration = Duration::from_mins(5);
-/// Between two looks at the audit log.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches a fleet at rest on a control plane of its own, and prints each write of Nodewright other than its leases.
+/// Check that a fleet at rest causes no write, except for the renewal of Leases.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SteadyArguments {
-    /// How many machines there are
+    /// Number of machines
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=500))]
     machines: u32,
-    /// How long to watch; kubelets post the status of their nodes each five minutes
+    /// Minutes to watch. Kubelets post the status of their nodes every five minutes
     #[arg(long, default_value_t = 11)]
     minutes: u64,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Runs the command. An error if anything was written.
+/// Runs the command. Fails if anything was written.
 pub(crate) async fn run(arguments: SteadyArguments) -> Result<(), BenchError> {
     let stop = Shutdown::listen()?.graceful;
     stop.run_until_cancelled(Box::pin(watch(arguments))).await.unwrap_or(Ok(()))
@@ -45,21 +45,21 @@ async fn watch(arguments: SteadyArguments) -> Result<(), BenchError> {
     let (since, mut writes, mut renewals) = (Instant::now(), 0_usize, 0_usize);
     for minute in 1..=minutes {
         while since.elapsed() < Duration::from_secs(60 * minute) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let entries = measured.read()?;
             renewals += entries.iter().filter(|entry| entry.resource == "leases").count();
-            for entry in entries.iter().filter(|entry| is_work(entry)) {
+            for entry in entries.iter().filter(|entry| is_counted_write(entry)) {
                 writes += 1;
                 print(&line(entry))?;
             }
         }
-        eprintln!("{minute} of {minutes} minutes: {writes} writes, and {renewals} renewals of leases by everybody");
+        eprintln!("{minute} of {minutes} minutes: {writes} writes, and {renewals} renewals of Leases by all clients");
     }
     measured.stop().await?;
     if writes > 0 {
-        return Err(BenchError::Failed(format!("{writes} writes in steady state; there should be none")));
+        return Err(BenchError::Failed(format!("{writes} writes at rest; there should be none")));
     }
-    print(&format!("no write in {minutes} minutes, but the renewal of leases"))
+    print(&format!("no write in {minutes} minutes, except for the renewal of Leases"))
 }
 
 fn line(entry: &Entry) -> String {

@@ -1,4 +1,4 @@
-//! `nodewright-bench writes`: the requests that a machine costs.
+//! `nodewright-bench writes`: the requests per machine.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use crate::{
     measure::{Measured, print},
 };
 
-/// How many writes a creation may cost; see [`Apart`](super::costs::Apart) for what does not count.
+/// Writes per created machine, at most. See [`RequestKind`](super::costs::RequestKind) for requests that do not count.
 const CREATION_BOUND: f64 = 7.0;
-/// How many writes a deletion may cost, the evictions of the machine's pods apart.
+/// Writes per deleted machine, at most, without the evictions of its pods.
 const DELETION_BOUND: f64 = 9.0;
 
-/// Counts the requests for each machine that is created and deleted, on a control plane of its own.
+/// Count the requests per machine that is created and deleted.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WritesArguments {
-    /// How many machines are created, and then deleted
+    /// Number of machines to create and delete
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     machines: u32,
-    /// Seconds that each of both may take
+    /// Seconds that the creation and the deletion may take, each
     #[arg(long, default_value_t = 300)]
     timeout: u64,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Runs the command. An error if the bounds are exceeded.
+/// Runs the command. Fails if a bound is exceeded.
 pub(crate) async fn run(arguments: WritesArguments) -> Result<(), BenchError> {
     let stop = Shutdown::listen()?.graceful;
     stop.run_until_cancelled(Box::pin(measure(arguments))).await.unwrap_or(Ok(()))
@@ -40,7 +40,7 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     let (machines, timeout) = (arguments.machines as usize, Duration::from_secs(arguments.timeout));
     let options = DevclusterOptions { manager_flags: arguments.manager_flags, ..DevclusterOptions::default() };
     let mut measured = Measured::start(&options).await?;
-    // The first machines may cost more, and what the set as a whole costs is not theirs.
+    // Leave out the first machines, and the requests that do not depend on the number of machines.
     measured.scale(0, timeout, |_| ()).await?;
     let (mut creation, mut deletion) = (Costs::of(arguments.machines), Costs::of(arguments.machines));
     eprintln!("creating {machines} machines");
@@ -54,7 +54,7 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     print(&format!("writes per creation: {created:.2} (bound {CREATION_BOUND})"))?;
     print(&format!("writes per deletion: {deleted:.2} (bound {DELETION_BOUND} + pods)"))?;
     if created > CREATION_BOUND || deleted > DELETION_BOUND {
-        return Err(BenchError::Failed("machines cost more writes than they may".to_owned()));
+        return Err(BenchError::Failed("machines cost more writes than the bounds allow".to_owned()));
     }
     Ok(())
 }

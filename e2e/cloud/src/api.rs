@@ -1,31 +1,31 @@
-//! What goes over the wire: the JSON of the cloud's HTTP API.
+//! The wire format: the JSON of the cloud's HTTP API.
 //!
-//! Resources are in camelCase; the orders of a test (faults, quota) in the words of `docs` at each type.
+//! Resources are in camelCase. Requests of tests (faults, quota, kubelet behavior) are documented at each type.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The header by which a test looks at the cloud from outside: with it a call is neither counted nor delayed, meets
-/// no fault, and sees machines that eventual consistency still hides.
+/// The header of test requests: they are not counted, not delayed, meet no fault, and see machines that eventual
+/// consistency still hides.
 pub const OBSERVER_HEADER: &str = "x-nodewright-observer";
 
-/// The prefix of every provider id; the VM's id follows.
+/// The prefix of every provider id. The id of the VM follows.
 pub const PROVIDER_ID_PREFIX: &str = "simulated:///";
 
-/// The longest name, token, tag, label or node name that the cloud accepts, in bytes.
+/// The maximum length of names, tokens, tags, labels and node names, in bytes.
 pub const NAME_LIMIT: usize = 253;
-/// The largest number of tags, labels or taints of one VM.
+/// The maximum number of tags, labels or taints of a VM.
 pub const ENTRIES_LIMIT: usize = 64;
-/// The longest wait, in seconds, that any order may ask for: a day.
+/// The longest duration in a request, in seconds: a day.
 pub const SECONDS_LIMIT: f64 = 86_400.0;
-/// How many VMs a page has when the caller does not say.
+/// The default number of VMs on a page.
 pub const DEFAULT_PAGE: usize = 100;
-/// How many VMs or events a page has at most.
+/// The maximum number of VMs or events on a page.
 pub const PAGE_LIMIT: usize = 1_000;
 
-/// Why a call failed: the codes of the drivers' contract, which are gRPC's by name.
+/// Why a call failed: the codes of the driver contract, which have the names of gRPC's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Code {
@@ -49,7 +49,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The HTTP status that goes with the code. Callers are to go by the code in the body.
+    /// The HTTP status of the code. Callers should use the code in the body.
     pub fn status(self) -> u16 {
         match self {
             Self::Canceled => 499,
@@ -73,15 +73,15 @@ impl fmt::Display for Code {
     }
 }
 
-/// A call that failed, as it stands in the body of the answer.
+/// A failed call, as in the body of the response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub code: Code,
     /// What went wrong, for people.
     pub message: String,
-    /// Whether the quota of the account is exhausted, and not the capacity for a size of VMs.
+    /// Whether the quota of the account is exhausted, not the capacity for a size of VMs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quota: bool,
 }
@@ -105,27 +105,27 @@ impl Failure {
     }
 }
 
-/// A taint that the kubelet registers its Node with.
+/// A taint of a Node at its registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taint {
-    /// The taint's key.
+    /// The key.
     pub key: String,
-    /// The taint's value; absent is the same as empty.
+    /// The value. Absent means empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// What the VM's kubelet says of itself when it registers its Node.
+/// What a kubelet registers its Node with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTemplate {
-    /// The Node's name; the VM's name when absent.
+    /// The name of the Node. Absent: the name of the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Labels besides those that every kubelet sets (topology labels, for example).
+    /// Labels in addition to those that every kubelet sets, such as topology labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Taints at registration.
@@ -135,44 +135,44 @@ pub struct NodeTemplate {
 
 /// The body of `POST /vms`.
 ///
-/// The call is idempotent by `token`: the same request again answers with the same VM, another request under the same
-/// token is refused with `AlreadyExists`, and a token whose VM is gone stays spent for ever (`FailedPrecondition`).
+/// The call is idempotent by `token`. A repeated request returns the same VM. A different request with the same token
+/// fails with `AlreadyExists`. A token whose VM is gone stays used (`FailedPrecondition`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateVm {
-    /// The VM's name. The cloud does not require it to be unique; its id is.
+    /// The name. It need not be unique.
     pub name: String,
     /// The client token that makes the call idempotent.
     pub token: String,
-    /// Tags, to find the VM by.
+    /// Tags, by which VMs can be listed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// How the VM's kubelet registers.
+    /// How the kubelet registers.
     #[serde(default)]
     pub node: NodeTemplate,
-    /// The size, one of [`SIZES`]; `small` when absent.
+    /// The size, one of [`SIZES`]. Absent: `small`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Seconds until the VM runs, exactly; the cloud's own boot time with its jitter when absent.
+    /// Seconds until the VM runs, exactly. Absent: the boot time of the cloud with its jitter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_seconds: Option<f64>,
-    /// What the VM is started with; kept, and compared when a token comes again.
+    /// User data. It is stored, and compared when a token is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
 }
 
-/// A size that VMs come in.
+/// A size of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Its name, also the label `node.kubernetes.io/instance-type`.
+    /// The name, also the value of the label `node.kubernetes.io/instance-type`.
     pub name: &'static str,
-    /// Cores.
+    /// The number of cores.
     pub cores: u32,
-    /// Memory in GiB.
+    /// The memory in GiB.
     pub memory_gib: u32,
 }
 
-/// The sizes that the cloud sells; the first is the default.
+/// The available sizes. The first one is the default.
 pub const SIZES: [Size; 4] = [
     Size { name: "small", cores: 2, memory_gib: 4 },
     Size { name: "medium", cores: 4, memory_gib: 8 },
@@ -181,12 +181,12 @@ pub const SIZES: [Size; 4] = [
 ];
 
 impl CreateVm {
-    /// The name of the Node that the VM's kubelet will register.
+    /// The name of the Node that the kubelet will register.
     pub fn node_name(&self) -> &str {
         self.node.name.as_deref().unwrap_or(&self.name)
     }
 
-    /// The size asked for.
+    /// The requested size.
     pub fn size(&self) -> Result<Size, Failure> {
         let Some(name) = self.size.as_deref() else { return Ok(SIZES[0]) };
         SIZES.iter().find(|size| size.name == name).copied().ok_or_else(|| {
@@ -195,7 +195,7 @@ impl CreateVm {
         })
     }
 
-    /// Refuses what the cloud would not remember within bounds.
+    /// Rejects values that exceed the limits.
     pub(crate) fn validate(&self) -> Result<(), Failure> {
         bounded_name("name", &self.name)?;
         bounded_name("token", &self.token)?;
@@ -238,7 +238,7 @@ fn bounded_entries(field: &str, entries: &BTreeMap<String, String>) -> Result<()
     Ok(())
 }
 
-/// Seconds from outside as a duration: finite, not negative, at most [`SECONDS_LIMIT`].
+/// A duration from a number of seconds: finite, not negative, at most [`SECONDS_LIMIT`].
 pub(crate) fn duration(field: &str, seconds: f64) -> Result<Duration, Failure> {
     if (0.0..=SECONDS_LIMIT).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
@@ -247,17 +247,17 @@ pub(crate) fn duration(field: &str, seconds: f64) -> Result<Duration, Failure> {
     }
 }
 
-/// What a VM is doing.
+/// The state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VmState {
     /// It boots.
     Pending,
-    /// It runs, and so does its kubelet unless told otherwise.
+    /// It runs, and its kubelet reports unless ordered otherwise.
     Running,
-    /// It is being deleted; its kubelet is silent for good.
+    /// It is being deleted. Its kubelet has stopped.
     Deleting,
-    /// It died, and stays until it is deleted or started.
+    /// It stopped, and stays until it is deleted or started.
     Stopped,
 }
 
@@ -265,28 +265,28 @@ pub enum VmState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Vm {
-    /// The id, unique for ever.
+    /// The id, which is never reused.
     pub id: String,
     /// The name that it was created with.
     pub name: String,
-    /// What it is doing.
+    /// The state.
     pub state: VmState,
     /// The tags that it was created with.
     pub tags: BTreeMap<String, String>,
-    /// What `spec.providerID` of its Node says.
+    /// The value of `spec.providerID` of its Node.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// The name under which its kubelet registers now.
+    /// The present name of its Node.
     pub node_name: String,
     /// Its size.
     pub size: String,
-    /// Its address, the `InternalIP` of its Node.
+    /// The address, which is the `InternalIP` of its Node.
     pub address: String,
-    /// When the cloud took the order.
+    /// When the create call was accepted.
     pub created_at: Timestamp,
 }
 
-/// A page of a list. `next` is the cursor to pass as `after` for the next page.
+/// A page of a list. `next` is the value of `after` for the next page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {
     /// The entries, in order of creation.
@@ -295,20 +295,20 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// What `GET /vms` filters by.
+/// The filters of `GET /vms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListVms {
-    /// Only VMs of this name.
+    /// Only VMs with this name.
     pub name: Option<String>,
-    /// Only VMs that have all of these tags.
+    /// Only VMs with all of these tags.
     pub tags: BTreeMap<String, String>,
-    /// At most so many; [`DEFAULT_PAGE`] when absent, never more than [`PAGE_LIMIT`].
+    /// The maximum number. Absent: [`DEFAULT_PAGE`]. At most [`PAGE_LIMIT`].
     pub limit: Option<usize>,
-    /// The cursor: only what comes after.
+    /// The cursor: only VMs after it.
     pub after: Option<String>,
 }
 
-/// Which calls a fault strikes.
+/// The calls that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -320,107 +320,109 @@ pub enum FaultOperation {
     Any,
 }
 
-/// Narrows a fault to some machines.
+/// Restricts a fault to some machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultMatch {
-    /// A pattern with `*` and `?` over the VM's name; of a list, over the name or the tag `machine` that it filters by.
+    /// A pattern with `*` and `?` for the name of the VM. For lists, for the name or the tag `machine` of the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
 }
 
-/// The body of `POST /faults`: from now on, calls that match suffer `effect`.
+/// The body of `POST /faults`: matching calls suffer `effect`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultOrder {
-    /// Which calls.
+    /// The calls.
     pub operation: FaultOperation,
-    /// Which machines; all when absent.
+    /// The machines. Absent: all.
     #[serde(rename = "match", default)]
     pub matching: FaultMatch,
-    /// It strikes so many times, then it is gone; without limit when absent.
+    /// How many calls it applies to. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// It is gone after so many seconds.
+    /// When it expires, in seconds from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<f64>,
-    /// It strikes with this probability; always when absent.
+    /// The probability that it applies to a call. Absent: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// What happens.
+    /// The effect.
     pub effect: Effect,
 }
 
-/// What a fault does to a call. "Applied" means that the cloud did what was asked, whatever the caller learns of it.
+/// What a fault does to a call. "Applied" means that the cloud does what was requested, although the caller may not
+/// learn of it.
 ///
-/// Effects that only slow down or change what is made ([`Latency`](Effect::Latency), [`Invisible`](Effect::Invisible),
-/// [`Boot`](Effect::Boot), [`NeverJoins`](Effect::NeverJoins)) add up; of the others, the oldest fault's wins.
+/// Effects that delay or change what is created ([`Latency`](Effect::Latency), [`Invisible`](Effect::Invisible),
+/// [`Boot`](Effect::Boot), [`NeverJoins`](Effect::NeverJoins)) are combined. Of the others, the oldest fault's effect
+/// applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Effect {
     /// The call takes longer.
     Latency {
-        /// By so many seconds.
+        /// Additional seconds.
         seconds: f64,
     },
     /// The call fails.
     Error {
-        /// With this code.
+        /// The code.
         code: Code,
-        /// And this message.
+        /// The message.
         #[serde(default)]
         message: Option<String>,
-        /// Whether the cloud did it nevertheless.
+        /// Whether the call is applied.
         #[serde(default)]
         applied: bool,
     },
-    /// The call is never answered; the connection stays open until the caller closes it.
+    /// The call is never answered. The connection stays open until the caller closes it.
     Hang {
-        /// Whether the cloud did it nevertheless.
+        /// Whether the call is applied.
         #[serde(default)]
         applied: bool,
     },
-    /// The call is applied, and answered after a while.
+    /// The call is applied, and answered later.
     AnswerLate {
-        /// After so many seconds.
+        /// The delay in seconds.
         seconds: f64,
     },
-    /// The connection is cut instead of an answer.
+    /// The connection is closed without an answer.
     Cut {
-        /// Whether the cloud did it nevertheless.
+        /// Whether the call is applied.
         #[serde(default = "yes")]
         applied: bool,
     },
-    /// The call fails at once, and is applied after a while all the same. Only for create and delete.
+    /// The call fails at once, and is applied later. Only for create and delete.
     ApplyLate {
-        /// After so many seconds.
+        /// The delay in seconds.
         seconds: f64,
-        /// The code of the answer; `DeadlineExceeded` when absent.
+        /// The code of the answer. Absent: `DeadlineExceeded`.
         #[serde(default = "deadline_exceeded")]
         code: Code,
     },
-    /// The call is applied, and answered by HTML with status 502, as a broken gateway does.
+    /// The call is applied, and answered with HTML and status 502, like a broken gateway.
     Garbage,
-    /// A list lacks all but its first entries, and says that it is complete.
+    /// A list contains only its first entries, and reports that it is complete.
     ListTruncated {
-        /// So many entries are left.
+        /// The number of entries.
         items: usize,
     },
-    /// A list has no entries.
+    /// A list is empty.
     ListEmpty,
-    /// A list's cursor always leads to the same page again.
+    /// The cursor of a list leads to the same page again.
     ListEndless,
-    /// The new VM is invisible to get and list at first (eventual consistency).
+    /// Get and list do not show the new VM at first (eventual consistency).
     Invisible {
-        /// For so many seconds.
+        /// For this time in seconds.
         seconds: f64,
     },
-    /// The new VM takes another time to boot.
+    /// The new VM has another boot time.
     Boot {
-        /// So many seconds.
+        /// The boot time in seconds.
         seconds: f64,
     },
-    /// The new VM's kubelet is silent from the start; [`KubeletOrder::Revive`] wakes it.
+    /// The kubelet of the new VM is silent. [`KubeletOrder::Revive`] starts it.
     NeverJoins,
 }
 
@@ -432,52 +434,52 @@ fn deadline_exceeded() -> Code {
     Code::DeadlineExceeded
 }
 
-/// A fault in force, as `GET /faults` shows it.
+/// An active fault, as in `GET /faults`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// To delete it by.
+    /// The id, for deletion.
     pub id: u64,
-    /// When it ends by itself.
+    /// When it expires.
     pub until: Option<Timestamp>,
-    /// How often it has struck.
+    /// How many calls it was applied to.
     pub struck: u64,
-    /// The order that made it; `count` counts down.
+    /// The request that created it. `count` counts down.
     #[serde(flatten)]
     pub order: FaultOrder,
 }
 
-/// The body of `PUT /quota`. VMs count until they are gone, those in deletion included.
+/// The body of `PUT /quota`. VMs in deletion count until they are gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// No VM is created beyond so many; no limit when absent.
+    /// The maximum number of VMs. Absent: no limit.
     pub vms: Option<u64>,
 }
 
-/// The body of `POST /vms/<id>/kubelet`: what the VM's kubelet is to do from now on.
+/// The body of `POST /vms/<id>/kubelet`: the behavior of the kubelet from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KubeletOrder {
-    /// Say nothing any more; pods are left as they are.
+    /// Report nothing. Pods stay as they are.
     Silence,
-    /// Speak again.
+    /// Report again.
     Revive,
-    /// Be `NotReady`, then Ready, and so on.
+    /// Alternate between `NotReady` and Ready.
     Flap {
-        /// For so many seconds each, at least 0.1.
+        /// The length of each phase in seconds, at least 0.1.
         seconds: f64,
     },
-    /// Beat, but report `NotReady`.
+    /// Send heartbeats, but report `NotReady`.
     NotReady,
     /// End `flap` and `not-ready`.
     Ready,
-    /// Register under another name; the old Node gets no more beats.
+    /// Register under another name. The old Node gets no more heartbeats.
     Rename {
         /// The new name.
         #[serde(rename = "nodeName")]
         node_name: String,
     },
-    /// Register under another name as well: two Nodes with one provider id.
+    /// Register under a second name: two Nodes with one provider id.
     RegisterAlso {
         /// The second name.
         #[serde(rename = "nodeName")]
@@ -485,31 +487,31 @@ pub enum KubeletOrder {
     },
 }
 
-/// What happened, in the history that `GET /events` gives.
+/// The kind of an event in the history of `GET /events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// A create call made a VM.
+    /// A create call created a VM.
     CreateAccepted,
-    /// A create call was answered with the VM that its token had made before.
+    /// A create call returned the VM of its token.
     CreateRepeated,
-    /// A create call was refused (quota, a bad request, a token that cannot be used).
+    /// A create call was rejected: by the quota, as a bad request, or because of its token.
     CreateRefused,
-    /// A create call was answered by an error and is to be applied later.
+    /// A create call was answered with an error, and is applied later.
     CreatePostponed,
-    /// A VM has booted.
+    /// A VM booted.
     VmRunning,
-    /// A VM died.
+    /// A VM stopped.
     VmStopped,
-    /// A dead VM was started again.
+    /// A stopped VM was started.
     VmStarted,
     /// A delete call was accepted.
     DeleteAccepted,
-    /// A delete call was answered by an error and is to be applied later.
+    /// A delete call was answered with an error, and is applied later.
     DeletePostponed,
     /// A VM is gone.
     VmGone,
-    /// A fault struck a call.
+    /// A fault was applied to a call.
     FaultStruck,
 }
 
@@ -517,43 +519,43 @@ pub enum EventKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Counts up by one; survives a restart.
+    /// The number, which increases by one. It survives a restart.
     pub number: u64,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The kind.
     pub kind: EventKind,
-    /// The VM's id, when there is one.
+    /// The id of the VM, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// The VM's name, when there is one.
+    /// The name of the VM, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The client token, when there is one.
+    /// The client token, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// How many VMs there are after it, those in deletion included.
+    /// The number of VMs after the event, including those in deletion.
     pub live: u64,
-    /// More, for people.
+    /// Details, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What `GET /stats` gives. All but `calls` and `callers` survives a restart of the cloud.
+/// The response of `GET /stats`. All fields except `calls` and `callers` survive a restart of the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// VMs ever made.
+    /// The number of created VMs.
     pub created: u64,
-    /// VMs that are gone.
+    /// The number of deleted VMs.
     pub deleted: u64,
-    /// VMs that there are, those in deletion included.
+    /// The present number of VMs, including those in deletion.
     pub live: u64,
-    /// The largest value that `live` ever had (since the last `POST /stats/reset`).
+    /// The maximum of `live`, since the last `POST /stats/reset`.
     pub most_live_at_once: u64,
-    /// Calls of others than observers since the start of the process, by operation and by code (`OK`, a [`Code`], `hung`, `cut` or
-    /// `garbage`).
+    /// Calls, except those of observers, since the start of the process, by operation and by code (`OK`, a [`Code`],
+    /// `hung`, `cut` or `garbage`).
     pub calls: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Requests of callers that name themselves, since the start of the process, by name.
+    /// Requests of named callers since the start of the process, by name.
     #[serde(default)]
     pub callers: BTreeMap<String, u64>,
 }

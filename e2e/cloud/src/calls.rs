@@ -1,4 +1,4 @@
-//! The four calls that a driver makes, and what the faults make of them.
+//! The calls of drivers, and how faults change them.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use super::{
         VmState, duration,
     },
     fault::Strike,
-    memory::{KubeletMood, Postponed, Shape, VmRecord},
+    memory::{KubeletBehavior, Postponed, Shape, VmRecord},
     state::{Answer, Cloud, Reply},
 };
 
@@ -25,12 +25,12 @@ pub enum Call {
     Delete(String),
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A driver: the call is counted, delayed, and struck by faults.
+    /// A driver: the call is counted, delayed, and meets faults.
     Customer,
-    /// A test that looks from outside.
+    /// A test.
     Observer,
 }
 
@@ -55,7 +55,7 @@ impl Call {
 }
 
 impl Cloud {
-    /// Takes a call: does what it asks for, and says when and how the caller learns of it.
+    /// Executes a call. Returns when and how the caller learns of the result.
     pub fn call(&mut self, now: Timestamp, call: &Call, caller: Caller) -> Answer {
         self.advance(now);
         if caller == Caller::Observer {
@@ -69,13 +69,13 @@ impl Cloud {
             Call::Create(_) => self.settings.create_latency_seconds,
             _ => self.settings.latency_seconds,
         };
-        // The parts are bounded where they come in; the sum may exceed that bound a little, which does no harm.
+        // Each part is bounded. The sum may exceed the bound of a part.
         let seconds = (latency + strike.latency_seconds + late_seconds).max(0.0);
         self.count(call, &reply);
         Answer { after: std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default(), reply }
     }
 
-    /// The name of the VM that a call is about, for faults that are about some machines only.
+    /// The name of the VM of a call, for faults that apply to some machines only.
     fn machine_of(&self, call: &Call) -> Option<String> {
         match call {
             Call::Create(order) => Some(order.name.clone()),
@@ -84,7 +84,7 @@ impl Cloud {
         }
     }
 
-    /// Does a call under the faults that strike it: how many seconds later than usual it is answered, and how.
+    /// Executes a call under its faults. Returns the additional delay in seconds, and the reply.
     fn suffer(&mut self, now: Timestamp, call: &Call, strike: &Strike) -> (f64, Reply) {
         let Some(effect) = &strike.instead else {
             return (0.0, self.perform(now, call, strike.shape, Caller::Customer));
@@ -162,7 +162,7 @@ impl Cloud {
         result
     }
 
-    /// The VM that the token made before, if it did.
+    /// The VM that the token created before.
     fn repeated(&self, order: &CreateVm) -> Result<Option<Vm>, Failure> {
         let Some(id) = self.memory.tokens.get(&order.token) else { return Ok(None) };
         let Some(vm) = self.memory.vms.get(id) else {
@@ -198,7 +198,7 @@ impl Cloud {
             visible_from: later(now, invisible),
             boots_at: later(now, self.boot_seconds(order, shape)),
             gone_at: None,
-            kubelet: KubeletMood { silent: shape.never_joins, ..KubeletMood::default() },
+            kubelet: KubeletBehavior { silent: shape.never_joins, ..KubeletBehavior::default() },
         };
         let view = vm.view();
         self.store(vm);
@@ -268,13 +268,13 @@ fn spoil(page: Page<Vm>, effect: &Effect) -> Page<Vm> {
     match effect {
         Effect::ListEmpty => Page { items: Vec::new(), next: None },
         Effect::ListTruncated { items } => Page { items: page.items.into_iter().take(*items).collect(), next: None },
-        // The cursor lies before the first entry, so the next page is this page again.
+        // The cursor is before the first entry: the next page is this page again.
         Effect::ListEndless => Page { next: Some("vm-".to_owned()), ..page },
         _ => page,
     }
 }
 
-/// A time in the future. Settings beyond all bounds count as "now", which a test notices.
+/// A time in the future. An out-of-range delay counts as zero.
 fn later(now: Timestamp, seconds: f64) -> Timestamp {
     std::time::Duration::try_from_secs_f64(seconds).ok().and_then(|later| now.checked_add(later).ok()).unwrap_or(now)
 }

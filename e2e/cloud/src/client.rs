@@ -1,4 +1,4 @@
-//! What tests talk to the cloud with.
+//! The client of tests.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,20 +18,20 @@ use super::api::{
     Stats, Vm,
 };
 
-/// After so long without an answer a call is given up.
+/// The deadline of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks of a wait.
+/// Time between two polls of a wait.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The cloud refused.
+    /// The cloud answered with an error.
     #[error("failed to {call}: the cloud says {failure}")]
     Refused {
         /// The method and path.
         call: String,
-        /// What it said.
+        /// The error.
         failure: Failure,
     },
     /// There was no answer.
@@ -39,33 +39,33 @@ pub enum ClientError {
     NoAnswer {
         /// The method and path.
         call: String,
-        /// Why not.
+        /// Why there was none.
         reason: String,
     },
-    /// The answer makes no sense.
+    /// The answer cannot be decoded.
     #[error("failed to {call}: the answer with status {status} cannot be understood: {reason}")]
     Malformed {
         /// The method and path.
         call: String,
         /// The HTTP status.
         status: u16,
-        /// Why not.
+        /// Why it cannot be decoded.
         reason: String,
     },
-    /// A wait took too long.
+    /// A wait timed out.
     #[error("waited {waited:?} for {what} in vain; {seen}")]
     Waited {
-        /// How long.
+        /// How long it waited.
         waited: Duration,
-        /// For what.
+        /// What it waited for.
         what: String,
-        /// What was there at last.
+        /// The last state.
         seen: String,
     },
 }
 
 impl ClientError {
-    /// The code of a refusal.
+    /// The code of an error response.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused { failure, .. } => Some(failure.code),
@@ -74,7 +74,7 @@ impl ClientError {
     }
 }
 
-/// A client of a cloud, for tests. Looks from outside: no fault strikes it, and it is not counted.
+/// A client for tests. Its calls are not counted and meet no faults.
 #[derive(Clone, Debug)]
 pub struct CloudClient {
     url: String,
@@ -89,7 +89,7 @@ impl CloudClient {
         Self { url, http: Client::builder(TokioExecutor::new()).build_http(), observer: true }
     }
 
-    /// The same as a driver is: counted, delayed, struck by faults.
+    /// The same client, as a driver: calls are counted, delayed, and meet faults.
     #[must_use]
     pub fn as_customer(&self) -> Self {
         Self { observer: false, ..self.clone() }
@@ -100,12 +100,12 @@ impl CloudClient {
         &self.url
     }
 
-    /// All VMs, those in deletion included, oldest first.
+    /// All VMs, including those in deletion, oldest first.
     pub async fn vms(&self) -> Result<Vec<Vm>, ClientError> {
         self.vms_where(&BTreeMap::new()).await
     }
 
-    /// All VMs that have these tags, oldest first.
+    /// The VMs with these tags, oldest first.
     pub async fn vms_where(&self, tags: &BTreeMap<String, String>) -> Result<Vec<Vm>, ClientError> {
         let mut path = format!("/vms?limit={PAGE_LIMIT}");
         for (key, value) in tags {
@@ -114,13 +114,13 @@ impl CloudClient {
         self.pages(&path).await
     }
 
-    /// The one VM of this name, if there is one; of several, the oldest.
+    /// The oldest VM of this name, if there is one.
     pub async fn vm_named(&self, name: &str) -> Result<Option<Vm>, ClientError> {
         let page: Page<Vm> = self.ask(Method::GET, &format!("/vms?name={}", escape(name)), None).await?;
         Ok(page.items.into_iter().next())
     }
 
-    /// A VM, if there is one.
+    /// A VM, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<Vm>, ClientError> {
         match self.ask(Method::GET, &format!("/vms/{}", escape(id)), None).await {
             Ok(vm) => Ok(Some(vm)),
@@ -129,7 +129,7 @@ impl CloudClient {
         }
     }
 
-    /// Makes a VM.
+    /// Creates a VM.
     pub async fn create(&self, order: &CreateVm) -> Result<Vm, ClientError> {
         self.ask(Method::POST, "/vms", Some(encode(order))).await
     }
@@ -139,58 +139,58 @@ impl CloudClient {
         self.ask(Method::DELETE, &format!("/vms/{}", escape(id)), None).await
     }
 
-    /// A VM dies: it stays, as `stopped`.
+    /// Stops a VM. It stays, as `stopped`.
     pub async fn kill(&self, id: &str) -> Result<Vm, ClientError> {
         self.ask(Method::POST, &format!("/vms/{}/kill", escape(id)), None).await
     }
 
-    /// A dead VM runs again.
+    /// Starts a stopped VM.
     pub async fn start(&self, id: &str) -> Result<Vm, ClientError> {
         self.ask(Method::POST, &format!("/vms/{}/start", escape(id)), None).await
     }
 
-    /// Tells a VM's kubelet what to do.
+    /// Sets the behavior of a VM's kubelet.
     pub async fn kubelet(&self, id: &str, order: &KubeletOrder) -> Result<Vm, ClientError> {
         self.ask(Method::POST, &format!("/vms/{}/kubelet", escape(id)), Some(encode(order))).await
     }
 
-    /// Puts a fault in force.
+    /// Adds a fault.
     pub async fn fault(&self, order: &FaultOrder) -> Result<Fault, ClientError> {
         self.ask(Method::POST, "/faults", Some(encode(order))).await
     }
 
-    /// The faults in force.
+    /// The active faults.
     pub async fn faults(&self) -> Result<Vec<Fault>, ClientError> {
         let page: Page<Fault> = self.ask(Method::GET, "/faults", None).await?;
         Ok(page.items)
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub async fn clear_faults(&self) -> Result<(), ClientError> {
         self.ask::<Value>(Method::DELETE, "/faults", None).await.map(drop)
     }
 
-    /// Ends one fault. Not found if it is over.
+    /// Removes a fault. `NotFound` if it has expired.
     pub async fn clear_fault(&self, id: u64) -> Result<(), ClientError> {
         self.ask::<Value>(Method::DELETE, &format!("/faults/{id}"), None).await.map(drop)
     }
 
-    /// Puts a quota in force; `None` for none.
+    /// Sets the quota. `None`: no quota.
     pub async fn set_quota(&self, vms: Option<u64>) -> Result<(), ClientError> {
         self.ask::<Quota>(Method::PUT, "/quota", Some(encode(&Quota { vms }))).await.map(drop)
     }
 
-    /// Counts of all that happened.
+    /// The statistics.
     pub async fn stats(&self) -> Result<Stats, ClientError> {
         self.ask(Method::GET, "/stats", None).await
     }
 
-    /// Starts the count of calls and of the most VMs at once anew.
+    /// Resets the counts of calls and the maximum number of VMs.
     pub async fn reset_stats(&self) -> Result<Stats, ClientError> {
         self.ask(Method::POST, "/stats/reset", None).await
     }
 
-    /// The history after the event of this number, 0 for all that is kept.
+    /// The events after this number. 0: all that are kept.
     pub async fn events(&self, after: u64) -> Result<Vec<Event>, ClientError> {
         let mut events = Vec::new();
         let mut after = Some(after.to_string());
@@ -203,7 +203,7 @@ impl CloudClient {
         Ok(events)
     }
 
-    /// Waits until the VMs are as wanted, and gives them. `what` is for the error.
+    /// Waits until the VMs satisfy a condition, and returns them. `what` is for the error.
     pub async fn wait_for_vms(
         &self,
         what: &str,
@@ -224,7 +224,7 @@ impl CloudClient {
         }
     }
 
-    /// Waits until there are so many VMs, those in deletion included.
+    /// Waits until there are this many VMs, including those in deletion.
     pub async fn wait_for_count(&self, count: usize, within: Duration) -> Result<Vec<Vm>, ClientError> {
         self.wait_for_vms(&format!("{count} vms"), within, |vms| vms.len() == count).await
     }
@@ -300,12 +300,12 @@ impl CloudClient {
     }
 }
 
-/// The types of the API have string keys and no odd numbers: they are always JSON.
+/// The types of the API have string keys and finite numbers, so they are always JSON.
 fn encode(body: &impl Serialize) -> Value {
     serde_json::to_value(body).unwrap_or_else(|error| json!({ "unencodable": error.to_string() }))
 }
 
-/// Escapes all that may not stand in a query or path.
+/// Escapes a text for a path or query.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -321,7 +321,7 @@ fn escape(text: &str) -> String {
 }
 
 impl FaultOrder {
-    /// A fault that strikes every such call until it is cleared.
+    /// A fault that applies to all calls of an operation until it is removed.
     pub fn always(operation: super::api::FaultOperation, effect: Effect) -> Self {
         Self {
             operation,
@@ -333,19 +333,19 @@ impl FaultOrder {
         }
     }
 
-    /// Strikes only so many times.
+    /// Limits the number of calls that it applies to.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self { count: Some(count), ..self }
     }
 
-    /// Strikes only machines whose name fits the pattern.
+    /// Restricts it to machines whose names match the pattern.
     #[must_use]
     pub fn on_machine(self, pattern: impl Into<String>) -> Self {
         Self { matching: super::api::FaultMatch { machine: Some(pattern.into()) }, ..self }
     }
 
-    /// Is over after so many seconds.
+    /// Lets it expire after some seconds.
     #[must_use]
     pub fn for_seconds(self, seconds: f64) -> Self {
         Self { for_seconds: Some(seconds), ..self }

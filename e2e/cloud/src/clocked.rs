@@ -1,7 +1,7 @@
-//! The cloud on a clock: the state machine, with what is due by itself, what is stored, and whose kubelets are told.
+//! The cloud with a clock: executes what is due, stores changes, and updates kubelets.
 //!
 //! # Guarantees
-//! * A change is stored before anybody learns of it, and the kubelets know of it then.
+//! * A change is stored before a caller or a kubelet learns of it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,20 +19,20 @@ use super::{
 };
 use crate::kubelet::{Fleet, KubeletSpec};
 
-/// The file that the memory is kept in, and whom to tell when it fails.
+/// The state file, and where to report when writing fails.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) store: Store,
     pub(super) broken: Option<oneshot::Sender<StoreError>>,
 }
 
-/// What all who call a cloud share.
+/// What all callers of a cloud share.
 pub(super) struct Clocked {
     state: Mutex<(Cloud, Option<Journal>)>,
     clock: Arc<dyn Clock>,
     fleet: Option<Fleet>,
     due_changed: Notify,
-    /// Whether it cannot be reached.
+    /// Whether the cloud is unreachable.
     pub(super) down: watch::Sender<bool>,
 }
 
@@ -42,13 +42,14 @@ impl Clocked {
         Self { state: Mutex::new((cloud, journal)), clock, fleet, due_changed: Notify::new(), down }
     }
 
-    /// Does something with the cloud at the present time, and makes the result last.
+    /// Calls `act` with the cloud and the present time, and stores the changes.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> Result<T, Failure> {
         let (result, is_stored) = self.act(act);
         if is_stored { Ok(result) } else { Err(Failure::new(Code::Internal, "the state cannot be stored")) }
     }
 
-    /// Does something with the cloud at the present time. Says whether it is stored, where that is asked for.
+    /// Calls `act` with the cloud and the present time. Returns whether the changes are stored, if there is a state
+    /// file.
     pub(super) fn act<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> (T, bool) {
         let mut guard = self.state.lock();
         let (cloud, journal) = &mut *guard;
@@ -65,7 +66,7 @@ impl Clocked {
         }
         let touched = cloud.take_touched();
         if let Some(fleet) = &self.fleet {
-            // Under the lock, so that two changes of one VM arrive in order.
+            // Under the lock, so that changes of a VM reach the kubelets in order.
             for id in touched {
                 let spec = cloud.memory().vms.get(&id).and_then(kubelet_of);
                 fleet.set(&id, spec);
@@ -78,7 +79,7 @@ impl Clocked {
         (result, true)
     }
 
-    /// Wakes the cloud whenever something is due by itself.
+    /// Advances the cloud whenever something is due.
     pub(super) async fn keep_time(self: Arc<Self>) {
         loop {
             let Ok(due) = self.with(|cloud, now| {
@@ -102,12 +103,12 @@ impl Clocked {
     }
 }
 
-/// The kubelet that a VM has, if it has booted and lives.
+/// The kubelet of a VM. `None` unless the VM runs.
 fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
     if vm.state != VmState::Running {
         return None;
     }
-    // An order is checked before a VM is made of it, so the size is known.
+    // The size was checked when the VM was created.
     let size = vm.order.size().ok()?;
     Some(KubeletSpec {
         node_names: vm.node_names(),
@@ -121,7 +122,7 @@ fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
         silent: vm.kubelet.silent,
         not_ready: vm.kubelet.not_ready,
         flap: vm.kubelet.flap_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-        mood_since: vm.kubelet.since.unwrap_or(vm.boots_at),
+        behavior_since: vm.kubelet.since.unwrap_or(vm.boots_at),
         running_since: vm.boots_at,
     })
 }

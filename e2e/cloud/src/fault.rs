@@ -1,4 +1,4 @@
-//! Faults: which calls they strike, and what is left of them afterwards.
+//! Faults: which calls they apply to, and how they expire.
 
 use jiff::Timestamp;
 
@@ -7,19 +7,19 @@ use super::{
     memory::Shape,
 };
 
-/// What the faults do to one call.
+/// The effect of all faults on a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Strike {
-    /// The call takes longer by so many seconds.
+    /// Additional delay in seconds.
     pub latency_seconds: f64,
     /// How a new VM differs from its order.
     pub shape: Shape,
-    /// What happens instead of an ordinary answer.
+    /// What replaces the usual answer.
     pub instead: Option<Effect>,
 }
 
 impl Strike {
-    /// Adds one effect. Of those that replace the answer the first stays.
+    /// Adds an effect. The first effect that replaces the answer wins.
     pub(crate) fn add(&mut self, effect: &Effect) {
         match effect {
             Effect::Latency { seconds } => self.latency_seconds += seconds,
@@ -33,7 +33,7 @@ impl Strike {
     }
 }
 
-/// Refuses an order that could never strike, or that is out of bounds.
+/// Rejects faults that can never apply, or that exceed the limits.
 pub fn validate(order: &FaultOrder) -> Result<(), Failure> {
     let fits = match &order.effect {
         Effect::ListTruncated { .. } | Effect::ListEmpty | Effect::ListEndless => {
@@ -70,12 +70,12 @@ pub fn validate(order: &FaultOrder) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the fault is over by itself.
+/// Whether the fault has expired.
 pub(crate) fn is_over(fault: &Fault, now: Timestamp) -> bool {
     fault.order.count == Some(0) || fault.until.is_some_and(|until| until <= now)
 }
 
-/// Whether the fault is about this call. `machine` is the name of the VM in question, where the call names one.
+/// Whether the fault applies to this call. `machine` is the name of the VM, if the call has one.
 pub(crate) fn matches(fault: &Fault, operation: FaultOperation, machine: Option<&str>) -> bool {
     let about = fault.order.operation;
     if about != FaultOperation::Any && about != operation {
@@ -88,9 +88,9 @@ pub(crate) fn matches(fault: &Fault, operation: FaultOperation, machine: Option<
     }
 }
 
-/// Whether the whole text fits a pattern in which `*` stands for any text and `?` for any one character.
+/// Whether the whole text matches a pattern, in which `*` stands for any text and `?` for any character.
 ///
-/// Walks back to the last star only, so the time is bounded by the product of the lengths.
+/// Backtracks to the last star only, so the time is bounded by the product of the lengths.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at_pattern, mut at_text) = (0, 0);

@@ -17,14 +17,14 @@ use crate::kubelet::Fleet;
 
 /// A cloud in this process. Cheap to clone; all clones are the same cloud.
 ///
-/// What it is told here it is told by an observer: nothing is delayed, counted or struck by faults. Drivers speak to
+/// Calls of these methods are those of an observer: not delayed, not counted, without faults. Drivers use
 /// [`LocalCloud::service`].
 ///
 /// # Guarantees
-/// * The same calls at the same times give the same cloud, history and kubelets included.
+/// * The same calls at the same times lead to the same cloud, including its history and kubelets.
 ///
 /// # Caveats
-/// * Nothing happens by itself any more once the last clone is dropped; a [`CloudService`] alone answers, but its VMs never boot.
+/// * When the last clone is dropped, timers stop. A [`CloudService`] still answers, but VMs never boot.
 #[derive(Clone)]
 pub struct LocalCloud {
     cloud: Arc<Clocked>,
@@ -32,67 +32,65 @@ pub struct LocalCloud {
 }
 
 impl LocalCloud {
-    /// Starts a cloud with this memory: that of another one, or an empty one. Its VMs have the kubelets of this fleet.
-    /// Needs a tokio runtime.
+    /// Starts a cloud with this memory, and with these kubelets for its VMs. Needs a tokio runtime.
     pub fn start(settings: Settings, memory: Memory, clock: Arc<dyn Clock>, fleet: Option<Fleet>) -> Self {
         let cloud = Arc::new(Clocked::new(Cloud::new(settings, memory), None, clock, fleet));
         let keeper = tokio::spawn(Arc::clone(&cloud).keep_time());
         Self { cloud, _keeper: Arc::new(AbortOnDropHandle::new(keeper)) }
     }
 
-    /// What drivers speak to; under any host, and under `/as/NAME` for those who name themselves.
+    /// The service that drivers call, under any host. Named callers use paths under `/as/NAME`.
     pub fn service(&self) -> CloudService {
         CloudService::new(Arc::clone(&self.cloud))
     }
 
-    /// Lets the cloud be out of reach, or in reach again. Calls that wait for their answers are cut; what they asked for
-    /// is done. VMs and their kubelets live on.
+    /// Makes the cloud unreachable, or reachable again. Pending calls are cut, but applied. VMs and kubelets continue.
     pub fn set_down(&self, down: bool) {
         self.cloud.down.send_replace(down);
     }
 
-    /// Does anything with the cloud at the present time; timers and kubelets follow.
+    /// Calls `act` with the cloud and the present time. Updates timers and kubelets.
     pub fn with<T>(&self, act: impl FnOnce(&mut Cloud, Timestamp) -> T) -> T {
-        // Nothing is stored, so nothing fails to be.
+        // There is no state file, so storing cannot fail.
         self.cloud.act(act).0
     }
 
-    /// Puts a fault in force.
+    /// Adds a fault.
     pub fn fault(&self, order: FaultOrder) -> Result<Fault, Failure> {
         self.with(|cloud, now| cloud.add_fault(now, order))
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.with(|cloud, _| cloud.end_faults(None));
     }
 
-    /// Puts a quota in force; `None` for none.
+    /// Sets the quota. `None`: no quota.
     pub fn set_quota(&self, vms: Option<u64>) {
         self.with(|cloud, _| cloud.set_quota(Quota { vms }));
     }
 
-    /// A VM dies: it stays, as `stopped`.
+    /// Stops a VM. It stays, as `stopped`.
     pub fn kill(&self, id: &str) -> Result<Vm, Failure> {
         self.with(|cloud, now| cloud.kill(now, id))
     }
 
-    /// A dead VM runs again.
+    /// Starts a stopped VM.
     pub fn start_vm(&self, id: &str) -> Result<Vm, Failure> {
         self.with(|cloud, now| cloud.start(now, id))
     }
 
-    /// Tells a VM's kubelet what to do.
+    /// Sets the behavior of a VM's kubelet.
     pub fn kubelet(&self, id: &str, order: KubeletOrder) -> Result<Vm, Failure> {
         self.with(|cloud, now| cloud.order_kubelet(now, id, order))
     }
 
-    /// All VMs, those in deletion included, oldest first.
+    /// All VMs, including those in deletion, oldest first.
     pub fn vms(&self) -> Vec<Vm> {
         self.look(|memory| memory.vms.values().map(VmRecord::view).collect())
     }
 
-    /// Counts of all that happened.
+    /// The statistics.
     pub fn stats(&self) -> Stats {
         self.with(|cloud, now| {
             cloud.advance(now);
@@ -100,12 +98,12 @@ impl LocalCloud {
         })
     }
 
-    /// What happened, oldest first, as far as it is kept.
+    /// The history, oldest first.
     pub fn history(&self) -> Vec<Event> {
         self.look(|memory| memory.history.iter().cloned().collect())
     }
 
-    /// All that the cloud remembers: what another one may go on from.
+    /// The memory of the cloud, from which another one can continue.
     pub fn memory(&self) -> Memory {
         self.look(Memory::clone)
     }

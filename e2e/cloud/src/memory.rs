@@ -1,7 +1,7 @@
-//! What the cloud remembers, and the changes that it is made of.
+//! The memory of the cloud, and its changes.
 //!
-//! All that must survive the process changes by [`Memory::apply`] alone. The live cloud and the reading of a journal
-//! after a restart go through the same function, so what is read back is what was there.
+//! Everything that must survive the process changes only by [`Memory::apply`]. The live cloud and the reader of the
+//! journal call the same function, so that both have the same state.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use super::api::{CreateVm, Event, Fault, PROVIDER_ID_PREFIX, Quota, Vm, VmState};
 
-/// How many entries of history are kept; the oldest are forgotten first.
+/// How many events are kept.
 pub const HISTORY_LIMIT: usize = 100_000;
 
-/// What the kubelet of a VM was told to do.
+/// The ordered behavior of a VM's kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeletMood {
-    /// It says nothing.
+pub struct KubeletBehavior {
+    /// It reports nothing.
     pub silent: bool,
-    /// It beats, but reports `NotReady`.
+    /// It sends heartbeats, but reports `NotReady`.
     pub not_ready: bool,
-    /// It is `NotReady` for so many seconds, then Ready for as long, and so on, from `since` on.
+    /// It alternates between `NotReady` and Ready in phases of this many seconds, starting at `since`.
     pub flap_seconds: Option<f64>,
-    /// Since when the mood is as it is.
+    /// When the behavior was ordered.
     pub since: Option<Timestamp>,
-    /// The names that it registers under, if others than the first.
+    /// The names that it registers. Empty: the original name.
     pub node_names: Vec<String>,
 }
 
-/// A VM, with all that the cloud knows of it.
+/// A VM, as the cloud stores it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VmRecord {
@@ -37,24 +37,24 @@ pub struct VmRecord {
     pub number: u64,
     /// The id.
     pub id: String,
-    /// The order that made it.
+    /// The create call.
     pub order: CreateVm,
-    /// What it is doing.
+    /// The state.
     pub state: VmState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// From when on get and list show it.
+    /// When get and list start to show it.
     pub visible_from: Timestamp,
-    /// When it runs, or since when it has run.
+    /// When it boots, or has booted.
     pub boots_at: Timestamp,
-    /// When it is gone, once it is being deleted.
+    /// When the deletion ends, once it has begun.
     pub gone_at: Option<Timestamp>,
-    /// What its kubelet was told.
-    pub kubelet: KubeletMood,
+    /// The ordered behavior of its kubelet.
+    pub kubelet: KubeletBehavior,
 }
 
 impl VmRecord {
-    /// The names that its kubelet registers under.
+    /// The names that its kubelet registers.
     pub fn node_names(&self) -> Vec<String> {
         match self.kubelet.node_names.as_slice() {
             [] => vec![self.order.node_name().to_owned()],
@@ -62,19 +62,19 @@ impl VmRecord {
         }
     }
 
-    /// What `spec.providerID` of its Node says.
+    /// The value of `spec.providerID` of its Node.
     pub fn provider_id(&self) -> String {
         format!("{PROVIDER_ID_PREFIX}{}", self.id)
     }
 
-    /// Its address within 10.0.0.0/8, made from its number.
+    /// The address within 10.0.0.0/8, made from its number.
     pub fn address(&self) -> String {
-        // Never .0 nor .255 at the end: some parsers take those for networks.
+        // Never ends with .0 or .255: some parsers take these for networks.
         let (high, low) = ((self.number / 250) % 65_536, self.number % 250 + 1);
         format!("10.{}.{}.{low}", high / 256, high % 256)
     }
 
-    /// When the cloud has to do something about it by itself.
+    /// When its next state change is due.
     pub fn due(&self) -> Option<Timestamp> {
         match self.state {
             VmState::Pending => Some(self.boots_at),
@@ -83,7 +83,7 @@ impl VmRecord {
         }
     }
 
-    /// How the API shows it.
+    /// The VM as the API shows it.
     pub fn view(&self) -> Vm {
         Vm {
             id: self.id.clone(),
@@ -99,61 +99,61 @@ impl VmRecord {
     }
 }
 
-/// A call that was answered by an error and is applied later.
+/// A call that was answered with an error, and is applied later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Postponed {
     /// A create call.
     Create {
-        /// What was ordered.
+        /// The order.
         order: Box<CreateVm>,
-        /// What the faults said of the VM to be.
+        /// How the VM differs from the order.
         shape: Shape,
     },
     /// A delete call.
     Delete {
-        /// The VM's id.
+        /// The id of the VM.
         id: String,
     },
 }
 
-/// How a new VM differs from what its order says.
+/// How a new VM differs from its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shape {
-    /// Get and list do not show it for so many seconds.
+    /// How long get and list do not show it, in seconds.
     pub invisible_seconds: f64,
-    /// It boots in so many seconds.
+    /// The boot time in seconds.
     pub boot_seconds: Option<f64>,
-    /// Its kubelet is silent from the start.
+    /// Whether its kubelet is silent from the start.
     pub never_joins: bool,
 }
 
-/// All that survives the process.
+/// The state that survives the process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// The last number that was given to a VM, a fault or a postponed call.
+    /// The last number of a VM, a fault or a postponed call.
     pub sequence: u64,
     /// The VMs by id.
     pub vms: BTreeMap<String, VmRecord>,
-    /// Which VM a client token made. Stays when the VM is gone.
+    /// The VM of each client token. Tokens stay when their VM is gone.
     pub tokens: BTreeMap<String, String>,
-    /// Calls to be applied later, by number.
+    /// Postponed calls, by number.
     pub postponed: BTreeMap<u64, (Timestamp, Postponed)>,
-    /// The faults in force, by id.
+    /// The active faults, by id.
     pub faults: BTreeMap<u64, Fault>,
-    /// The quota in force.
+    /// The quota.
     pub quota: Quota,
     /// The history, oldest first.
     pub history: VecDeque<Event>,
-    /// The number of the newest entry of the history.
+    /// The number of the newest event.
     pub last_event: u64,
-    /// VMs ever made.
+    /// The number of created VMs.
     pub created: u64,
-    /// VMs that are gone.
+    /// The number of deleted VMs.
     pub deleted: u64,
-    /// The most VMs there ever were at once.
+    /// The maximum number of VMs at once.
     pub most_live_at_once: u64,
 }
 
@@ -161,35 +161,35 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// All of it; what came before does not count.
+    /// The whole memory, which replaces everything before.
     Everything(Box<Memory>),
-    /// A VM is new or different.
+    /// A VM was created or changed.
     Vm(Box<VmRecord>),
     /// A VM is gone.
     VmGone(String),
-    /// A call is to be applied at a later time.
+    /// A call was postponed.
     Postponed(u64, Timestamp, Postponed),
-    /// A postponed call was dealt with.
+    /// A postponed call was applied.
     PostponedDone(u64),
-    /// A fault is new or different.
+    /// A fault was added or changed.
     Fault(Box<Fault>),
-    /// A fault is over.
+    /// A fault ended.
     FaultOver(u64),
-    /// There is another quota.
+    /// The quota changed.
     Quota(Quota),
-    /// Something happened.
+    /// An event.
     Event(Box<Event>),
-    /// The count of most VMs at once starts anew.
+    /// The maximum number of VMs was reset.
     MostLiveReset,
 }
 
 impl Memory {
-    /// How many VMs there are, those in deletion included.
+    /// The number of VMs, including those in deletion.
     pub fn live(&self) -> u64 {
         self.vms.len() as u64
     }
 
-    /// Makes a change.
+    /// Applies a change.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Everything(memory) => *self = *memory,

@@ -1,10 +1,15 @@
-//! One list and one watch of a kind, for all who play a part around the manager: kubelets, the control plane.
+//! A list and a watch of a kind, for stand-ins such as kubelets and the simulated control plane.
 //!
 //! # Guarantees
-//! * What is shown is late by minutes at most, whatever becomes of requests: each list and each opening of a watch has a
-//!   deadline, and a watch without a word, not even a bookmark, counts as broken.
-//! * After a gap, all is listed again. So it is after a watch that had nothing to say: it may be that of a server that
-//!   was set back to an earlier version, which is silent to whoever knows more.
+//! * The view is at most minutes old, whatever happens to requests: each list and each opening of a watch has a
+//!   deadline, and a watch without events and bookmarks counts as broken.
+//! * After a gap, everything is listed again; also after a watch without any event. Its server may have been restored
+//!   to an earlier version, and then sends nothing to clients that know a later one.
+//! * Delays have no jitter: on paused time the same server leads to the same requests.
+//!
+//! # Why not `kube_runtime::watcher`
+//! It has no deadlines for lists and for opening watches, resumes after a watch without events, which hides a restored
+//! server forever, and its default backoff uses random delays.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -18,29 +23,29 @@ use tokio::{sync::mpsc, time::timeout};
 
 use crate::pages::pages;
 
-/// Entries per page of a list.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
-/// How long a list or the opening of a watch may take.
+/// The deadline of a list, and of the opening of a watch.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a watch may last, in seconds; the server ends it then, and it is opened again where it ended.
+/// The timeout of a watch in seconds. The server ends it then, and the mirror resumes it.
 const WATCH_SECONDS: u32 = 290;
-/// Without a word for so long, a connection is dead: bookmarks come about once a minute.
+/// After this time without events and bookmarks a connection counts as dead. Bookmarks arrive about once a minute.
 const SILENCE: Duration = Duration::from_secs(150);
-/// Watches are opened no more often than this.
+/// The minimum time between two openings of a watch.
 const SHORTEST_WATCH: Duration = Duration::from_millis(500);
 
-/// What the mirror shows.
+/// What the mirror sends.
 #[derive(Debug)]
 pub enum Seen<K> {
-    /// All that there is. What was known before and is not among it is gone.
+    /// All objects. Earlier ones that are missing here are gone.
     Reset(Vec<K>),
-    /// An object is new or different.
+    /// An object was created or changed.
     Applied(K),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted(K),
 }
 
-/// Why all is listed again.
+/// Why everything is listed again.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error(transparent)]
@@ -53,10 +58,10 @@ enum Broken {
     Idle,
 }
 
-/// Shows a kind to `to` until nobody listens any more. `select` narrows lists and watches.
+/// Sends the objects of a kind to `to` until the receiver is dropped. `select` restricts lists and watches.
 ///
 /// # Caveats
-/// * Between a lost watch and the next [`Seen::Reset`], what is shown is old.
+/// * Between the loss of a watch and the next [`Seen::Reset`] the view is outdated.
 pub async fn mirror<K>(api: Api<K>, select: Select, to: mpsc::Sender<Seen<K>>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -83,7 +88,7 @@ pub struct Select {
     pub fields: Option<&'static str>,
 }
 
-/// Lists, then watches for as long as it goes.
+/// Lists once, then watches until the watch breaks.
 async fn follow<K>(api: &Api<K>, select: &Select, to: &mpsc::Sender<Seen<K>>) -> Result<(), Broken>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -124,7 +129,7 @@ where
                 return Ok(());
             }
         }
-        // A server that ends every watch at once must not be asked without a pause.
+        // Do not reopen a watch in a tight loop if the server ends each one at once.
         tokio::time::sleep_until(opened + SHORTEST_WATCH).await;
         if !is_news {
             return Err(Broken::Idle);

@@ -1,12 +1,11 @@
-//! Lists that are too long for one answer.
+//! Lists in pages.
 
 use std::fmt::Debug;
 
 use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
-/// All entries of a list, one page at a time, as many for each as `parameters` say; of each, what `keep` makes of it. And
-/// the version at which the list stands.
+/// Lists all pages. Returns what `keep` makes of each object, and the resource version of the list.
 pub async fn pages<K, T>(
     api: &Api<K>,
     mut parameters: ListParams,

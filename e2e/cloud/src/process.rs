@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{client::CloudClient, command::READY_LINE};
 
-/// Names the executable, if it does not lie where cargo puts it.
+/// The environment variable that overrides the path of the executable.
 pub const BINARY_VARIABLE: &str = "NODEWRIGHT_CLOUD_BIN";
 /// The name of the executable.
 pub const BINARY: &str = "nodewright-cloud";
@@ -24,34 +24,34 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How the process is started.
 #[derive(Clone, Debug, Default)]
 pub struct CloudProcessOptions {
-    /// The cluster that VMs join; none if absent.
+    /// The kubeconfig of the cluster that VMs join. `None`: no cluster.
     pub kubeconfig: Option<PathBuf>,
-    /// The state file; one in a temporary directory if absent.
+    /// The state file. `None`: one in a temporary directory.
     pub state: Option<PathBuf>,
-    /// Where its log goes; nowhere if absent.
+    /// The log file. `None`: no log.
     pub log: Option<PathBuf>,
-    /// More flags, see [`Arguments`](super::command::Arguments).
+    /// Additional flags, see [`Arguments`](super::command::Arguments).
     pub flags: Vec<String>,
 }
 
-/// Why there is no process.
+/// Why the process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudProcessError {
-    /// There is no executable.
+    /// The executable was not found.
     #[error(transparent)]
     Executable(#[from] nodewright_e2e_process::ProcessError),
-    /// The system refused.
+    /// The start failed.
     #[error("failed to start the cloud: {0}")]
     Io(#[from] io::Error),
-    /// It ended, or said something else, or nothing, instead of its address.
+    /// The process ended, or did not print its address.
     #[error("failed to start the cloud: it did not say where it listens, but {said:?}; see its log")]
     NotReady {
-        /// What it said.
+        /// What it printed.
         said: String,
     },
 }
 
-/// A cloud in a process of its own. It is killed when this is dropped, and ends by itself when this process ends.
+/// A cloud in a child process. Dropping this kills it. It also ends when this process ends.
 #[derive(Debug)]
 pub struct CloudProcess {
     child: Child,
@@ -75,7 +75,7 @@ impl CloudProcess {
         Ok(Self { child, url, options, state, _directory: directory })
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -95,7 +95,7 @@ impl CloudProcess {
         &self.state
     }
 
-    /// Kills the process (SIGKILL) and starts another one at the same address, with the same state.
+    /// Kills the process (SIGKILL) and starts another one with the same address and state file.
     pub fn crash_and_restart(&mut self) -> Result<(), CloudProcessError> {
         self.end();
         let address = self.url.trim_start_matches("http://").to_owned();
@@ -104,7 +104,7 @@ impl CloudProcess {
     }
 
     fn end(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // It may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -142,11 +142,11 @@ fn launch(options: &CloudProcessOptions, state: &Path, listen: &str) -> Result<(
     }
 }
 
-/// The first line that the process prints, within the time that it has to start.
+/// The first line that the process prints, within the start timeout.
 fn first_line(child: &mut Child) -> io::Result<String> {
     let Some(stdout) = child.stdout.take() else { return Err(io::Error::other("it has no standard output")) };
     let (to, from) = mpsc::channel();
-    // A thread, because a pipe has no deadline. It ends with the line, or with the process.
+    // A thread, because a read from a pipe has no timeout. It ends with the line or with the process.
     std::thread::spawn(move || {
         let mut line = String::new();
         let result = BufReader::new(stdout).read_line(&mut line).map(|_| line);

@@ -1,11 +1,11 @@
-//! Requests to an API server with a deadline, for those who play a part around the manager.
+//! Requests of stand-ins to an API server, with a deadline.
 
 use std::time::Duration;
 
-/// After so long without an answer a request is given up.
+/// The deadline of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request that came to nothing.
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The error of the client or the server.
@@ -22,13 +22,13 @@ impl RequestError {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 404)
     }
 
-    /// The name is taken, or a precondition does not hold.
+    /// The object exists already, or a precondition does not hold.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 409)
     }
 }
 
-/// Makes a request within the time that it has. It may have an effect although there was no answer.
+/// Sends a request with the deadline. It may have been applied although there was no answer.
 pub async fn request<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),

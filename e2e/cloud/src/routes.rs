@@ -1,4 +1,4 @@
-//! The cloud's HTTP API: paths to calls, replies to answers.
+//! The HTTP API of the cloud.
 
 use std::{
     fmt, io,
@@ -28,7 +28,7 @@ use super::{
     state::Reply,
 };
 
-/// The largest body that is read.
+/// The maximum size of a body.
 const BODY_LIMIT: usize = 256 << 10;
 
 type Cloud = State<Arc<Clocked>>;
@@ -92,7 +92,7 @@ fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure> {
     value.parse().map_err(|_| Failure::invalid(format!("{name} must be a number, not {value:?}")))
 }
 
-/// Makes a call, and answers it when and how the cloud says.
+/// Executes a call, and answers when and how the cloud says.
 async fn deliver(shared: &Clocked, call: Call, caller: Caller) -> Result<Response, Failure> {
     let answer = shared.with(|cloud, now| cloud.call(now, &call, caller))?;
     tokio::time::sleep(answer.after).await;
@@ -199,7 +199,7 @@ fn reply(status: StatusCode, body: &impl Serialize) -> Response {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // Written by hand rather than by `reply`, which would call this again if it failed.
+        // Written by hand: `reply` would call this function again if it failed.
         let body = json!({ "code": self.code, "message": self.message }).to_string();
         (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
@@ -213,17 +213,17 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Marks a response that is not to be sent.
+/// Marks a response that must not be sent.
 #[derive(Clone, Copy, Debug)]
 struct Cut;
 
-/// The cloud as a service: over HTTP, or without a port under a client in this process.
+/// The cloud as a service: over HTTP, or without a port for a client in this process.
 ///
 /// # Guarantees
-/// * A caller that goes away changes nothing: each call is a task of its own, and does what it does before its answer
-///   starts to wait.
-/// * A call that is cut fails with [`io::ErrorKind::ConnectionReset`], as it does over a network; hyper closes the
-///   connection then. A cloud that is down fails with [`io::ErrorKind::ConnectionRefused`] and does nothing.
+/// * A caller that disconnects changes nothing: each call is executed in a task of its own before its answer is
+///   delayed.
+/// * A cut call fails with [`io::ErrorKind::ConnectionReset`]; over a network, hyper closes the connection. If the
+///   cloud is down, calls fail with [`io::ErrorKind::ConnectionRefused`] and are not executed.
 #[derive(Clone)]
 pub struct CloudService {
     router: Router,
@@ -237,7 +237,7 @@ impl CloudService {
 
     async fn answer(self, mut request: Request<Body>) -> io::Result<Response> {
         if let Some(name) = take_caller(&mut request) {
-            // It changes nothing that is stored, so it cannot fail.
+            // Counting is not stored, so it cannot fail.
             drop(self.cloud.with(|cloud, _| cloud.count_caller(name)));
         }
         let response = match self.router.oneshot(request).await {
@@ -251,7 +251,7 @@ impl CloudService {
         }
     }
 
-    /// Answers to `caller`, until it goes away or the cloud goes down.
+    /// Sends the answer, unless the caller disconnects or the cloud goes down first.
     async fn serve(self, request: Request<Body>, mut caller: oneshot::Sender<io::Result<Response>>) {
         let mut down = self.cloud.down.subscribe();
         if *down.borrow_and_update() {
@@ -259,18 +259,18 @@ impl CloudService {
             return;
         }
         let answer = tokio::select! {
-            // In this order: what a call does it does at once, even if the caller has gone already.
+            // In this order: a call is executed at once, even if the caller has disconnected.
             biased;
             answer = self.answer(request) => answer,
             () = caller.closed() => return,
             _ = down.wait_for(|down| *down) => Err(io::ErrorKind::ConnectionReset.into()),
         };
-        // Whoever has gone meanwhile misses nothing.
+        // The caller may have disconnected.
         drop(caller.send(answer));
     }
 }
 
-/// Takes the name of the caller out of the path, if it gives one: `/as/NAME/vms` is `/vms`.
+/// Removes the name of the caller from the path: `/as/NAME/vms` becomes `/vms`.
 fn take_caller<B>(request: &mut Request<B>) -> Option<String> {
     let (name, path) = request.uri().path_and_query()?.as_str().strip_prefix("/as/")?.split_once('/')?;
     let (name, path) = (name.to_owned(), format!("/{path}").parse().ok()?);
@@ -294,7 +294,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (caller, answer) = oneshot::channel();
         tokio::spawn(self.clone().serve(request.map(Body::new), caller));
-        // Without an answer only where the runtime ends.
+        // There is no answer only when the runtime ends.
         async move { answer.await.unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into())) }.boxed()
     }
 }

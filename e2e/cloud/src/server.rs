@@ -1,8 +1,8 @@
-//! The cloud as a running thing: disk and HTTP around the cloud on its clock.
+//! The cloud as a server: HTTP and a state file around the cloud on its clock.
 //!
 //! # Guarantees
-//! * A change is in the state file before anybody gets an answer that tells of it.
-//! * If the state file cannot be written the server ends: it would promise what it cannot keep.
+//! * A change is in the state file before its answer is sent.
+//! * The server ends if the state file cannot be written.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,44 +27,44 @@ use super::{
 };
 use crate::kubelet::{self, Fleet};
 
-/// How many connections are served at once; more wait. Hung calls hold one each.
+/// The maximum number of connections. More connections wait. Each hung call holds one.
 const CONNECTION_LIMIT: usize = 4_096;
-/// How long a client may take to send the head of a request.
+/// The deadline for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a cloud is started with.
+/// How a cloud is started.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 for any free one.
+    /// The address to listen on. Port 0: any free port.
     pub listen: SocketAddr,
-    /// The file to keep the memory in; without one, it ends with the server.
+    /// The state file. `None`: the memory ends with the server.
     pub state: Option<PathBuf>,
-    /// How the cloud behaves.
+    /// The behavior of the cloud.
     pub settings: Settings,
-    /// The cluster that booted VMs join, and how; without one, nobody joins anything.
+    /// The cluster that VMs join, and the behavior of kubelets. `None`: VMs join no cluster.
     pub kubelets: Option<(kube::Config, kubelet::Settings)>,
 }
 
-/// Why the cloud cannot start or go on.
+/// Why the server cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is not to be had.
+    /// The address cannot be used.
     #[error("failed to listen on {address}: {source}; choose another address with --listen, or port 0 for a free one")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// Why it cannot be used.
         source: std::io::Error,
     },
-    /// The state file fails.
+    /// The state file cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The cluster's client cannot be made.
+    /// The client of the cluster cannot be created.
     #[error("failed to make a client for the target cluster: {0}; check the kubeconfig")]
     Client(#[from] kube::Error),
 }
 
-/// A cloud that runs in this process. Ends when dropped.
+/// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -73,7 +73,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a cloud: reads its memory, listens, and wakes the kubelets of the VMs that ran before.
+    /// Starts a cloud: reads the state file, listens, and starts the kubelets of running VMs.
     pub async fn start(options: Options) -> Result<Self, ServerError> {
         let listener = TcpListener::bind(options.listen)
             .await
@@ -98,26 +98,26 @@ impl Server {
         Ok(Self { address, tasks, broken })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The base of its URLs.
+    /// The base URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Waits until it cannot go on.
+    /// Waits until the server cannot continue.
     pub async fn failed(&mut self) -> ServerError {
         match (&mut self.broken).await {
             Ok(error) => error.into(),
-            // Nothing is stored; or the tasks that hold the sender are ending with this value.
+            // There is no state file, or the server is ending.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Ends it. Calls in flight get no answer.
+    /// Ends the server. Pending calls get no answer.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -138,7 +138,7 @@ async fn accept(listener: TcpListener, service: CloudService) {
                     });
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely; it passes when connections end.
+                    // Most likely there are no free file descriptors. Retry when connections have ended.
                     tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -149,7 +149,7 @@ async fn accept(listener: TcpListener, service: CloudService) {
 }
 
 async fn serve(stream: TcpStream, service: CloudService) {
-    // A few hundred bytes each way: without this, answers wait for acknowledgements.
+    // Messages are small: without this, answers wait for acknowledgements.
     drop(stream.set_nodelay(true));
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);

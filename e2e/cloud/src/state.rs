@@ -1,17 +1,16 @@
-//! The cloud itself: a state machine that knows neither clock nor network.
+//! The state machine of the cloud, without clock and network.
 //!
-//! Every entry point takes the time, and randomness comes from a seed, so the same calls at the same times give the
-//! same cloud: in a process of its own behind HTTP, and in a simulation on invented time.
+//! Each method takes the time, and randomness comes from a seed. The same calls at the same times lead to the same
+//! cloud, behind HTTP and in a simulation.
 //!
 //! # Guarantees
-//! * What a call does is done when the call returns; an [`Answer`] only says when and how the caller learns of it.
-//! * One client token never makes two VMs: not by repeated calls, not by a call that is applied late, and not after
-//!   its VM is gone.
-//! * Ids are never used twice, not even after a restart with the same memory.
+//! * A call is executed when the method returns. An [`Answer`] only says when and how the caller learns of it.
+//! * A client token never creates two VMs: not by repeated calls, not by a call that is applied late, and not after its
+//!   VM is gone.
+//! * Ids are never reused, not even after a restart with the same memory.
 //!
 //! # Caveats
-//! * A create call whose token belongs to a postponed call is applied at once; the postponed one then finds the token
-//!   used and does nothing.
+//! * A create call with the token of a postponed call is applied at once. The postponed call then does nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,18 +25,18 @@ use super::{
         Quota, Stats, Vm, VmState, duration,
     },
     fault::{self, Strike},
-    memory::{Change, KubeletMood, Memory, Postponed, VmRecord},
+    memory::{Change, KubeletBehavior, Memory, Postponed, VmRecord},
 };
 
-/// How many faults may be in force at once: each call looks at all of them.
+/// The maximum number of active faults: each call checks all of them.
 const FAULTS_LIMIT: usize = 1_000;
 
-/// How the cloud behaves when nobody orders otherwise.
+/// The behavior of the cloud without faults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Seconds until a new VM runs.
     pub boot_seconds: f64,
-    /// How far the boot time strays, as a share of it: 0.3 is up to 30 % shorter or longer.
+    /// The relative deviation of the boot time: 0.3 means up to 30 % shorter or longer.
     pub boot_jitter: f64,
     /// Seconds from an accepted delete until the VM is gone.
     pub delete_seconds: f64,
@@ -47,7 +46,7 @@ pub struct Settings {
     pub latency_seconds: f64,
     /// Seconds until get and list show a new VM.
     pub visible_after_seconds: f64,
-    /// Where randomness starts from.
+    /// The seed of random values.
     pub seed: u64,
 }
 
@@ -65,38 +64,38 @@ impl Default for Settings {
     }
 }
 
-/// When and how the caller learns of a call.
+/// When and how the caller learns of the result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// After so long.
+    /// The delay.
     pub after: Duration,
-    /// In this way.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// How a call is answered.
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// With a VM; `status` is the HTTP status.
+    /// A VM.
     Vm {
-        /// 200, 201 or 202.
+        /// The HTTP status: 200, 201 or 202.
         status: u16,
         /// The VM.
         vm: Box<Vm>,
     },
-    /// With a page of VMs.
+    /// A page of VMs.
     Page(Page<Vm>),
-    /// With an error.
+    /// An error.
     Failed(Failure),
-    /// Not at all; the connection stays open.
+    /// None. The connection stays open.
     Never,
-    /// Not at all; the connection is cut.
+    /// None. The connection is closed.
     Cut,
-    /// With something that is no answer of this API.
+    /// A response that is not part of this API.
     Garbage,
 }
 
-/// What the cloud has to do by itself at some time.
+/// Something that is due at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Vm(String),
@@ -111,18 +110,18 @@ pub struct Cloud {
     pub(super) memory: Memory,
     pub(super) calls: BTreeMap<String, BTreeMap<String, u64>>,
     callers: BTreeMap<String, u64>,
-    /// An index of what is due, made from the memory.
+    /// An index of what is due, derived from the memory.
     due: BTreeSet<(Timestamp, Due)>,
-    /// Changes that nobody has stored yet.
+    /// Changes that are not stored yet.
     changes: Vec<Change>,
-    /// VMs whose kubelets may have something to learn.
+    /// VMs whose kubelets must be updated.
     touched: BTreeSet<String>,
 }
 
 impl Cloud {
-    /// A cloud with this memory; an empty one starts with `Memory::default()`.
+    /// A cloud with this memory. `Memory::default()` is empty.
     pub fn new(settings: Settings, memory: Memory) -> Self {
-        // A restart must not repeat the random numbers of the start: ids are made of them.
+        // Do not repeat the random numbers after a restart: ids are made of them.
         let random = fastrand::Rng::with_seed(settings.seed.wrapping_add(memory.sequence));
         let vms = memory.vms.values().filter_map(|vm| Some((vm.due()?, Due::Vm(vm.id.clone()))));
         let postponed = memory.postponed.iter().map(|(number, (at, _))| (*at, Due::Postponed(*number)));
@@ -140,27 +139,27 @@ impl Cloud {
         }
     }
 
-    /// All that the cloud remembers.
+    /// The memory.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The next time at which [`advance`](Self::advance) has something to do.
+    /// The next time at which [`advance`](Self::advance) changes something.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the changes since the last time, in order, to be stored.
+    /// Takes the changes since the last call, in order.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Takes the ids of the VMs that changed since the last time; of a new cloud, all.
+    /// Takes the ids of VMs that changed since the last call; of a new cloud, all ids.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Does what is due until now: VMs run, VMs are gone, postponed calls are applied.
+    /// Applies what is due: VMs boot, VMs are gone, postponed calls are applied.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((at, _)) = self.due.first()
             && *at <= now
@@ -194,7 +193,7 @@ impl Cloud {
     fn apply_postponed(&mut self, now: Timestamp, number: u64) {
         let Some((_, call)) = self.memory.postponed.get(&number).cloned() else { return };
         self.commit(Change::PostponedDone(number));
-        // Nobody waits for the result any more; a refusal stands in the history.
+        // No caller waits for the result. The history has a rejection.
         match call {
             Postponed::Create { order, shape } => drop(self.create(now, &order, shape)),
             Postponed::Delete { id } => drop(self.delete(now, &id)),
@@ -207,13 +206,13 @@ impl Cloud {
         self.due.insert((at, Due::Postponed(number)));
     }
 
-    /// Makes a change, and keeps it for the journal.
+    /// Applies a change, and keeps it for the journal.
     pub(super) fn commit(&mut self, change: Change) {
         self.changes.push(change.clone());
         self.memory.apply(change);
     }
 
-    /// Stores a VM, new or different.
+    /// Stores a VM.
     pub(super) fn store(&mut self, vm: VmRecord) {
         if let Some(due) = self.memory.vms.get(&vm.id).and_then(VmRecord::due) {
             self.due.remove(&(due, Due::Vm(vm.id.clone())));
@@ -257,7 +256,7 @@ impl Cloud {
         self.memory.vms.get(id).ok_or_else(|| Failure::unknown_vm(id))
     }
 
-    /// A VM dies: it stays as `stopped` and its kubelet falls silent. One in deletion is left alone.
+    /// Stops a VM. It stays as `stopped`, and its kubelet stops. VMs in deletion stay as they are.
     pub fn kill(&mut self, now: Timestamp, id: &str) -> Result<Vm, Failure> {
         self.advance(now);
         let vm = self.known(id)?;
@@ -269,7 +268,7 @@ impl Cloud {
         Ok(self.known(id)?.view())
     }
 
-    /// A dead VM is started again; it runs at once.
+    /// Starts a stopped VM. It runs at once.
     pub fn start(&mut self, now: Timestamp, id: &str) -> Result<Vm, Failure> {
         self.advance(now);
         let vm = self.known(id)?;
@@ -281,41 +280,43 @@ impl Cloud {
         Ok(self.known(id)?.view())
     }
 
-    /// Tells a VM's kubelet what to do from now on.
+    /// Sets the behavior of a VM's kubelet.
     pub fn order_kubelet(&mut self, now: Timestamp, id: &str, order: KubeletOrder) -> Result<Vm, Failure> {
         self.advance(now);
         let vm = self.known(id)?;
         let mut names = vm.node_names();
-        let mood = KubeletMood { since: Some(now), ..vm.kubelet.clone() };
-        let mood = match order {
-            KubeletOrder::Silence => KubeletMood { silent: true, ..mood },
-            KubeletOrder::Revive => KubeletMood { silent: false, ..mood },
-            KubeletOrder::NotReady => KubeletMood { not_ready: true, flap_seconds: None, ..mood },
-            KubeletOrder::Ready => KubeletMood { not_ready: false, flap_seconds: None, ..mood },
+        let behavior = KubeletBehavior { since: Some(now), ..vm.kubelet.clone() };
+        let behavior = match order {
+            KubeletOrder::Silence => KubeletBehavior { silent: true, ..behavior },
+            KubeletOrder::Revive => KubeletBehavior { silent: false, ..behavior },
+            KubeletOrder::NotReady => KubeletBehavior { not_ready: true, flap_seconds: None, ..behavior },
+            KubeletOrder::Ready => KubeletBehavior { not_ready: false, flap_seconds: None, ..behavior },
             KubeletOrder::Flap { seconds } => {
                 if duration("seconds", seconds)? < Duration::from_millis(100) {
                     return Err(Failure::invalid("seconds must be at least 0.1"));
                 }
-                KubeletMood { not_ready: false, flap_seconds: Some(seconds), ..mood }
+                KubeletBehavior { not_ready: false, flap_seconds: Some(seconds), ..behavior }
             }
-            KubeletOrder::Rename { node_name } => KubeletMood { node_names: vec![node_name], ..mood },
+            KubeletOrder::Rename { node_name } => KubeletBehavior { node_names: vec![node_name], ..behavior },
             KubeletOrder::RegisterAlso { node_name } => {
                 if !names.contains(&node_name) {
                     names.push(node_name);
                 }
-                KubeletMood { node_names: names, ..mood }
+                KubeletBehavior { node_names: names, ..behavior }
             }
         };
-        if mood.node_names.len() > 8 || mood.node_names.iter().any(|name| name.is_empty() || name.len() > NAME_LIMIT) {
+        if behavior.node_names.len() > 8
+            || behavior.node_names.iter().any(|name| name.is_empty() || name.len() > NAME_LIMIT)
+        {
             return Err(Failure::invalid("a kubelet has at most 8 names of 1 to 253 bytes"));
         }
-        let vm = VmRecord { kubelet: mood, ..vm.clone() };
+        let vm = VmRecord { kubelet: behavior, ..vm.clone() };
         let view = vm.view();
         self.store(vm);
         Ok(view)
     }
 
-    /// Puts a fault in force.
+    /// Adds a fault.
     pub fn add_fault(&mut self, now: Timestamp, order: FaultOrder) -> Result<Fault, Failure> {
         self.advance(now);
         fault::validate(&order)?;
@@ -333,13 +334,13 @@ impl Cloud {
         Ok(fault)
     }
 
-    /// The faults in force, oldest first.
+    /// The active faults, oldest first.
     pub fn faults(&mut self, now: Timestamp) -> Vec<Fault> {
         self.forget_faults_that_are_over(now);
         self.memory.faults.values().cloned().collect()
     }
 
-    /// Ends one fault, or all. Says how many there were.
+    /// Removes one fault, or all. Returns their number.
     pub fn end_faults(&mut self, which: Option<u64>) -> usize {
         let ids: Vec<u64> =
             self.memory.faults.keys().copied().filter(|id| which.is_none_or(|which| which == *id)).collect();
@@ -357,7 +358,7 @@ impl Cloud {
         }
     }
 
-    /// What the faults do to a call, counted.
+    /// The effect of all faults on a call. Counts it.
     pub(super) fn strike(&mut self, now: Timestamp, operation: FaultOperation, machine: Option<&str>) -> Strike {
         self.forget_faults_that_are_over(now);
         let mut strike = Strike::default();
@@ -377,17 +378,17 @@ impl Cloud {
         strike
     }
 
-    /// The quota in force.
+    /// The quota.
     pub fn quota(&self) -> Quota {
         self.memory.quota
     }
 
-    /// Puts a quota in force. VMs beyond it stay.
+    /// Sets the quota. VMs beyond it stay.
     pub fn set_quota(&mut self, quota: Quota) {
         self.commit(Change::Quota(quota));
     }
 
-    /// Counts of all that happened.
+    /// The statistics.
     pub fn stats(&self) -> Stats {
         Stats {
             created: self.memory.created,
@@ -399,22 +400,22 @@ impl Cloud {
         }
     }
 
-    /// Counts a request of a caller that names itself.
+    /// Counts a request of a named caller.
     pub fn count_caller(&mut self, name: String) {
         *self.callers.entry(name).or_default() += 1;
     }
 
-    /// Starts `most_live_at_once`, `calls` and `callers` anew; what has been created and deleted stays counted.
+    /// Resets `most_live_at_once`, `calls` and `callers`.
     pub fn reset_stats(&mut self) {
         self.calls.clear();
         self.callers.clear();
         self.commit(Change::MostLiveReset);
     }
 
-    /// The history after the event of this number.
+    /// The events after this number.
     pub fn events(&self, after: u64, limit: usize) -> Page<Event> {
         let oldest = self.memory.history.front().map_or(0, |event| event.number);
-        // Numbers have no gaps, so the position follows from the number.
+        // Numbers have no gaps, so they determine the position.
         let skip = usize::try_from(after.saturating_add(1).saturating_sub(oldest)).unwrap_or(usize::MAX);
         let items: Vec<Event> =
             self.memory.history.iter().skip(skip).take(limit.clamp(1, PAGE_LIMIT)).cloned().collect();

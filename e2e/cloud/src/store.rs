@@ -1,13 +1,13 @@
-//! The cloud's memory on disk: a journal, one JSON line for each change, written before the caller gets an answer.
+//! The state file of the cloud: a journal with one JSON line per change, written before the answer is sent.
 //!
 //! # Guarantees
-//! * What was answered is in the file: a killed process loses nothing that anybody knows of.
-//! * A line that a kill cut short is left out when the file is read; nobody had an answer to it.
-//! * The file is replaced as a whole (written beside, then renamed) at each start and whenever it has grown far beyond
-//!   what it says.
+//! * Everything that was answered is in the file: killing the process loses nothing that a caller knows.
+//! * A partial last line is ignored. Its call was not answered.
+//! * The file is rewritten (under another name, then renamed) at each start, and when it is much larger than the
+//!   memory.
 //!
 //! # Caveats
-//! * Nothing is synced to the medium: the file survives the process, not a crash of the machine.
+//! * The file is not flushed to disk: it survives the process, not a crash of the computer.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,37 +17,37 @@ use std::{
 
 use super::memory::{Change, Memory};
 
-/// After so many bytes of changes the file is written anew, if it is also four times what it was when it was new.
+/// The number of bytes of changes after which the file is rewritten, if it has also grown fourfold.
 const COMPACT_AFTER_BYTES: u64 = 16 << 20;
 
-/// Why the memory cannot be read or written.
+/// Why the state file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("failed to {action} the state file {path:?}: {source}; check the path, its permissions and the free space")]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// With which file.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// Why it failed.
         source: io::Error,
     },
-    /// The file is no journal of this program.
+    /// A line cannot be decoded.
     #[error(
         "failed to understand line {line} of the state file {path:?}: {source}; name another file or remove this one"
     )]
     Malformed {
-        /// The line's number, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be decoded.
         source: serde_json::Error,
     },
 }
 
-/// The file that the memory is kept in.
+/// The state file.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -57,14 +57,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, or makes it, and gives the memory that it holds.
+    /// Opens or creates the file. Returns the memory that it holds.
     pub fn open(path: &Path) -> Result<(Self, Memory), StoreError> {
         let memory = read(path)?;
         let (file, bytes) = write_anew(path, &memory)?;
         Ok((Self { path: path.to_owned(), file, fresh_bytes: bytes, bytes }, memory))
     }
 
-    /// Adds changes to the file. `memory` is what they led to.
+    /// Appends changes. `memory` is the memory after them.
     pub fn append(&mut self, changes: &[Change], memory: &Memory) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());
@@ -101,7 +101,7 @@ fn read(path: &Path) -> Result<Memory, StoreError> {
     for number in 1.. {
         line.clear();
         reader.read_until(b'\n', &mut line).map_err(failed("read"))?;
-        // Without its newline a line is not whole: the process was killed while it wrote.
+        // A line without newline is partial: the process was killed while it wrote.
         if line.pop() != Some(b'\n') {
             break;
         }
@@ -115,13 +115,13 @@ fn read(path: &Path) -> Result<Memory, StoreError> {
     Ok(memory)
 }
 
-/// Has the form of [`Change::Everything`], but borrows: the memory may be large.
+/// Serializes like [`Change::Everything`], but borrows: the memory may be large.
 #[derive(serde::Serialize)]
 struct Everything<'a> {
     everything: &'a Memory,
 }
 
-/// Replaces the file by one that holds this memory and nothing else; gives it open for more, with its size.
+/// Replaces the file by one with this memory only. Returns the open file and its size.
 fn write_anew(path: &Path, memory: &Memory) -> Result<(File, u64), StoreError> {
     let failed = |action| move |source| StoreError::Io { action, path: path.to_owned(), source };
     let mut name = path.as_os_str().to_owned();

@@ -126,7 +126,7 @@ impl Product {
         let all = Set { replicas: u8::try_from(INDICES).unwrap(), ..Set::default() };
         let plan = product.plan(all, Table::default(), None);
         let bodies = plan.steps().filter_map(|planned| match &planned.step {
-            Step::Create(create) => Some(create.body().clone()),
+            Step::Create { body, .. } => Some(body.clone()),
             _ => None,
         });
         product.created = bodies.collect();
@@ -182,8 +182,8 @@ impl Product {
                 match &planned.step {
                     Step::Apply(apply) if apply.fragment().get("status").is_some() => {}
                     Step::Apply(apply) => decision.steps.push(self.retirement(apply)),
-                    Step::Edit(_) => decision.steps.push(Request::Release),
-                    Step::Create(create) => match self.index(&create.key().name) {
+                    Step::Edit { .. } => decision.steps.push(Request::Release),
+                    Step::Create { key, .. } => match self.index(&key.name) {
                         Some(index) => decision.steps.push(Request::Create { index }),
                         None => decision.is_beyond = true,
                     },
@@ -249,7 +249,7 @@ impl Product {
             let mut end = End::Waits;
             for planned in last.steps() {
                 match &planned.step {
-                    Step::Edit(_) => end = End::Drops,
+                    Step::Edit { .. } => end = End::Drops,
                     Step::Apply(apply) => end = End::Retires(self.retirement(apply)),
                     other => panic!("the model knows no such step: {other:?}"),
                 }

@@ -176,7 +176,7 @@ async fn what_a_step_rests_on_stands_in_its_request() {
         let RequestRecord { body: Some(body), traceparent, user_agent, .. } = &request else { panic!("{request:?}") };
         assert_eq!(said(body.pointer(place).unwrap()), *expected, "{step:?}");
         assert_eq!((traceparent.as_deref(), user_agent.as_str()), (Some(TRACE), "test/1 (test)"));
-        if let Step::Edit(_) = step {
+        if let Step::Edit { .. } = step {
             assert_eq!(body[0], json!({"op": "test", "path": "/metadata/uid", "value": uid}));
         }
     }

@@ -59,12 +59,28 @@ pub enum Step<E> {
     /// Server-side apply of all that this controller owns of an object that exists.
     Apply(Apply),
     /// A new object: answered 201 when the name is free and 409 when it is taken; never touches what is there.
-    Create(Create),
+    Create {
+        /// The name that is asked for.
+        key: Key,
+        /// The kind.
+        resource: ResourceType,
+        /// The object.
+        body: Value,
+    },
     /// A tested JSON patch, for what is shared with others.
-    Edit(Edit),
-    /// A consistent read of one object. If the object is not as expected, the plan ends there, and the next one sees what
-    /// it has become.
-    Confirm(Confirm),
+    Edit {
+        /// The object.
+        at: Target,
+        /// The endpoint that takes the patch.
+        part: Part,
+        /// The operations.
+        patch: Patch,
+    },
+    /// A consistent read of one object. If it is gone or being deleted, the plan ends there, and the next one sees what it
+    /// has become.
+    Confirm(Target),
+    /// The same, if the object has another version than the one that was seen.
+    ConfirmUnchanged(Target),
     /// Deletion of exactly the object that was seen.
     Delete(Target),
     /// Deletion of exactly the object that was seen, without grace.
@@ -112,74 +128,6 @@ impl Apply {
     }
 }
 
-/// See [`Step::Create`].
-#[derive(Clone, Debug)]
-pub struct Create {
-    pub(crate) key: Key,
-    pub(crate) resource: ResourceType,
-    pub(crate) body: Value,
-}
-
-impl Create {
-    /// The name that is asked for.
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// The object.
-    pub fn body(&self) -> &Value {
-        &self.body
-    }
-}
-
-/// See [`Step::Edit`].
-#[derive(Clone, Debug)]
-pub struct Edit {
-    pub(crate) at: Target,
-    pub(crate) part: Part,
-    pub(crate) patch: Patch,
-}
-
-impl Edit {
-    /// The object.
-    pub fn at(&self) -> &Target {
-        &self.at
-    }
-
-    /// The operations.
-    pub fn patch(&self) -> &Patch {
-        &self.patch
-    }
-}
-
-/// See [`Step::Confirm`].
-#[derive(Clone, Debug)]
-pub struct Confirm {
-    pub(crate) at: Target,
-    pub(crate) expected: Expected,
-}
-
-/// How the API server has to show an object for a plan to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// The object is not being deleted.
-    NotDeleting,
-    /// The object has the version that was seen.
-    Unchanged,
-}
-
-impl Confirm {
-    /// The object.
-    pub fn at(&self) -> &Target {
-        &self.at
-    }
-
-    /// How it has to be.
-    pub fn expected(&self) -> Expected {
-        self.expected
-    }
-}
-
 impl<E> Step<E> {
     /// Applies `owned` to `live`; `None` when that would change nothing.
     pub fn apply<O: Owned>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
@@ -205,42 +153,45 @@ impl<E> Step<E> {
         let mut body = serde_json::to_value(object).ok()?;
         body["apiVersion"] = resource.api_version().into();
         body["kind"] = resource.kind.as_ref().into();
-        Some(Self::Create(Create { key: Key::of(cluster, object), resource, body }))
+        Some(Self::Create { key: Key::of(cluster, object), resource, body })
     }
 
     /// Changes shared fields of `live`; `None` when there is nothing to do.
     pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Main, patch }))
+        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Part::Main, patch })
     }
 
     /// Reads from the API server whether `live` is still there and is not being deleted. Before `live` takes something
     /// over, as `CanAdopt` of the controllers in Kubernetes: a cache may not have heard of the deletion of the owner whose
     /// children it sees without one.
     pub fn confirm<K: Kind>(cluster: Cluster, live: &K) -> Self {
-        Self::Confirm(Confirm { at: Target::of(cluster, live), expected: Expected::NotDeleting })
+        Self::Confirm(Target::of(cluster, live))
     }
 
     /// Reads from the API server whether `live` is as it was seen. A read, because an API server cannot patch every object
     /// that it can show.
     pub fn confirm_unchanged<K: Kind>(cluster: Cluster, live: &K) -> Self {
-        Self::Confirm(Confirm { at: Target::of(cluster, live), expected: Expected::Unchanged })
+        Self::ConfirmUnchanged(Target::of(cluster, live))
     }
 
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
     pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit(Edit { at, part: Part::Status, patch }))
+        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Part::Status, patch })
     }
 
     /// The object that it writes to or reads; `None` for a call outside Kubernetes.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::Apply(apply) => Some(apply.at.key()),
-            Self::Create(create) => Some(&create.key),
-            Self::Edit(edit) => Some(edit.at.key()),
-            Self::Confirm(confirm) => Some(confirm.at.key()),
-            Self::Delete(target) | Self::DeleteNow(target) | Self::Evict(target) => Some(target.key()),
+            Self::Create { key, .. } => Some(key),
+            Self::Edit { at, .. }
+            | Self::Confirm(at)
+            | Self::ConfirmUnchanged(at)
+            | Self::Delete(at)
+            | Self::DeleteNow(at)
+            | Self::Evict(at) => Some(at.key()),
             Self::Call(_) => None,
         }
     }

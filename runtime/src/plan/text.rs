@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use serde_json::Value;
 
-use super::{Confirm, Expected, Plan, Step};
+use super::{Plan, Step};
 use crate::{
     effect::Effect,
     events::EventKind,
@@ -55,18 +55,16 @@ impl<E: Effect> Display for Step<E> {
         let place = |at: &Target| place(at, f.alternate());
         match self {
             Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.part), place(&apply.at), apply.fragment),
-            Self::Create(create) => {
-                let (kind, key) = (&create.resource.kind, &create.key);
-                write!(f, "create {kind} {key}{} {}", cluster(key.cluster, f.alternate()), gist(&create.body))
+            Self::Create { key, resource, body } => {
+                let at = cluster(key.cluster, f.alternate());
+                write!(f, "create {} {key}{at} {}", resource.kind, gist(body))
             }
-            Self::Edit(edit) => {
-                let operations = serde_json::to_string(&edit.patch).map_err(|_| fmt::Error)?;
-                write!(f, "edit {}{} {operations}", of(edit.part), place(&edit.at))
+            Self::Edit { at, part, patch } => {
+                let operations = serde_json::to_string(patch).map_err(|_| fmt::Error)?;
+                write!(f, "edit {}{} {operations}", of(*part), place(at))
             }
-            Self::Confirm(Confirm { at, expected: Expected::NotDeleting }) => {
-                write!(f, "confirm that {} is not being deleted", place(at))
-            }
-            Self::Confirm(Confirm { at, expected: Expected::Unchanged }) => {
+            Self::Confirm(at) => write!(f, "confirm that {} is not being deleted", place(at)),
+            Self::ConfirmUnchanged(at) => {
                 write!(f, "confirm that {} still has version {}", place(at), at.seen())
             }
             Self::Delete(at) => write!(f, "delete {}", place(at)),

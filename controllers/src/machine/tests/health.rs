@@ -360,8 +360,8 @@ fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
     assert_eq!(deleted.steps(), ["confirm Node n", "delete Machine default/m"]);
     let plan = deleted.plan();
     assert_eq!(plan.stages.len(), 2, "one after the other");
-    let Step::Confirm(confirm) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!((confirm.expected(), confirm.at().seen()), (Expected::Unchanged, Version(7)));
+    let Step::ConfirmUnchanged(at) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
+    assert_eq!(at.seen(), Version(7));
 }
 
 #[test]
@@ -465,6 +465,6 @@ fn a_machine_that_is_well_again_waits_for_no_replacement() {
 #[test]
 fn names_the_cluster_of_its_nodes() {
     let plan = scene(linked("Pending")).node(conditions(READY)).plan();
-    let Step::Edit(edit) = &plan.stages[0][1].step else { panic!() };
-    assert_eq!(edit.at().key().cluster, TARGET);
+    let Step::Edit { at, .. } = &plan.stages[0][1].step else { panic!() };
+    assert_eq!(at.key().cluster, TARGET);
 }

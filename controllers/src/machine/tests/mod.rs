@@ -16,7 +16,7 @@ use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
     object::{Cluster, Key, Version},
-    plan::{Expected, FailedStep, Failure, FailureClass, Moment, Plan, Refusal, Step, StepVerb},
+    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Refusal, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -158,13 +158,13 @@ fn tell(step: &Step<Call>) -> String {
             None if apply.fragment().get("status").is_some() => format!("status of {}", apply.at()),
             None => format!("apply {}", apply.fragment()),
         },
-        Step::Edit(edit) => format!("edit {}", edit.at()),
-        Step::Confirm(confirm) => format!("confirm {}", confirm.at()),
+        Step::Edit { at, .. } => format!("edit {at}"),
+        Step::Confirm(at) | Step::ConfirmUnchanged(at) => format!("confirm {at}"),
         Step::Delete(at) => format!("delete {at}"),
         Step::DeleteNow(at) => format!("delete now {at}"),
         Step::Evict(at) => format!("evict {at}"),
         Step::Call(call) => format!("call {:?}", call.verb),
-        Step::Create(create) => format!("create {}", create.key()),
+        Step::Create { key, .. } => format!("create {key}"),
     }
 }
 

@@ -149,10 +149,10 @@ impl Cluster {
         self.version += 1;
         let version = self.version;
         match step {
-            Step::Create(create) => {
-                let mut set = create.body().clone();
+            Step::Create { key, body, .. } => {
+                let mut set = body.clone();
                 assert_eq!(set["spec"]["replicas"], 0, "a set is born without replicas");
-                let name = create.key().name.to_string();
+                let name = key.name.to_string();
                 self.made += 1;
                 set["metadata"]["uid"] = format!("uid-{name}").into();
                 set["metadata"]["generation"] = 1.into();
@@ -182,12 +182,12 @@ impl Cluster {
                 }
                 object["metadata"]["resourceVersion"] = version.to_string().into();
             }
-            Step::Edit(edit) => {
-                let name = edit.at().key().name.to_string();
-                let is_machine = &*edit.at().resource().kind == "Machine";
+            Step::Edit { at, patch, .. } => {
+                let name = at.key().name.to_string();
+                let is_machine = &*at.resource().kind == "Machine";
                 let object =
                     if is_machine { self.machines.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
-                nodewright_testing::json_patch(object, edit.patch()).unwrap();
+                nodewright_testing::json_patch(object, patch).unwrap();
                 object["metadata"]["resourceVersion"] = version.to_string().into();
                 let gone = object["metadata"]["deletionTimestamp"].is_string()
                     && object["metadata"]["finalizers"] == json!([]);
@@ -345,9 +345,9 @@ fn overlay(object: &mut Value, fragment: &Value) {
 pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {
     let word = |step: &Step<Never>| match step {
         Step::Apply(apply) => format!("apply {}{}", apply.at().resource().kind, apply.part().suffix()),
-        Step::Create(create) => format!("create {}", create.key().name),
-        Step::Edit(edit) => format!("edit {}", edit.at().resource().kind),
-        Step::Confirm(confirm) => format!("confirm {}", confirm.at().resource().kind),
+        Step::Create { key, .. } => format!("create {}", key.name),
+        Step::Edit { at, .. } => format!("edit {}", at.resource().kind),
+        Step::Confirm(at) => format!("confirm {}", at.resource().kind),
         Step::Delete(target) => format!("delete {}", target.key().name),
         other => format!("{other:?}"),
     };

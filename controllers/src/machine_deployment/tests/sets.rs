@@ -47,7 +47,7 @@ fn a_set_is_born_with_all_that_it_needs() {
     cluster.annotate("node.machine.sapcloud.io/trigger-deletion-by-mcm", "");
     let plan = cluster.plan();
     let create = plan.steps().find_map(|planned| match &planned.step {
-        Step::Create(create) => Some(create.body().clone()),
+        Step::Create { body, .. } => Some(body.clone()),
         _ => None,
     });
     // The empty list of machines to be removed is cleared first.
@@ -94,7 +94,7 @@ fn what_is_no_trace_context_goes_nowhere() {
         cluster.annotate("nodewright.dev/traceparent", text);
         let plan = cluster.plan();
         let body = plan.steps().find_map(|planned| match &planned.step {
-            Step::Create(create) => Some(create.body().clone()),
+            Step::Create { body, .. } => Some(body.clone()),
             _ => None,
         });
         assert_eq!(plan.traceparent, None, "{text:?} is no header");

@@ -1,4 +1,4 @@
-//! What is asked of the manager.
+//! The goals for the manager.
 
 use std::time::Duration;
 
@@ -6,91 +6,89 @@ use nodewright_e2e_devcluster::table::Table;
 
 use super::scale_run::{ScaleRun, mebibytes};
 
-/// The fleet that goals and comparisons are about.
+/// The size of the reference fleet.
 pub(crate) const REFERENCE: u32 = 1_000;
 /// Processor time to create the reference fleet, in seconds.
 const PROCESSOR: f64 = 4.0;
-/// How many times as much each machine of a fleet of another size may take: of what it took in the reference fleet, if that
-/// was measured in the same run, else of what is asked there.
+/// How much more processor time per machine a fleet of another size may take: compared with the reference fleet if the same
+/// run measured it, else with the goal of the reference fleet.
 const TOLERANCE: f64 = 1.1;
 /// Peak memory up to the reference fleet, in MiB.
 const MEMORY: f64 = 40.0;
-/// A large fleet.
+/// The size of a large fleet.
 const LARGE: u32 = 10_000;
-/// Peak memory with a large fleet: 150 MB in MiB. In between it grows evenly.
+/// Peak memory with a large fleet: 150 MB in MiB. Goals in between are interpolated.
 const LARGE_MEMORY: f64 = 150e6 / 1_048_576.0;
 
-/// Other managers on an equal control plane and machine, creating the reference fleet: name, seconds of processor time
-/// and peak memory in MiB. They were measured elsewhere; this run says nothing of them.
+/// Other managers that created the reference fleet on an equal control plane and computer: name, seconds of processor time
+/// and peak memory in MiB. Measured before, not by this run.
 const OTHERS: [(&str, f64, f64); 2] =
     [("machine-controller-manager, both processes", 19.9, 166.0), ("Cluster API, core manager", 35.8, 316.0)];
 
-/// How what was seen is judged.
+/// The bound of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bound {
     AtMost(f64),
     Exactly(u64),
 }
 
-/// A goal, and what was seen.
+/// A goal and its measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Goal {
     name: &'static str,
     bound: Bound,
-    seen: f64,
+    measured: f64,
 }
 
 impl Goal {
-    fn at_most(name: &'static str, bound: f64, seen: f64) -> Self {
-        Self { name, bound: Bound::AtMost(bound), seen }
+    fn at_most(name: &'static str, bound: f64, measured: f64) -> Self {
+        Self { name, bound: Bound::AtMost(bound), measured }
     }
 
     #[allow(clippy::cast_precision_loss, reason = "counts of machines are far below 2^52")]
-    fn exactly(name: &'static str, bound: impl Into<u64>, seen: u64) -> Self {
-        Self { name, bound: Bound::Exactly(bound.into()), seen: seen as f64 }
+    fn exactly(name: &'static str, bound: impl Into<u64>, measured: u64) -> Self {
+        Self { name, bound: Bound::Exactly(bound.into()), measured: measured as f64 }
     }
 
-    /// What it is about.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Is it reached?
+    /// Whether the goal is met.
     #[allow(clippy::cast_precision_loss, clippy::float_cmp, reason = "whole numbers far below 2^52")]
     pub(crate) fn is_met(&self) -> bool {
         match self.bound {
-            Bound::AtMost(bound) => self.seen <= bound,
-            Bound::Exactly(bound) => self.seen == bound as f64,
+            Bound::AtMost(bound) => self.measured <= bound,
+            Bound::Exactly(bound) => self.measured == bound as f64,
         }
     }
 
-    /// The goal, and what was seen, as text.
+    /// The bound and the measured value, as text.
     fn cells(&self) -> [String; 2] {
         match self.bound {
             Bound::AtMost(bound) => {
                 let digits = if bound < 1.0 { 3 } else { 2 };
-                [format!("at most {bound:.digits$}"), format!("{:.digits$}", self.seen)]
+                [format!("at most {bound:.digits$}"), format!("{:.digits$}", self.measured)]
             }
-            Bound::Exactly(bound) => [bound.to_string(), self.seen.to_string()],
+            Bound::Exactly(bound) => [bound.to_string(), self.measured.to_string()],
         }
     }
 }
 
-/// The seconds of processor time that the creation of so many machines may take, if that of the reference fleet took so long.
+/// The processor time that the creation of a fleet may take, in seconds. `reference` is that of the reference fleet.
 fn processor(machines: u32, reference: Option<Duration>) -> f64 {
     let each = reference.map_or(PROCESSOR, |took| took.as_secs_f64()) / f64::from(REFERENCE);
     if machines == REFERENCE { PROCESSOR } else { each * TOLERANCE * f64::from(machines) }
 }
 
-/// The memory that so many machines may take, in MiB.
+/// The memory that the manager of a fleet may take, in MiB.
 fn memory(machines: u32) -> f64 {
     let beyond = f64::from(machines.saturating_sub(REFERENCE)) / f64::from(LARGE - REFERENCE);
     MEMORY + beyond * (LARGE_MEMORY - MEMORY)
 }
 
-/// All goals, judged. What a deletion takes in time and memory is shown and not judged: it depends on how many nodes drain
-/// at once. `problems` is how many machines, VMs and nodes are not as they should be. `reference` is the processor time of the
-/// reference fleet in the same run.
+/// All goals. Time and memory of the deletion have none: they depend on how many nodes are drained at once. `problems` is the
+/// number of machines, VMs and nodes that are wrong. `reference` is the processor time of the reference fleet in the same run.
 pub(crate) fn goals(
     machines: u32,
     up: &ScaleRun,
@@ -113,8 +111,8 @@ pub(crate) fn goals(
 }
 
 /// The goals as a table.
-pub(crate) fn verdicts(goals: &[Goal]) -> Table {
-    let mut table = Table::new(["", "GOAL", "SEEN", "VERDICT"]);
+pub(crate) fn table_of(goals: &[Goal]) -> Table {
+    let mut table = Table::new(["", "GOAL", "MEASURED", "RESULT"]);
     for goal in goals {
         let [bound, seen] = goal.cells();
         table.add([goal.name, &bound, &seen, if goal.is_met() { "met" } else { "missed" }]);
@@ -122,10 +120,10 @@ pub(crate) fn verdicts(goals: &[Goal]) -> Table {
     table
 }
 
-/// What others take, as text.
+/// The other managers as a table.
 pub(crate) fn others() -> String {
     let mut table =
-        Table::new([&format!("0 -> {REFERENCE}, MEASURED ELSEWHERE ON AN EQUAL PLANE"), "CPU S", "PEAK MIB"]);
+        Table::new([&format!("0 -> {REFERENCE}, MEASURED BEFORE ON AN EQUAL CONTROL PLANE"), "CPU S", "PEAK MIB"]);
     for (name, processor, memory) in OTHERS {
         table.add([name, &processor.to_string(), &memory.to_string()]);
     }
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
     use crate::costs::Costs;
 
-    /// A way with so many milliseconds of processor time and KiB of memory.
+    /// A scale run with this processor time in milliseconds and this memory in KiB.
     fn scale_run(processor: u64, memory: u64, created: u32) -> ScaleRun {
         let mut run = ScaleRun {
             wall: Duration::ZERO,
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_grows_with_the_fleet() {
+    fn bounds_grow_with_the_fleet() {
         let took = Some(Duration::from_secs(2));
         for (machines, reference, expected) in [(20, None, 0.088), (1_000, None, 4.0), (10_000, took, 22.0)] {
             let bound = processor(machines, reference);
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_is_just_reached_is_met() {
+    fn a_goal_is_met_at_its_bound() {
         let reached = goals(1_000, &scale_run(4_000, 40_960, 1_000), &scale_run(9_000, 40_960, 0), 0, None);
         assert_eq!(missed(&reached), Vec::<&str>::new());
     }
@@ -193,13 +191,13 @@ mod tests {
     #[test]
     fn verdicts_are_a_table() {
         let goals = [Goal::at_most("CPU s", 4.0, 4.126), Goal::exactly("VMs", 1_000_u64, 1_000)];
-        let text = verdicts(&goals).to_string();
+        let text = results(&goals).to_string();
         let rows: Vec<Vec<_>> = text.lines().map(|line| line.split("  ").map(str::trim).collect()).collect();
         let cells = |row: usize| rows[row].iter().copied().filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
-        assert_eq!(cells(0), ["GOAL", "SEEN", "VERDICT"]);
+        assert_eq!(cells(0), ["GOAL", "MEASURED", "RESULT"]);
         assert_eq!(cells(1), ["CPU s", "at most 4.00", "4.13", "missed"]);
         assert_eq!(cells(2), ["VMs", "1000", "1000", "met"]);
-        assert!(others().contains("MEASURED ELSEWHERE"));
+        assert!(others().contains("MEASURED BEFORE"));
     }
 
     #[test]

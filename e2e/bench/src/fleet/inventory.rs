@@ -1,4 +1,4 @@
-//! Is all there, and nothing else?
+//! Compares machines, VMs and nodes with the expected number.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use crate::{error::BenchError, measure::Measured};
 
 /// Entries for each page of a list.
 const PAGE: u32 = 500;
-/// How many of many are shown.
+/// How many machines an error shows.
 const SHOWN: usize = 20;
 
-/// A machine, as far as it matters here.
+/// The parts of a machine that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     name: String,
@@ -64,12 +64,12 @@ impl Inventory {
         })
     }
 
-    /// What is not as it should be with so many machines, each in a line.
-    pub(crate) fn problems(&self, wanted: usize) -> Vec<String> {
+    /// The differences from a fleet of `expected` machines, one line each.
+    pub(crate) fn problems(&self, expected: usize) -> Vec<String> {
         let mut problems = Vec::new();
         let counts = [("machines", self.machines.len()), ("VMs", self.vms.len()), ("nodes", self.nodes.len())];
-        for (what, count) in counts.into_iter().filter(|(_, count)| *count != wanted) {
-            problems.push(format!("there are {count} {what}, {wanted} should be"));
+        for (what, count) in counts.into_iter().filter(|(_, count)| *count != expected) {
+            problems.push(format!("there are {count} {what}, {expected} should be"));
         }
         for Known { name, is_running, provider_id, node } in &self.machines {
             if !is_running {
@@ -92,7 +92,7 @@ fn page() -> ListParams {
     ListParams::default().limit(PAGE)
 }
 
-/// The machines that are not Running, as far as they fit on a screen.
+/// A table of machines that are not Running, at most [`SHOWN`].
 pub(crate) async fn unfinished(client: &Client) -> Result<String, ControlPlaneError> {
     let api: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let keep = |machine: Machine| Some(machine).filter(|machine| !is_running(machine));
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_that_is_complete_has_no_problem() {
+    fn a_complete_fleet_has_no_problem() {
         let fleet = inventory(&[("a", true, "1", "n1"), ("b", true, "2", "n2")], &["1", "2"], &["n1", "n2"]);
         assert_eq!(fleet.problems(2), Vec::<String>::new());
         assert_eq!(Inventory::default().problems(0), Vec::<String>::new());
     }
 
     #[test]
-    fn what_is_missing_or_too_much_is_told() {
+    fn missing_and_superfluous_objects_are_problems() {
         let fleet = inventory(&[("a", false, "1", "n1"), ("b", true, "", "n3")], &["1", "9"], &["n1", "n2"]);
         assert_eq!(
             fleet.problems(2),

@@ -1,12 +1,12 @@
-//! `nodewright-bench fleet`: what many machines cost, and whether they come out exact.
+//! `nodewright-bench fleet`: time, CPU, memory and requests of many machines, and whether their number is exact.
 //!
-//! One MachineDeployment is scaled from 0 to N and back; where N is large, to a thousand and back before, to compare with.
-//! The surroundings are those that other managers were measured in, see [`goals`]: etcd and the API server alone, a cloud
-//! that takes 100 ms to create a VM whose node registers two seconds later, no pods, and kubelets that are silent once they
+//! Scales one MachineDeployment from 0 to N and back. If N is large, first to a thousand and back, for comparison. The
+//! environment is the one in which other managers were measured, see [`goals`]: only etcd and the API server, a cloud that
+//! takes 100 ms to create a VM, nodes that register two seconds later, no pods, and kubelets that report nothing once they
 //! are Ready.
 //!
-//! Nothing of this disturbs what is measured: while machines come and go, one MachineDeployment and a number of the
-//! cloud are looked at now and then; the audit log is read, and the machines are listed, when all is quiet again.
+//! The measurement disturbs little: while machines come and go, it polls one MachineDeployment and the statistics of the
+//! cloud. It reads the audit log and lists machines when nothing is written any more.
 
 mod goals;
 mod inventory;
@@ -15,7 +15,7 @@ mod scale_run;
 use std::time::Duration;
 
 use self::{
-    goals::{Goal, REFERENCE, goals, others, verdicts},
+    goals::{Goal, REFERENCE, goals, others, results},
     inventory::Inventory,
     scale_run::ScaleRun,
 };
@@ -27,29 +27,29 @@ use crate::{
     measure::{Measured, print},
 };
 
-/// How the cloud and its kubelets behave.
+/// The behavior of the cloud and its kubelets.
 const CLOUD_FLAGS: [&str; 5] =
     ["--create-latency-ms=100", "--boot-seconds=2", "--boot-jitter=0", "--ready-seconds=0", "--no-heartbeats"];
-/// How long each way may take, unless the caller says it: so long, and so much more for each machine.
-const PATIENCE: (Duration, Duration) = (Duration::from_mins(2), Duration::from_millis(300));
+/// The default timeout of one scale run: a fixed part, and a part per machine.
+const TIMEOUT: (Duration, Duration) = (Duration::from_mins(2), Duration::from_millis(300));
 
-/// Creates and deletes machines on a control plane of its own: time, requests, processor time, memory, exactness.
+/// Measure the creation and deletion of many machines: time, requests, CPU, memory, exact numbers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FleetArguments {
-    /// How many machines are created, and then deleted
+    /// Number of machines to create and delete
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     machines: u32,
-    /// Seconds that each of both may take; by default two minutes, and 0.3 for each machine
+    /// Seconds that the creation and the deletion may take, each [default: 120, and 0.3 per machine]
     #[arg(long)]
     timeout: Option<u64>,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
 impl FleetArguments {
     fn timeout(&self) -> Duration {
-        self.timeout.map_or(PATIENCE.0 + PATIENCE.1 * self.machines, Duration::from_secs)
+        self.timeout.map_or(TIMEOUT.0 + TIMEOUT.1 * self.machines, Duration::from_secs)
     }
 
     fn options(&self) -> DevclusterOptions {
@@ -62,7 +62,7 @@ impl FleetArguments {
     }
 }
 
-/// Runs the command. An error if a goal is missed.
+/// Runs the command. Fails if a goal is missed.
 pub(crate) async fn run(arguments: FleetArguments) -> Result<(), BenchError> {
     let stop = Shutdown::listen()?.graceful;
     stop.run_until_cancelled(Box::pin(measure(arguments))).await.unwrap_or(Ok(()))
@@ -71,36 +71,37 @@ pub(crate) async fn run(arguments: FleetArguments) -> Result<(), BenchError> {
 async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
     let (machines, timeout) = (arguments.machines, arguments.timeout());
     let mut measured = Measured::start(&arguments.options()).await?;
-    // The first machines may cost more, and what the set as a whole costs is not theirs.
+    // Leave out the first machines, and the requests that do not depend on the number of machines.
     measured.scale(0, timeout, |_| ()).await?;
     let reference = reference(&mut measured, machines, timeout).await?;
-    let up = ScaleRun::go(&mut measured, machines, machines, timeout).await?;
+    let up = ScaleRun::measure(&mut measured, machines, machines, timeout).await?;
     print(&format!("\n0 -> {machines}\n\n{up}"))?;
-    let there = Inventory::take(&measured).await?;
-    let down = ScaleRun::go(&mut measured, 0, machines, timeout).await?;
+    let full = Inventory::take(&measured).await?;
+    let down = ScaleRun::measure(&mut measured, 0, machines, timeout).await?;
     print(&format!("{machines} -> 0\n\n{down}"))?;
-    let left = Inventory::take(&measured).await?;
+    let empty = Inventory::take(&measured).await?;
     measured.stop().await?;
-    let problems = [there.problems(machines as usize), left.problems(0)].concat();
+    let problems = [full.problems(machines as usize), empty.problems(0)].concat();
     for problem in &problems {
         print(problem)?;
     }
     judge(&goals(machines, &up, &down, problems.len(), reference))
 }
 
-/// The processor time for the reference fleet, that a larger one is compared with: by the same manager on the same computer.
+/// The processor time for the reference fleet, by the same manager on the same computer. `None` for fleets of that size or
+/// smaller.
 async fn reference(measured: &mut Measured, machines: u32, timeout: Duration) -> Result<Option<Duration>, BenchError> {
     if machines <= REFERENCE {
         return Ok(None);
     }
-    let up = ScaleRun::go(measured, REFERENCE, REFERENCE, timeout).await?;
-    print(&format!("\n0 -> {REFERENCE}, to compare with\n\n{up}"))?;
-    ScaleRun::go(measured, 0, REFERENCE, timeout).await?;
+    let up = ScaleRun::measure(measured, REFERENCE, REFERENCE, timeout).await?;
+    print(&format!("\n0 -> {REFERENCE}, for comparison\n\n{up}"))?;
+    ScaleRun::measure(measured, 0, REFERENCE, timeout).await?;
     Ok(Some(up.processor))
 }
 
 fn judge(goals: &[Goal]) -> Result<(), BenchError> {
-    print(&format!("{}\n{}", verdicts(goals), others()))?;
+    print(&format!("{}\n{}", results(goals), others()))?;
     let missed: Vec<_> = goals.iter().filter(|goal| !goal.is_met()).map(Goal::name).collect();
     if missed.is_empty() {
         return print("all goals are met");

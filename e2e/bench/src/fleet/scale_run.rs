@@ -1,4 +1,4 @@
-//! One way, up or down: what it cost.
+//! One scale run, up or down, and what it costs.
 
 use std::{
     collections::BTreeSet,
@@ -15,21 +15,21 @@ use nodewright_e2e_process::ProcessError;
 
 use super::inventory::unfinished;
 use crate::{
-    costs::{Apart, Costs},
+    costs::{Costs, RequestKind},
     error::BenchError,
     measure::Measured,
-    usage::{forget_peak, peak_memory, processor_time},
+    usage::{peak_memory, processor_time, reset_peak_memory},
 };
 
-/// Between two looks at the MachineDeployment.
-const LOOK: Duration = Duration::from_millis(250);
-/// Between two lines that say how far it is.
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// The Machines that were created, by the audit log.
+/// The Machines that were created, according to the audit log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Created {
-    /// How many requests created one.
+    /// The number of requests that created a Machine.
     pub(crate) requests: u64,
     /// Their names.
     pub(crate) names: BTreeSet<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Created {
 
 impl Created {
     fn add(&mut self, entry: &Entry) {
-        // Server-side apply creates as well, so the verb does not matter.
+        // Any verb: server-side apply creates as well.
         if entry.resource == "machines" && entry.subresource.is_empty() && entry.code == 201 {
             self.requests += 1;
             self.names.insert(entry.name.clone());
@@ -45,14 +45,14 @@ impl Created {
     }
 }
 
-/// What it cost to scale. Its `Display` is for people.
+/// The costs of a scale run. Its `Display` is a report.
 #[derive(Clone, Debug)]
 pub(crate) struct ScaleRun {
-    /// Until the last machine runs, or the last VM is gone.
+    /// The time until the last machine runs, or until the last VM is gone.
     pub(crate) wall: Duration,
-    /// Processor time of the manager, until it was quiet again.
+    /// Processor time of the manager, until it writes nothing.
     pub(crate) processor: Duration,
-    /// The most memory of the manager, in bytes.
+    /// Peak memory of the manager, in bytes.
     pub(crate) peak_memory: u64,
     pub(crate) costs: Costs,
     pub(crate) created: Created,
@@ -61,8 +61,8 @@ pub(crate) struct ScaleRun {
 }
 
 impl ScaleRun {
-    /// Scales to `target`, and waits until it is there and all is quiet. Costs are shared by `machines`.
-    pub(crate) async fn go(
+    /// Scales to `target` machines, and waits until nothing is written. Costs are divided by `machines`.
+    pub(crate) async fn measure(
         measured: &mut Measured,
         target: u32,
         machines: u32,
@@ -71,14 +71,14 @@ impl ScaleRun {
         let pid = pid(measured)?;
         let before = measured.cloud().reset_stats().await?;
         let read = |action| ProcessError::file(action, format!("/proc/{pid}"));
-        forget_peak(pid).map_err(read("forget the peak memory in"))?;
+        reset_peak_memory(pid).map_err(read("reset the peak memory in"))?;
         let (started, used) = (Instant::now(), processor_time(pid).map_err(read("read"))?);
-        measured.order(target as usize).await?;
-        if let Err(error) = arrive(measured, u64::from(target), timeout).await {
+        measured.set_replicas(target as usize).await?;
+        if let Err(error) = wait_until_scaled(measured, u64::from(target), timeout).await {
             return Err(measured.explain(error));
         }
         let wall = started.elapsed();
-        eprintln!("{:>5.0} s: done; waiting until all is quiet", wall.as_secs_f64());
+        eprintln!("{:>5.0} s: done; waiting until nothing is written", wall.as_secs_f64());
         let (mut costs, mut created) = (Costs::of(machines), Created::default());
         let count = |entry: Entry| {
             costs.add(&entry);
@@ -98,21 +98,21 @@ fn pid(measured: &mut Measured) -> Result<u32, BenchError> {
     measured.manager().pid().ok_or_else(|| BenchError::Failed("the manager does not run".to_owned()))
 }
 
-/// Waits until the MachineDeployment says that it has so many machines, all Running, and the cloud has so many VMs.
-async fn arrive(measured: &mut Measured, target: u64, timeout: Duration) -> Result<(), BenchError> {
+/// Waits until the status reports `target` machines, all Running, and the cloud has as many VMs.
+async fn wait_until_scaled(measured: &mut Measured, target: u64, timeout: Duration) -> Result<(), BenchError> {
     let deployments: Api<MachineDeployment> = Api::namespaced(measured.client(), NAMESPACE);
-    let (cloud, since, mut told) = (measured.cloud(), Instant::now(), Instant::now());
+    let (cloud, since, mut reported) = (measured.cloud(), Instant::now(), Instant::now());
     loop {
         measured.manager().check()?;
         let deployment = deployments.get(measured.deployment()).await;
         let deployment = deployment.map_err(ControlPlaneError::request("read the machine deployment"))?;
         let (machines, running) = counts(&deployment);
         let vms = cloud.stats().await?.live;
-        if is_seen(&deployment) && [machines, running, vms] == [target; 3] {
+        if is_observed(&deployment) && [machines, running, vms] == [target; 3] {
             return Ok(());
         }
-        if told.elapsed() >= PROGRESS {
-            told = Instant::now();
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
             let seconds = since.elapsed().as_secs();
             eprintln!("{seconds:>5} s: {machines} machines, {running} Running, {vms} VMs; wanted: {target}");
         }
@@ -121,17 +121,17 @@ async fn arrive(measured: &mut Measured, target: u64, timeout: Duration) -> Resu
             let seen = unfinished(&measured.client()).await?;
             return Err(DevclusterError::Machines { what, waited: timeout, seen }.into());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Does the status tell of what was ordered last?
-fn is_seen(deployment: &MachineDeployment) -> bool {
+/// Whether the status is about the latest generation.
+fn is_observed(deployment: &MachineDeployment) -> bool {
     let observed = deployment.status.as_ref().map(|status| status.observed_generation);
     observed == deployment.metadata.generation
 }
 
-/// How many machines there are, those in deletion included, and how many run.
+/// The number of machines, including those in deletion, and of running ones.
 fn counts(deployment: &MachineDeployment) -> (u64, u64) {
     let status = deployment.status.as_ref();
     let [machines, running] = [status.map(|status| status.replicas), status.map(|status| status.ready_replicas)]
@@ -139,7 +139,7 @@ fn counts(deployment: &MachineDeployment) -> (u64, u64) {
     (machines, running)
 }
 
-/// Memory in the unit in which the goals are.
+/// Memory in MiB, the unit of the goals.
 #[allow(clippy::cast_precision_loss, reason = "no process has 2^52 bytes")]
 pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
@@ -150,7 +150,8 @@ impl fmt::Display for ScaleRun {
         let Self { wall, processor, peak_memory, costs, created, vms_created, most_vms } = self;
         writeln!(formatter, "{costs}")?;
         let [writes, tokens, events, reads] =
-            [Apart::Write, Apart::Token, Apart::Event, Apart::Read].map(|apart| costs.each(apart));
+            [RequestKind::Write, RequestKind::Token, RequestKind::Event, RequestKind::Read]
+                .map(|apart| costs.each(apart));
         writeln!(
             formatter,
             "per machine: {writes:.2} writes, {tokens:.2} for bootstrap tokens, {events:.2} events, {reads:.2} reads"
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_made_a_machine_counts_as_created() {
+    fn only_successful_creations_count() {
         let mut created = Created::default();
         for entry in [
             entry("machines", "", "a", 201),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_an_earlier_order_says_nothing() {
+    fn a_status_of_an_earlier_generation_does_not_count() {
         let deployment = |generation: i64, status: serde_json::Value| -> MachineDeployment {
             serde_json::from_value(json!({
                 "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
@@ -212,10 +213,10 @@ mod tests {
             .unwrap()
         };
         let before = deployment(2, json!({"observedGeneration": 1}));
-        assert!(!is_seen(&before));
+        assert!(!is_observed(&before));
         assert_eq!(counts(&before), (0, 0));
         let after = deployment(2, json!({"observedGeneration": 2, "replicas": 3, "readyReplicas": 1}));
-        assert!(is_seen(&after));
+        assert!(is_observed(&after));
         assert_eq!(counts(&after), (3, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that hold connections and say nothing, or a byte now and then.
+//! Clients that hold connections, and send nothing, or a byte now and then.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::{
     target::{DEPLOYMENT, Target, review},
 };
 
-/// How many connections are held at each port: more than it takes.
+/// How many connections are held at each port: more than its limit.
 const AT_PROBES: usize = 300;
 const AT_WEBHOOKS: usize = 1_300;
-/// How often is asked meanwhile, once in a second.
+/// How many requests are sent meanwhile, one per second.
 const ROUNDS: usize = 12;
 
 pub(crate) async fn idle(target: &mut Target) -> Measured {
     let (port, webhook_port) = (target.port(), target.webhook_port()?);
     let request = [&b"GET /healthz HTTP/1.1\r\nx: "[..], &[b'y'; 1_000]].concat();
-    // A record of TLS that announces 512 bytes.
+    // A TLS record of 512 bytes.
     let handshake = [&[0x16, 3, 1, 2, 0][..], &[1; 500]].concat();
     let held = [hold(port, AT_PROBES, request).await, hold(webhook_port, AT_WEBHOOKS, handshake).await];
     let (mut probes, mut reviews, mut applies, mut problem) = (0, 0, 0, None);
     for round in 0..ROUNDS {
         let answers = [
-            (&mut probes, target.is_healthy().await),
+            (&mut probes, target.check_health().await),
             (&mut reviews, is_reviewed(target).await),
             (&mut applies, apply(target, round).await),
         ];
@@ -54,7 +54,7 @@ pub(crate) async fn idle(target: &mut Target) -> Measured {
     }
 }
 
-/// Opens connections, and keeps them until the task is aborted. Each second one of two sends a byte more of a text.
+/// Opens connections, and holds them until the task is aborted. Every second, each second connection sends a byte of `text`.
 async fn hold(port: u16, count: usize, text: Vec<u8>) -> JoinHandle<()> {
     let mut open = Vec::with_capacity(count);
     for _ in 0..count {
@@ -74,11 +74,11 @@ async fn hold(port: u16, count: usize, text: Vec<u8>) -> JoinHandle<()> {
 
 async fn is_reviewed(target: &mut Target) -> Result<(), String> {
     let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.to_vec();
-    // It is no review, and the answer says so: the server works.
-    review(&target.reviewer()?, "/mutate-machinedeployment", body).await.map(drop)
+    // The body is no review. An answer that says so shows that the server works.
+    review(&target.review_client()?, "/mutate-machinedeployment", body).await.map(drop)
 }
 
-/// A change that no webhook may pass by.
+/// A change that the webhooks must see.
 async fn apply(target: &Target, round: usize) -> Result<(), String> {
     let annotation = format!("hostile={round}");
     let arguments = ["annotate", "--overwrite", "machinedeployment", DEPLOYMENT, &annotation];

@@ -1,4 +1,4 @@
-//! What is no request, no review and no object.
+//! Bytes that are no request, no review and no object.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::{
     target::{Target, review},
 };
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The deadline of an answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn bad(target: &mut Target) -> Measured {
     let ports = [target.port(), target.webhook_port()?];
@@ -22,7 +22,7 @@ pub(crate) async fn bad(target: &mut Target) -> Measured {
     for (number, port) in ports.into_iter().cycle().take(100).enumerate() {
         closed += usize::from(noise(port, number).await?);
     }
-    let reviewer = target.reviewer()?;
+    let reviewer = target.review_client()?;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let in_review = format!(
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","kind":{{"group":"machine.sapcloud.io","version":"v1alpha1","kind":"MachineClass"}},"object":{deep}}}}}"#
@@ -35,13 +35,13 @@ pub(crate) async fn bad(target: &mut Target) -> Measured {
     if closed == 100 && codes.iter().all(|code| (200..500).contains(code)) { Ok(text) } else { Err(text) }
 }
 
-/// Sends bytes that mean nothing, and says whether the connection was closed.
+/// Sends random bytes. Returns whether the server closed the connection.
 async fn noise(port: u16, number: usize) -> Result<bool, String> {
     let mut random = fastrand::Rng::with_seed(number as u64);
     let bytes: Vec<u8> = (0..4_096).map(|_| random.u8(..)).collect();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
-    // The server may close it before all is sent.
+    // The server may close the connection early.
     let _ = stream.write_all(&bytes).await;
     let _ = stream.shutdown().await;
-    Ok(timeout(PATIENCE, stream.read_to_end(&mut vec![])).await.is_ok())
+    Ok(timeout(TIMEOUT, stream.read_to_end(&mut vec![])).await.is_ok())
 }

@@ -1,8 +1,7 @@
-//! `nodewright-bench hostile`: what clients, users and clouds may do to a running set, one attack after the other.
+//! `nodewright-bench hostile`: attacks by clients, users and clouds on a devcluster, one after the other.
 //!
-//! Each attack works on the same set: real control plane, real manager with its webhooks, three machines that run. It
-//! prints one line with what was measured. After each the manager must be the process that it was, answer `/healthz`,
-//! and have all its machines running.
+//! All attacks use the same devcluster with three running machines. Each prints one line with what was measured. After each
+//! attack the manager must be the same process, answer `/healthz`, and have all its machines running.
 
 mod connections;
 mod input;
@@ -20,16 +19,16 @@ use nodewright_serving::raise_open_files;
 use self::target::Target;
 use crate::{error::BenchError, measure::print};
 
-/// What an attack comes to: what was measured, in both cases.
+/// The result of an attack: what was measured. `Err` means harm.
 type Measured = Result<String, String>;
 
-/// Attacks a set of its own, and fails if one attack does harm.
+/// Attack a devcluster through its ports, objects and cloud. Fails if an attack does harm.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HostileArguments {
-    /// Only the attacks with one of these texts in their names
+    /// Run only the attacks with one of these texts in their names
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// More flags for the manager
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
@@ -86,7 +85,7 @@ impl Attack {
     }
 }
 
-/// Runs the command. An error if an attack did harm.
+/// Runs the command. Fails if an attack did harm.
 pub(crate) async fn run(arguments: HostileArguments) -> Result<(), BenchError> {
     let stop = Shutdown::listen()?.graceful;
     stop.run_until_cancelled(Box::pin(attack(arguments))).await.unwrap_or(Ok(()))
@@ -99,7 +98,7 @@ async fn attack(arguments: HostileArguments) -> Result<(), BenchError> {
         arguments.only.is_empty() || arguments.only.iter().any(|part| attack.name().contains(part.as_str()))
     };
     let chosen: Vec<_> = Attack::ALL.into_iter().filter(is_chosen).collect();
-    // A failed creation is tried again soon, so that one attack does not wait for the end of another.
+    // Short retry periods, so that an attack does not wait for retries of the one before.
     let flags = ["--provider-short-retry=1s", "--provider-medium-retry=5s"].map(str::to_owned);
     let options = DevclusterOptions {
         manager_flags: [&flags, &arguments.manager_flags[..]].concat(),
@@ -110,8 +109,8 @@ async fn attack(arguments: HostileArguments) -> Result<(), BenchError> {
     for attack in &chosen {
         let begun = Instant::now();
         let measured = attack.run(&mut target).await;
-        // Harm that lasts is the harm of this attack.
-        let after = target.is_well().await;
+        // Lasting harm is attributed to this attack.
+        let after = target.check().await;
         let seconds = begun.elapsed().as_secs();
         let (verdict, text) = match (measured, after) {
             (Ok(text), Ok(())) => ("ok", text),

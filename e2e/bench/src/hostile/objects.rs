@@ -10,29 +10,29 @@ use super::{
 
 /// The annotation that names the trace of an object.
 const TRACEPARENT: &str = "nodewright.dev/traceparent";
-/// What must be in no message.
+/// A secret that no message may contain.
 const SECRET: &str = "hunter2";
 
-/// A trace context with a line break, which no header may hold: the deployment and its sets must go on.
+/// A trace context with a line break, which no HTTP header may contain. The deployment and its sets must still work.
 pub(crate) async fn trace_context(target: &mut Target) -> Measured {
     let broken = |value: Value| json!({"metadata": {"annotations": {TRACEPARENT: value}}});
-    let sets = target.ask(Method::GET, "machinesets", None).await?;
+    let sets = target.request(Method::GET, "machinesets", None).await?;
     let sets = sets["items"].as_array().into_iter().flatten().filter_map(|set| set["metadata"]["name"].as_str());
     let paths: Vec<_> =
         sets.map(|name| format!("machinesets/{name}")).chain([format!("machinedeployments/{DEPLOYMENT}")]).collect();
     for path in &paths {
-        target.ask(Method::PATCH, path, Some(&broken(json!("x\n")))).await?;
+        target.request(Method::PATCH, path, Some(&broken(json!("x\n")))).await?;
     }
     target.scale(MACHINES + 1).await?;
     let grown = target.wait_for(MACHINES + 1).await;
     for path in &paths {
-        target.ask(Method::PATCH, path, Some(&broken(Value::Null))).await?;
+        target.request(Method::PATCH, path, Some(&broken(Value::Null))).await?;
     }
     target.scale(MACHINES).await?;
     grown.map(|()| format!("{} objects with it: one machine more came up", paths.len()))
 }
 
-/// Values of a providerSpec may be secrets; a refusal names the field, not the value.
+/// Values of a providerSpec may be secrets. A rejection names the field, not the value.
 pub(crate) async fn secrets(target: &mut Target) -> Measured {
     let specs = [
         json!({"cluster": "demo", "bootSeconds": SECRET}),
@@ -43,7 +43,7 @@ pub(crate) async fn secrets(target: &mut Target) -> Measured {
         json!({"cluster": "demo", "password": SECRET}),
         json!(SECRET),
         json!([SECRET]),
-        // On two lines: kubectl sends texts as they are.
+        // kubectl sends line breaks.
         json!({"cluster": "demo", "size": format!("a\n{SECRET}")}),
     ];
     let (mut refused, mut quoted) = (0, Vec::new());
@@ -52,8 +52,8 @@ pub(crate) async fn secrets(target: &mut Target) -> Measured {
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "hostile"},
             "provider": "simulated", "providerSpec": spec,
         });
-        let Err(error) = target.ask(Method::POST, "machineclasses", Some(&class)).await else {
-            target.ask(Method::DELETE, "machineclasses/hostile", None).await?;
+        let Err(error) = target.request(Method::POST, "machineclasses", Some(&class)).await else {
+            target.request(Method::DELETE, "machineclasses/hostile", None).await?;
             continue;
         };
         refused += 1;
@@ -69,7 +69,7 @@ pub(crate) async fn secrets(target: &mut Target) -> Measured {
     }
 }
 
-/// More than all machines cannot be unavailable, nor be there twice.
+/// Percentages above 100 and negative numbers are rejected.
 pub(crate) async fn percentages(target: &mut Target) -> Measured {
     let values = [
         json!({"maxSurge": "101%", "maxUnavailable": 0}),
@@ -78,19 +78,19 @@ pub(crate) async fn percentages(target: &mut Target) -> Measured {
         json!({"maxSurge": "-1%", "maxUnavailable": 0}),
         json!({"maxSurge": 1, "maxUnavailable": -1}),
     ];
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     for value in &values {
         let change = json!({"spec": {"strategy": {"rollingUpdate": value}}});
         let path = format!("machinedeployments/{DEPLOYMENT}?dryRun=All");
-        if target.ask(Method::PATCH, &path, Some(&change)).await.is_ok() {
-            taken.push(value.to_string());
+        if target.request(Method::PATCH, &path, Some(&change)).await.is_ok() {
+            accepted.push(value.to_string());
         }
     }
-    let text = format!("{} of {} refused", values.len() - taken.len(), values.len());
-    if taken.is_empty() { Ok(text) } else { Err(format!("{text}; taken: {}", taken.join(", "))) }
+    let text = format!("{} of {} refused", values.len() - accepted.len(), values.len());
+    if accepted.is_empty() { Ok(text) } else { Err(format!("{text}; accepted: {}", accepted.join(", "))) }
 }
 
-/// Who names a controller as its owner passes by the webhook, and must not pass by the schema.
+/// The webhooks skip objects whose owner is a controller. The schema must still reject invalid ones.
 pub(crate) async fn made_up_owners(target: &mut Target) -> Measured {
     let owner = json!([{
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "none", "controller": true,
@@ -107,12 +107,16 @@ pub(crate) async fn made_up_owners(target: &mut Target) -> Measured {
         })
     };
     let bad = [json!({"maxEvictRetries": -1}), json!({"class": {"kind": "MachineClass", "name": ""}})];
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     for fields in bad {
         let body = machine(&owner, fields.clone());
-        if target.ask(Method::POST, "machines?dryRun=All", Some(&body)).await.is_ok() {
-            taken.push(fields.to_string());
+        if target.request(Method::POST, "machines?dryRun=All", Some(&body)).await.is_ok() {
+            accepted.push(fields.to_string());
         }
     }
-    if taken.is_empty() { Ok("2 of 2 refused".to_owned()) } else { Err(format!("taken: {}", taken.join(", "))) }
+    if accepted.is_empty() {
+        Ok("2 of 2 refused".to_owned())
+    } else {
+        Err(format!("accepted: {}", accepted.join(", ")))
+    }
 }

@@ -1,4 +1,4 @@
-//! Reviews that are small on the wire, for what they hold, and large in memory.
+//! Reviews that are much larger in memory than on the wire.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use super::{
     target::{Target, review},
 };
 
-/// The bytes of one review.
+/// The size of one review in bytes.
 const SIZE: usize = 5_400_000;
-/// How many are sent at once, after a single one.
+/// How many reviews are sent at once, after a single one.
 const AT_ONCE: usize = 4;
-/// How much more memory the manager may have meanwhile.
+/// How much the memory of the manager may grow.
 const GROWTH: u64 = 100 << 20;
 
 pub(crate) async fn large(target: &mut Target) -> Measured {
@@ -21,7 +21,7 @@ pub(crate) async fn large(target: &mut Target) -> Measured {
     let mut codes = Vec::new();
     let before = target.memory()?;
     let mut send = async |count: usize| {
-        let clients: Result<Vec<_>, _> = (0..count).map(|_| target.reviewer()).collect();
+        let clients: Result<Vec<_>, _> = (0..count).map(|_| target.review_client()).collect();
         let clients = clients?;
         let sent = clients.iter().map(|client| review(client, "/mutate-machinedeployment", body.clone()));
         for code in join_all(sent).await {

@@ -1,4 +1,4 @@
-//! A provider whose messages add up to more than etcd takes of one object.
+//! Provider errors whose messages together exceed the size limit of an object in etcd.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::{
     target::{DEPLOYMENT, MACHINES, Target},
 };
 
-/// How many creations fail, and with how many bytes each: more than etcd's 1.5 MiB.
+/// How many creations fail, and the bytes of each message: together more than etcd's 1.5 MiB.
 const FAILING: usize = 70;
 const MESSAGE: usize = 30_000;
-/// How long the machines may take to fail, and the status to follow.
+/// How long the machines may take to fail, and the status to be updated.
 const TIMEOUT: Duration = Duration::from_mins(2);
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn large(target: &mut Target) -> Measured {
     let message = format!("no such quota: {}", "x".repeat(MESSAGE));
@@ -33,10 +33,10 @@ pub(crate) async fn large(target: &mut Target) -> Measured {
     result
 }
 
-/// While creations fail, a machine that is ready goes. READY must say so.
+/// Deletes a ready machine while creations fail. The ready count of the status must be updated.
 async fn fail_and_lose_one(target: &Target) -> Measured {
     let failing = until(target, "machines to fail", async |target| {
-        let machines = target.ask(Method::GET, "machines", None).await?;
+        let machines = target.request(Method::GET, "machines", None).await?;
         let failing = items(&machines).filter(|machine| operation(machine)["state"] == "Failed").count();
         Ok((failing >= FAILING).then_some(machines))
     })
@@ -44,16 +44,16 @@ async fn fail_and_lose_one(target: &Target) -> Measured {
     let running = items(&failing).find(|machine| machine["status"]["currentStatus"]["phase"] == "Running");
     let name = running.and_then(|machine| machine["metadata"]["name"].as_str()).ok_or("no machine runs")?;
     let longest = items(&failing).filter_map(|machine| operation(machine)["description"].as_str()).map(str::len).max();
-    target.ask(Method::DELETE, &format!("machines/{name}"), None).await?;
+    target.request(Method::DELETE, &format!("machines/{name}"), None).await?;
     let begun = Instant::now();
     let wanted = MACHINES as u64 - 1;
-    let followed = until(target, "READY to follow", async |target| {
-        let deployment = target.ask(Method::GET, &format!("machinedeployments/{DEPLOYMENT}"), None).await?;
+    let followed = until(target, "the ready count to follow", async |target| {
+        let deployment = target.request(Method::GET, &format!("machinedeployments/{DEPLOYMENT}"), None).await?;
         let ready = deployment["status"]["readyReplicas"].as_u64().unwrap_or_default();
         Ok((ready == wanted).then_some(deployment))
     })
     .await;
-    let sets = target.ask(Method::GET, "machinesets", None).await?;
+    let sets = target.request(Method::GET, "machinesets", None).await?;
     let largest = items(&sets).map(|set| set["status"].to_string().len()).max().unwrap_or_default();
     let text = format!(
         "{FAILING} creations failed with {MESSAGE} bytes each: descriptions have up to {} bytes, the status of the set {largest}",
@@ -82,16 +82,16 @@ fn operation(machine: &Value) -> &Value {
 async fn until(
     target: &Target,
     what: &str,
-    look: impl AsyncFn(&Target) -> Result<Option<Value>, String>,
+    poll: impl AsyncFn(&Target) -> Result<Option<Value>, String>,
 ) -> Result<Value, String> {
     let begun = Instant::now();
     loop {
-        if let Some(found) = look(target).await? {
+        if let Some(found) = poll(target).await? {
             return Ok(found);
         }
         if begun.elapsed() > TIMEOUT {
             return Err(format!("waited {} s for {what}", TIMEOUT.as_secs()));
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What is attacked.
+//! The devcluster that is attacked.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use nodewright_e2e_devcluster::{Devcluster, DevclusterOptions, ManagerProcess, N
 
 use crate::{
     error::BenchError,
-    usage::{forget_peak, peak_memory},
+    usage::{peak_memory, reset_peak_memory},
 };
 
-/// The MachineDeployment of `config/samples`, and how many machines it has.
+/// The MachineDeployment of `config/samples`, and its replicas.
 pub(crate) const DEPLOYMENT: &str = "demo-pool";
 pub(crate) const MACHINES: usize = 3;
 /// How long machines may take.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
-/// Where the kinds of a namespace are.
+/// The path of the namespaced kinds.
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces";
 
-/// A set with its machines running.
+/// A devcluster with running machines.
 pub(crate) struct Target {
     set: Devcluster,
     pid: u32,
@@ -54,17 +54,17 @@ impl Target {
         self.manager().log_tail()
     }
 
-    /// Lasting harm, if there is any.
-    pub(crate) async fn is_well(&mut self) -> Result<(), String> {
+    /// The error is lasting harm.
+    pub(crate) async fn check(&mut self) -> Result<(), String> {
         if !self.manager().is_running() || self.manager().pid() != Some(self.pid) {
             return Err("the manager has ended".to_owned());
         }
-        self.is_healthy().await?;
+        self.check_health().await?;
         self.wait_for(MACHINES).await
     }
 
-    /// Whether `/healthz` answers, within five seconds.
-    pub(crate) async fn is_healthy(&mut self) -> Result<(), String> {
+    /// Checks that `/healthz` answers within five seconds.
+    pub(crate) async fn check_health(&mut self) -> Result<(), String> {
         match self.manager().answer("/healthz").await {
             Ok((200, _)) => Ok(()),
             Ok((code, text)) => Err(format!("/healthz answered {code}: {text}")),
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// Waits until so many machines run.
+    /// Waits until this many machines run.
     pub(crate) async fn wait_for(&self, machines: usize) -> Result<(), String> {
         let running = wait_for_running(&self.set.client(), NAMESPACE, machines, TIMEOUT).await;
         running.map(drop).map_err(|error| error.to_string())
@@ -87,8 +87,8 @@ impl Target {
         self.manager().webhook_port().ok_or_else(|| "the manager serves no webhooks".to_owned())
     }
 
-    /// A client of the webhooks that is no API server, on a connection of its own.
-    pub(crate) fn reviewer(&mut self) -> Result<Client, String> {
+    /// A client of the webhooks, on a connection of its own.
+    pub(crate) fn review_client(&mut self) -> Result<Client, String> {
         let url = format!("https://127.0.0.1:{}", self.webhook_port()?);
         let mut config = Config::new(url.parse().map_err(|error| format!("no URL: {error}"))?);
         config.accept_invalid_certs = true;
@@ -97,9 +97,8 @@ impl Target {
         Client::try_from(config).map_err(|error| error.to_string())
     }
 
-    /// Sends a request to the API server as the administrator. The path goes on from the namespace, as in
-    /// `machines/m1`.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, String> {
+    /// Sends a request to the API server as administrator. The path is relative to the namespace, such as `machines/m1`.
+    pub(crate) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, String> {
         let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
@@ -116,26 +115,26 @@ impl Target {
 
     pub(crate) async fn scale(&self, machines: usize) -> Result<(), String> {
         let replicas = serde_json::json!({"spec": {"replicas": machines}});
-        self.ask(Method::PATCH, &format!("machinedeployments/{DEPLOYMENT}"), Some(&replicas)).await.map(drop)
+        self.request(Method::PATCH, &format!("machinedeployments/{DEPLOYMENT}"), Some(&replicas)).await.map(drop)
     }
 
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String, ControlPlaneError> {
         self.set.control_plane().kubectl(arguments.iter().chain(&["--namespace", NAMESPACE])).await
     }
 
-    /// The manager's memory in bytes. From now on its peak is counted from there.
+    /// The resident memory of the manager in bytes. Resets its peak.
     pub(crate) fn memory(&self) -> Result<u64, String> {
-        let memory = forget_peak(self.pid).and_then(|()| peak_memory(self.pid));
+        let memory = reset_peak_memory(self.pid).and_then(|()| peak_memory(self.pid));
         memory.map_err(|error| error.to_string())
     }
 
-    /// The most memory that the manager has had since [`Self::memory`].
+    /// The peak memory of the manager since the last call of [`Self::memory`].
     pub(crate) fn peak(&self) -> Result<u64, String> {
         peak_memory(self.pid).map_err(|error| error.to_string())
     }
 }
 
-/// Sends a body to a webhook. The status of the answer, or why there is none.
+/// Sends a body to a webhook. Returns the status code of the answer.
 pub(crate) async fn review(client: &Client, path: &str, body: Vec<u8>) -> Result<StatusCode, String> {
     let request = Request::post(path).header("content-type", "application/json").body(Body::from(body));
     let response = client.send(request.map_err(|error| error.to_string())?).await;

@@ -1,21 +1,21 @@
-//! What was made and unmade, by the audit log.
+//! Created and deleted objects, according to the audit log.
 
 use std::collections::BTreeSet;
 
 use nodewright_e2e_control_plane::audit::Entry;
 
-use crate::measure::is_ours;
+use crate::measure::is_nodewright;
 
-/// Machines and nodes that came and went.
+/// Machines and nodes that were created and deleted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    machines_made: BTreeSet<String>,
-    machines_unmade: BTreeSet<String>,
-    nodes_made: usize,
-    nodes_unmade: BTreeSet<String>,
+    machines_created: BTreeSet<String>,
+    machines_deleted: BTreeSet<String>,
+    nodes_created: usize,
+    nodes_deleted: BTreeSet<String>,
 }
 
-/// How many of each came and went.
+/// The numbers of created and deleted objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) machines: (usize, usize),
@@ -23,37 +23,37 @@ pub(crate) struct Totals {
 }
 
 impl Counts {
-    /// Counts a request, if it makes or unmakes something.
+    /// Counts a request, if it created or deleted a machine or node.
     pub(crate) fn add(&mut self, entry: &Entry) {
         if !entry.subresource.is_empty() {
             return;
         }
         match (entry.resource.as_str(), entry.verb.as_str(), entry.code) {
-            // Server-side apply: 201 if there was none.
-            ("machines", "patch" | "create", 201) if is_ours(entry) => {
-                self.machines_made.insert(entry.name.clone());
+            // Server-side apply answers 201 if it created the object.
+            ("machines", "patch" | "create", 201) if is_nodewright(entry) => {
+                self.machines_created.insert(entry.name.clone());
             }
-            ("machines", "delete", 200 | 202) if is_ours(entry) => {
-                self.machines_unmade.insert(entry.name.clone());
+            ("machines", "delete", 200 | 202) if is_nodewright(entry) => {
+                self.machines_deleted.insert(entry.name.clone());
             }
-            // By kubelets. The log does not name what is created.
-            ("nodes", "create", 201) => self.nodes_made += 1,
-            ("nodes", "delete", 200 | 202) if is_ours(entry) => {
-                self.nodes_unmade.insert(entry.name.clone());
+            // Kubelets create nodes. The audit log has no name of a created object.
+            ("nodes", "create", 201) => self.nodes_created += 1,
+            ("nodes", "delete", 200 | 202) if is_nodewright(entry) => {
+                self.nodes_deleted.insert(entry.name.clone());
             }
             _ => {}
         }
     }
 
-    /// The machines that were told to go.
-    pub(crate) fn machines_unmade(&self) -> &BTreeSet<String> {
-        &self.machines_unmade
+    /// The names of deleted machines.
+    pub(crate) fn machines_deleted(&self) -> &BTreeSet<String> {
+        &self.machines_deleted
     }
 
     pub(crate) fn totals(&self) -> Totals {
         Totals {
-            machines: (self.machines_made.len(), self.machines_unmade.len()),
-            nodes: (self.nodes_made, self.nodes_unmade.len()),
+            machines: (self.machines_created.len(), self.machines_deleted.len()),
+            nodes: (self.nodes_created, self.nodes_deleted.len()),
         }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_succeeds_counts_and_once() {
+    fn successful_requests_count_once() {
         let ours = "nodewright/0.1.0 (machine)";
         let entries = [
             entry(ours, "patch", "machines", "a", 201),

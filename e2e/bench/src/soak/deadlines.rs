@@ -1,4 +1,4 @@
-//! Until when unhealthy machines were announced to be given up, and whether that was kept.
+//! Checks that unhealthy machines are given up at the deadlines that they announce.
 
 use std::collections::BTreeMap;
 
@@ -8,39 +8,39 @@ use nodewright_api::{Machine, MachinePhase};
 
 use nodewright_e2e_devcluster::machines::is_running;
 
-/// How the announcement begins where it stands in a text of the machine.
+/// The text before an announced deadline, in a condition or in the last operation.
 const ANNOUNCEMENT: &str = "given up at ";
-/// How much later than announced a machine may be given up: a manager may have to take over, and be busy.
+/// How late a machine may be given up: another manager may have to take over first.
 const SLACK: SignedDuration = SignedDuration::from_secs(45);
-/// How much earlier: clocks of one computer agree, but times in objects are whole seconds.
+/// How early a machine may be given up: times in objects have whole seconds.
 const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
-/// How long a manager that leads or is in touch anew waits for reports of kubelets before it believes older ones. All
-/// outages together cost this much after the last of them.
-const REPORTS: SignedDuration = SignedDuration::from_mins(6);
+/// How long a new or reconnected leader waits for reports of kubelets before it uses older ones. All outages together delay a
+/// deadline to this long after the last one.
+const REPORT_GRACE: SignedDuration = SignedDuration::from_mins(6);
 
-/// What was seen of a machine's deadline.
+/// An observation about a machine's deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// It is as it should be.
-    Seen(String),
-    /// A machine was given up, as was announced.
+    /// As expected.
+    Expected(String),
+    /// A machine was given up at its deadline.
     GivenUp(String),
-    /// A promise was broken.
+    /// The deadline was broken.
     Broken(String),
 }
 
 #[derive(Clone, Debug)]
 struct Waiting {
     since: Timestamp,
-    /// When it is given up at the earliest.
-    promised: Timestamp,
-    /// When it is given up at the latest, as far as the object says.
+    /// The earliest time at which it may be given up.
+    earliest: Timestamp,
+    /// The announced deadline.
     announced: Timestamp,
-    /// That it was missed is said once.
+    /// Whether the missed deadline was reported.
     missed: bool,
 }
 
-/// Follows all machines that wait in phase `Unknown`.
+/// The deadlines of all machines in phase `Unknown`.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines {
     health_timeout: SignedDuration,
@@ -53,22 +53,22 @@ impl Deadlines {
         Self { health_timeout, outages: Vec::new(), waiting: BTreeMap::new() }
     }
 
-    /// The API server or the leader is back after an outage: kubelets get the time to report.
+    /// Records the end of an outage of the API server or the leader, after which kubelets have time to report.
     pub(crate) fn outage_ended(&mut self, at: Timestamp) {
         self.outages.push(at);
     }
 
-    /// Is this machine waiting?
+    /// Whether the machine waits for its deadline.
     pub(crate) fn is_waiting(&self, name: &str) -> bool {
         self.waiting.contains_key(name)
     }
 
-    /// Will any that waits have been given up by then, unless it was missed already?
+    /// Whether a deadline expires by then, except for missed ones.
     pub(crate) fn any_until(&self, until: Timestamp) -> bool {
         self.waiting.values().any(|waiting| !waiting.missed && waiting.announced <= until)
     }
 
-    /// Takes the machines as they are now.
+    /// Compares the present machines with their deadlines.
     pub(crate) fn observe(&mut self, now: Timestamp, machines: &[Machine]) -> Vec<Note> {
         let mut notes = Vec::new();
         for machine in machines.iter().filter(|machine| is_waiting(machine)) {
@@ -84,32 +84,33 @@ impl Deadlines {
         notes
     }
 
-    /// The latest time at which a machine may be given up that has been unhealthy since then.
+    /// The latest deadline of a machine that has been unhealthy since then.
     fn latest(&self, since: Timestamp) -> Timestamp {
         let undisturbed = later(since, self.health_timeout);
-        self.outages.iter().map(|outage| later(*outage, REPORTS)).fold(undisturbed, Timestamp::max)
+        self.outages.iter().map(|outage| later(*outage, REPORT_GRACE)).fold(undisturbed, Timestamp::max)
     }
 
     fn wait(&mut self, now: Timestamp, machine: &Machine) -> Vec<Note> {
         let (name, since) = (machine.name_any(), unknown_since(machine).unwrap_or(now));
         let latest = self.latest(since);
-        let said = announced(machine);
-        let (promised, announced) = (said.unwrap_or(later(since, self.health_timeout)), said.unwrap_or(latest));
+        let announcement = announced(machine);
+        let (earliest, announced) =
+            (announcement.unwrap_or(later(since, self.health_timeout)), announcement.unwrap_or(latest));
         let mut notes = Vec::new();
         let waiting = self.waiting.get(&name).filter(|waiting| waiting.since == since).cloned();
         let mut waiting = waiting.unwrap_or_else(|| {
-            notes.push(Note::Seen(format!("machine {name} is Unknown since {since}, given up at {announced}")));
-            Waiting { since, promised, announced, missed: false }
+            notes.push(Note::Expected(format!("machine {name} is Unknown since {since}, given up at {announced}")));
+            Waiting { since, earliest, announced, missed: false }
         });
         if waiting.announced != announced {
-            notes.push(Note::Seen(format!("machine {name} is given up at {announced}, not {}", waiting.announced)));
-            waiting = Waiting { promised, announced, missed: false, ..waiting };
+            notes.push(Note::Expected(format!("machine {name} is given up at {announced}, not {}", waiting.announced)));
+            waiting = Waiting { earliest, announced, missed: false, ..waiting };
         }
         let (due, limit) = (later(announced, SLACK), later(latest, SLACK));
         if now > due.min(limit) && !waiting.missed {
             waiting.missed = true;
             notes.push(Note::Broken(format!(
-                "machine {name} was to be given up at {announced}, and at {latest} at the latest; it is still Unknown"
+                "machine {name} should have been given up at {announced}, and at {latest} at the latest; it is still Unknown"
             )));
         }
         self.waiting.insert(name, waiting);
@@ -119,13 +120,13 @@ impl Deadlines {
 
 fn ended(now: Timestamp, name: &str, machine: Option<&Machine>, waiting: &Waiting) -> Note {
     if machine.is_some_and(is_running) {
-        return Note::Seen(format!("machine {name} is Running again"));
+        return Note::Expected(format!("machine {name} is Running again"));
     }
-    if later(now, ROUNDING) < waiting.promised {
-        return Note::Broken(format!("machine {name} was given up before {}, as was announced", waiting.promised));
+    if later(now, ROUNDING) < waiting.earliest {
+        return Note::Broken(format!("machine {name} was given up before the announced {}", waiting.earliest));
     }
     let late = now.duration_since(waiting.announced).as_secs();
-    Note::GivenUp(format!("machine {name} was given up, {late} s after what was announced"))
+    Note::GivenUp(format!("machine {name} was given up {late} s after the announced time"))
 }
 
 fn is_waiting(machine: &Machine) -> bool {
@@ -136,7 +137,7 @@ fn unknown_since(machine: &Machine) -> Option<Timestamp> {
     machine.status.as_ref()?.current_status.last_update_time.as_ref().map(|time| time.0)
 }
 
-/// What the texts of a machine say; the last of them, if there are several.
+/// The latest deadline that the machine announces.
 fn announced(machine: &Machine) -> Option<Timestamp> {
     let status = machine.status.as_ref()?;
     let conditions = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
@@ -164,7 +165,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    /// A machine that became Unknown at 0, and what its last operation says.
+    /// A machine that became Unknown at 0, and the description of its last operation.
     fn machine(phase: &str, says: &str) -> Machine {
         serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "a"},
@@ -177,7 +178,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Shows machines one after the other; how many promises were broken.
+    /// The number of broken deadlines for a sequence of observations.
     fn broken(outage: Option<i64>, seen: &[(i64, Machine)]) -> usize {
         let mut deadlines = Deadlines::new(SignedDuration::from_mins(10));
         let notes = seen.iter().flat_map(|(seconds, machine)| {
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_announced_is_kept_or_was_not() {
+    fn announced_deadlines_are_checked() {
         let says = |seconds: i64| format!("Ready is Unknown; it is given up at {}.", at(seconds));
         let unknown = |text: &str| machine("Unknown", text);
         let failed = || machine("Failed", "");

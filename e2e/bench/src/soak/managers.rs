@@ -10,18 +10,18 @@ use nodewright_e2e_devcluster::{ManagerProcess, NAMESPACE};
 
 use crate::{error::BenchError, measure::Measured};
 
-/// The leases of a manager.
+/// The Leases of a manager.
 const LEASES: [&str; 2] = ["machine-controller-manager", "machine-controller"];
-/// Between two attempts to start a manager that ends by itself: what a kubelet would do, without its back-off.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Time between two restarts of a manager that ended. A kubelet would back off longer.
+const RESTART_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The manager of the set, and a second one beside it, as two replicas of a Deployment.
+/// The manager of the devcluster, and a second one, like two replicas of a Deployment.
 pub(crate) struct Managers {
     second: ManagerProcess,
-    revived: Option<Instant>,
+    restarted: Option<Instant>,
 }
 
-/// Which of both.
+/// One of the managers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     First,
@@ -29,13 +29,13 @@ pub(crate) enum Which {
 }
 
 impl Managers {
-    /// Starts the second one.
+    /// Starts the second manager.
     pub(crate) async fn start(measured: &mut Measured) -> Result<Self, BenchError> {
         let mut options = measured.manager().options().clone();
         "manager-2".clone_into(&mut options.name);
-        // One registers the webhooks, by its own address.
+        // Only one manager registers webhooks: the registration has its address.
         let second = ManagerProcess::start_on(measured.control_plane(), options.without_webhooks()).await?;
-        Ok(Self { second, revived: None })
+        Ok(Self { second, restarted: None })
     }
 
     pub(crate) fn get<'a>(&'a mut self, which: Which, measured: &'a mut Measured) -> &'a mut ManagerProcess {
@@ -45,9 +45,13 @@ impl Managers {
         }
     }
 
-    /// Starts again what has ended by itself: a leader does that when it cannot renew its lease.
-    pub(crate) fn revive(&mut self, measured: &mut Measured, mut say: impl FnMut(String)) -> Result<(), BenchError> {
-        if self.revived.is_some_and(|at| at.elapsed() < PAUSE) {
+    /// Starts managers that ended by themselves again. A leader ends when it cannot renew its Leases.
+    pub(crate) fn restart_ended(
+        &mut self,
+        measured: &mut Measured,
+        mut report: impl FnMut(String),
+    ) -> Result<(), BenchError> {
+        if self.restarted.is_some_and(|at| at.elapsed() < RESTART_INTERVAL) {
             return Ok(());
         }
         for which in [Which::First, Which::Second] {
@@ -55,21 +59,21 @@ impl Managers {
             if let Some(status) = manager.ended() {
                 let name = manager.options().name.clone();
                 manager.spawn_again()?;
-                self.revived = Some(Instant::now());
-                say(format!("{name} ended with {status}, and was started again"));
+                self.restarted = Some(Instant::now());
+                report(format!("{name} ended with {status}, and was started again"));
             }
         }
         Ok(())
     }
 
-    /// Asks the second one to end.
+    /// Ends the second manager.
     pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
         self.second.terminate().await?;
         Ok(())
     }
 }
 
-/// Who holds the leases and has renewed them since then, if one does, and it can be known.
+/// The holder of all Leases, if one manager holds them and has renewed them since then. `None` if that is not known.
 pub(crate) async fn holder(client: Client, since: Timestamp) -> Option<String> {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     let mut holders = Vec::new();

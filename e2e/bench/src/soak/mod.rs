@@ -1,25 +1,25 @@
-//! `nodewright-bench soak`: does it keep what it promises when most of the time nothing happens?
+//! `nodewright-bench soak`: checks guarantees over a long time in which mostly nothing happens.
 //!
-//! Everything runs with default flags: a Node is missed after 50 s, its Machine given up 10 minutes later. Before each
-//! fault nothing happens for minutes, as on most clusters most of the time; tests with short timeouts on a busy
-//! control plane do not show what only time shows.
+//! Everything runs with default flags: a Node counts as unhealthy after 50 s, and its Machine is given up 10 minutes later.
+//! Before each fault nothing happens for minutes, as on most clusters most of the time. Tests with short timeouts on a busy
+//! control plane do not cover this.
 //!
-//! # What has to hold
-//! * Exactly so many machines, VMs and nodes are made and unmade as VMs died, and no others.
-//! * Each deadline that a Machine announces is kept, or its move is said; all outages of the API server or of the leader
-//!   together move it to six minutes after the last of them at most.
-//! * At rest nothing is written but leases, also while machines wait for their deadlines.
+//! # Guarantees that are checked
+//! * The numbers of created and deleted machines, VMs and nodes match the number of VMs that died.
+//! * A Machine is given up at the deadline that it announces, or it announces a later one. All outages of the API server or
+//!   of the leader together move a deadline to at most six minutes after the last outage.
+//! * At rest only Leases are written, also while machines wait for their deadlines.
 //!
-//! # What is done
+//! # Faults
 //!
 //! | pool | faults |
 //! |---|---|
-//! | `demo-pool` | none: no machine of it may change |
-//! | `first` | a VM is deleted by hand, twice |
+//! | `demo-pool` | none: none of its machines may change |
+//! | `first` | a VM is deleted, twice |
 //! | `second` | a kubelet falls silent for good |
-//! | `third` | a kubelet is silent for a while; a VM stops at the moment at which the leader is killed |
+//! | `third` | a kubelet is silent for a while; a VM stops while the leader is killed |
 //!
-//! and, while deadlines run: a restart of the API server, and a minute without it.
+//! While deadlines run, the API server is restarted, and is away for a minute.
 
 mod counts;
 mod deadlines;
@@ -52,44 +52,44 @@ use crate::{
     measure::{Measured, print},
 };
 
-/// The pools beside that of the sample.
+/// The pools besides the one of `config/samples`.
 const POOLS: [&str; 3] = ["first", "second", "third"];
-/// The machines of each pool, that of the sample included.
+/// The number of machines in each pool.
 const REPLICAS: usize = 3;
 const MACHINES: usize = REPLICAS * (POOLS.len() + 1);
-/// Of how many minutes one is a rest's: five rests, and three times eleven minutes of waiting, half of it in rests.
+/// A rest takes a tenth of the whole time: there are five rests, and three waits of eleven minutes that overlap with rests.
 const MINUTES_PER_REST: u32 = 10;
-/// After a Node's last report: 50 s until Kubernetes misses it, which after an outage counts from its own first look, and
-/// some until that shows.
-const MISSED_WITHIN: Duration = Duration::from_mins(3);
-/// How long a new leader may take to lead: the lease's 15 s, and a start on a busy computer.
-const LED_WITHIN: Duration = Duration::from_mins(1);
-/// Longer than a leader may be without its lease.
+/// How long a Machine may take to become Unknown after its kubelet's last report: 50 s until Kubernetes marks the Node, which
+/// start again after an outage, and some slack.
+const UNKNOWN_WITHIN: Duration = Duration::from_mins(3);
+/// How long a new leader may take: 15 s for the Lease, and a start on a busy computer.
+const LEADER_WITHIN: Duration = Duration::from_mins(1);
+/// An outage after which the leader loses its Leases.
 const OUTAGE: Duration = Duration::from_mins(1);
-/// The manager's default.
+/// The default of `--machine-health-timeout`.
 const HEALTH_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Runs the set for long under default flags, with long rests between faults: are counts exact, announced deadlines kept, and nothing written at rest?
+/// Check over a long time, with default flags, that counts are exact, announced deadlines are kept, and nothing is written at
+/// rest.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct SoakArguments {
-    /// How long it takes; a tenth of it is the rest before each fault. Dead machines take their time (three times 11
-    /// minutes) however short this is
+    /// Minutes in total; each of the rests before faults takes a tenth. Replacements take three times 11 minutes in any case
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_440))]
     minutes: u32,
-    /// Where logs and the audit log stay; none of them stays by default
+    /// Directory for logs and the audit log [default: none is kept]
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// More flags for the manager; without any it is the shipped one that is looked at
+    /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Runs the command. An error if anything broke.
+/// Runs the command. Fails if a guarantee was broken.
 pub(crate) async fn run(arguments: SoakArguments) -> Result<(), BenchError> {
     let stop = Shutdown::listen()?.graceful;
-    let soaking = Box::pin(soak(arguments));
-    let interrupted = || Err(BenchError::Failed("interrupted; what was to be shown has not been shown".to_owned()));
-    stop.run_until_cancelled(soaking).await.unwrap_or_else(interrupted)
+    let soak = Box::pin(soak(arguments));
+    let interrupted = || Err(BenchError::Failed("interrupted before the end".to_owned()));
+    stop.run_until_cancelled(soak).await.unwrap_or_else(interrupted)
 }
 
 async fn soak(arguments: SoakArguments) -> Result<(), BenchError> {
@@ -113,7 +113,7 @@ async fn soak(arguments: SoakArguments) -> Result<(), BenchError> {
     soak.conclude().await
 }
 
-/// Default, unless the flags say otherwise.
+/// The value of the flag, or its default.
 fn health_timeout(flags: &[String]) -> Result<SignedDuration, BenchError> {
     let Some(text) = flag_value(flags, "machine-health-timeout") else { return Ok(HEALTH_TIMEOUT) };
     text.parse().map_err(|error| BenchError::Failed(format!("--machine-health-timeout={text}: {error}")))
@@ -140,7 +140,7 @@ impl Soak {
     /// One after the other; deadlines run meanwhile.
     async fn go(&mut self) -> Result<(), BenchError> {
         self.watcher.settle(MACHINES).await?;
-        self.watcher.say(format!("{MACHINES} machines run in {} pools", POOLS.len() + 1))?;
+        self.watcher.print_line(format!("{MACHINES} machines run in {} pools", POOLS.len() + 1))?;
         self.rest().await?;
         self.delete_vm().await?;
         self.rest().await?;
@@ -155,7 +155,7 @@ impl Soak {
         self.replaced(Timestamp::MAX).await
     }
 
-    /// Waits for deadlines that would end within the rest, and for what they cause; then nothing happens.
+    /// Waits for deadlines that would expire within the rest, and for the replacements. Then rests.
     async fn rest(&mut self) -> Result<(), BenchError> {
         let horizon = SignedDuration::try_from(self.rest).unwrap_or_default();
         loop {
@@ -166,15 +166,15 @@ impl Soak {
         }
     }
 
-    /// Waits until what is given up by then has been replaced.
+    /// Waits until the machines whose deadlines expire by then are replaced.
     async fn replaced(&mut self, by: Timestamp) -> Result<(), BenchError> {
         while self.watcher.deadlines.any_until(by) {
-            self.watcher.look_for(Duration::from_secs(1)).await?;
+            self.watcher.poll_for(Duration::from_secs(1)).await?;
         }
         self.watcher.settle(MACHINES).await
     }
 
-    /// A machine of a pool that runs, and its VM.
+    /// A running machine of a pool, and its VM.
     async fn pick(&self, pool: &str) -> Result<(Machine, Vm), BenchError> {
         let of_pool = |machine: &&Machine| machine.labels().get("name").is_some_and(|name| name == pool);
         let mut machines = self.watcher.machines().iter().filter(of_pool).filter(|machine| is_running(machine));
@@ -186,18 +186,18 @@ impl Soak {
         machine.zip(vm).ok_or_else(|| BenchError::Failed(format!("no machine of pool {pool} runs and has a VM")))
     }
 
-    async fn missed(&mut self, names: &[String]) -> Result<(), BenchError> {
+    async fn wait_until_unknown(&mut self, names: &[String]) -> Result<(), BenchError> {
         let what = format!("{} to be Unknown", names.join(" and "));
-        let are_missed = |watcher: &Watcher| names.iter().all(|name| watcher.deadlines.is_waiting(name));
-        self.watcher.until(&what, MISSED_WITHIN, are_missed).await
+        let are_unknown = |watcher: &Watcher| names.iter().all(|name| watcher.deadlines.is_waiting(name));
+        self.watcher.until(&what, UNKNOWN_WITHIN, are_unknown).await
     }
 
     async fn delete_vm(&mut self) -> Result<(), BenchError> {
         let (machine, vm) = self.pick("first").await?;
-        self.watcher.say(format!("VM {} of machine {} is deleted by hand", vm.id, machine.name_any()))?;
+        self.watcher.print_line(format!("VM {} of machine {} is deleted", vm.id, machine.name_any()))?;
         self.watcher.measured.cloud().delete(&vm.id).await?;
         self.victims.insert(machine.name_any());
-        self.missed(&[machine.name_any()]).await
+        self.wait_until_unknown(&[machine.name_any()]).await
     }
 
     async fn silence_kubelets(&mut self) -> Result<(), BenchError> {
@@ -207,25 +207,25 @@ impl Soak {
         for vm in [&dead_vm, &other_vm] {
             cloud.kubelet(&vm.id, &KubeletOrder::Silence).await?;
         }
-        self.watcher.say(format!("the kubelets of {dead} and {other} are silent"))?;
+        self.watcher.print_line(format!("the kubelets of {dead} and {other} are silent"))?;
         self.victims.insert(dead.clone());
-        self.missed(&[dead, other.clone()]).await?;
+        self.wait_until_unknown(&[dead, other.clone()]).await?;
         cloud.kubelet(&other_vm.id, &KubeletOrder::Revive).await?;
-        self.watcher.say(format!("the kubelet of {other} reports again"))?;
+        self.watcher.print_line(format!("the kubelet of {other} reports again"))?;
         let is_well = |watcher: &Watcher| !watcher.deadlines.is_waiting(&other);
-        self.watcher.until(&format!("{other} to be Running"), MISSED_WITHIN, is_well).await
+        self.watcher.until(&format!("{other} to be Running"), UNKNOWN_WITHIN, is_well).await
     }
 
     async fn restart_api_server(&mut self) -> Result<(), BenchError> {
-        let away = self.watcher.api_server_away(Duration::ZERO).await?;
-        self.watcher.say(format!("the API server was restarted, and away for {away:.1?}"))
+        let away = self.watcher.stop_api_server(Duration::ZERO).await?;
+        self.watcher.print_line(format!("the API server was restarted, and away for {away:.1?}"))
     }
 
-    /// The API server is away for so long that the leader loses its leases and ends.
+    /// Stops the API server until the leader loses its Leases and ends.
     async fn lose_api_server(&mut self) -> Result<(), BenchError> {
-        let away = self.watcher.api_server_away(OUTAGE).await?;
-        self.watcher.say(format!("the API server was away for {away:.1?}"))?;
-        self.led(None).await?;
+        let away = self.watcher.stop_api_server(OUTAGE).await?;
+        self.watcher.print_line(format!("the API server was away for {away:.1?}"))?;
+        self.wait_for_leader(None).await?;
         self.watcher.settle(MACHINES).await
     }
 
@@ -236,55 +236,55 @@ impl Soak {
         let Watcher { measured, managers, .. } = &mut self.watcher;
         managers.get(Which::First, measured).kill_9();
         self.watcher.deadlines.outage_ended(Timestamp::now());
-        self.watcher.say(format!("the VM of {} stopped, and the leader was killed", machine.name_any()))?;
+        self.watcher.print_line(format!("the VM of {} stopped, and the leader was killed", machine.name_any()))?;
         self.victims.insert(machine.name_any());
-        self.led(leader).await?;
+        self.wait_for_leader(leader).await?;
         let Watcher { measured, managers, .. } = &mut self.watcher;
         managers.get(Which::First, measured).start_again().await?;
-        self.watcher.say("the one that was killed stands by")?;
-        self.missed(&[machine.name_any()]).await
+        self.watcher.print_line("the killed manager is back, and stands by")?;
+        self.wait_until_unknown(&[machine.name_any()]).await
     }
 
-    /// Waits until a manager leads, another one than this.
-    async fn led(&mut self, before: Option<String>) -> Result<(), BenchError> {
+    /// Waits until a manager other than `before` leads.
+    async fn wait_for_leader(&mut self, before: Option<String>) -> Result<(), BenchError> {
         let (since, at) = (Instant::now(), Timestamp::now());
         loop {
             let now = holder(self.watcher.measured.client(), at).await;
             if let Some(now) = now.filter(|now| Some(now) != before.as_ref()) {
                 self.watcher.deadlines.outage_ended(Timestamp::now());
-                return self.watcher.say(format!("{now} leads, after {:.1?}", since.elapsed()));
+                return self.watcher.print_line(format!("{now} leads, after {:.1?}", since.elapsed()));
             }
-            if since.elapsed() > LED_WITHIN {
-                return self.watcher.broken(format!("nothing leads after {LED_WITHIN:?}"));
+            if since.elapsed() > LEADER_WITHIN {
+                return self.watcher.broken(format!("no manager leads after {LEADER_WITHIN:?}"));
             }
-            self.watcher.look_for(Duration::from_secs(1)).await?;
+            self.watcher.poll_for(Duration::from_secs(1)).await?;
         }
     }
 
-    /// Compares what came and went with what was to.
+    /// Compares the final counts with the expected ones.
     async fn conclude(mut self) -> Result<(), BenchError> {
         let stats = self.watcher.measured.cloud().stats().await?;
         let expected = (MACHINES + self.victims.len(), self.victims.len());
         let Totals { machines, nodes } = self.watcher.counts.totals();
         let vms = (usize::try_from(stats.created).unwrap_or(0), usize::try_from(stats.deleted).unwrap_or(0));
         for (what, seen) in [("machines", machines), ("VMs", vms), ("nodes", nodes)] {
-            let text = format!("{} {what} were made and {} unmade", seen.0, seen.1);
+            let text = format!("{} {what} were created and {} deleted", seen.0, seen.1);
             if seen == expected {
-                self.watcher.say(text)?;
+                self.watcher.print_line(text)?;
             } else {
-                self.watcher.broken(format!("{text}; it should be {} and {}", expected.0, expected.1))?;
+                self.watcher.broken(format!("{text}; expected are {} and {}", expected.0, expected.1))?;
             }
         }
-        let others: Vec<_> = self.watcher.counts.machines_unmade().difference(&self.victims).cloned().collect();
+        let others: Vec<_> = self.watcher.counts.machines_deleted().difference(&self.victims).cloned().collect();
         if !others.is_empty() {
-            self.watcher.broken(format!("machines of which no VM had died were replaced: {}", others.join(", ")))?;
+            self.watcher.broken(format!("machines whose VMs had not died were replaced: {}", others.join(", ")))?;
         }
         let problems = self.watcher.problems.len();
         let Watcher { measured, managers, .. } = self.watcher;
         managers.stop().await?;
         measured.stop().await?;
         if problems > 0 {
-            return Err(BenchError::Failed(format!("{problems} promises were broken, see the lines with BROKEN")));
+            return Err(BenchError::Failed(format!("{problems} guarantees were broken, see the lines with BROKEN")));
         }
         print("all counts are exact, all deadlines were kept, and nothing was written at rest")
     }

@@ -1,4 +1,4 @@
-//! Looks at everything once a second while a soak goes on: machines and their deadlines, requests, processes.
+//! Polls once a second during a soak: machines and their deadlines, requests, processes.
 
 use std::{
     fmt::Display,
@@ -22,16 +22,16 @@ use super::{
 };
 use crate::{
     error::BenchError,
-    measure::{Measured, is_work, print},
+    measure::{Measured, is_counted_write, print},
 };
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
-/// So long without a write, and what was under way is over.
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long nothing is written until a change counts as complete.
 const QUIET: Duration = Duration::from_secs(10);
-/// How long it may take until all machines are up and nothing is written.
+/// How long it may take until all machines run and nothing is written.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(3);
-/// A manager treats a break as short up to here, and no deadline may move.
+/// The longest outage after which no deadline may move.
 const SHORT_OUTAGE: Duration = Duration::from_secs(25);
 
 pub(crate) struct Watcher {
@@ -42,14 +42,14 @@ pub(crate) struct Watcher {
     pub(crate) problems: Vec<String>,
     machines: Vec<Machine>,
     begun: Instant,
-    /// When one of our writes was seen last.
-    wrote: Instant,
-    /// While nothing may be written: what was.
+    /// The time of the last write of Nodewright.
+    last_write: Instant,
+    /// The writes during a rest. `None` outside of rests.
     rest: Option<Vec<String>>,
-    /// A deadline ended during a rest: what is written then has its reason.
-    is_disturbed: bool,
-    /// Whether the API server was taken away.
-    is_away: bool,
+    /// Whether a deadline expired during the rest: then writes are expected.
+    deadline_expired: bool,
+    /// Whether the soak stopped the API server.
+    api_server_is_away: bool,
 }
 
 impl Watcher {
@@ -62,55 +62,55 @@ impl Watcher {
             problems: Vec::new(),
             machines: Vec::new(),
             begun: Instant::now(),
-            wrote: Instant::now(),
+            last_write: Instant::now(),
             rest: None,
-            is_disturbed: false,
-            is_away: false,
+            deadline_expired: false,
+            api_server_is_away: false,
         }
     }
 
-    /// The machines as they were seen last.
+    /// The machines of the last poll.
     pub(crate) fn machines(&self) -> &[Machine] {
         &self.machines
     }
 
-    /// Prints a line with the time since the beginning, and that of the clock, by which logs can be searched.
-    pub(crate) fn say(&self, text: impl Display) -> Result<(), BenchError> {
+    /// Prints a line with the elapsed time, and the wall-clock time, which can be searched in logs.
+    pub(crate) fn print_line(&self, text: impl Display) -> Result<(), BenchError> {
         let seconds = self.begun.elapsed().as_secs();
         let clock = Timestamp::now().strftime("%H:%M:%SZ");
         print(&format!("{:02}:{:02}  {clock}  {text}", seconds / 60, seconds % 60))
     }
 
-    /// Something broke. The soak goes on: what else breaks is worth knowing.
+    /// Reports a broken guarantee. The soak continues, to find others.
     pub(crate) fn broken(&mut self, problem: impl Into<String>) -> Result<(), BenchError> {
         let problem = problem.into();
-        self.say(format!("BROKEN: {problem}"))?;
+        self.print_line(format!("BROKEN: {problem}"))?;
         self.problems.push(problem);
         Ok(())
     }
 
-    /// Looks at everything.
-    async fn look(&mut self) -> Result<(), BenchError> {
-        tokio::time::sleep(LOOK).await;
+    /// Polls everything after a pause.
+    async fn poll(&mut self) -> Result<(), BenchError> {
+        tokio::time::sleep(POLL_INTERVAL).await;
         self.read_requests()?;
-        let mut said = Vec::new();
-        self.managers.revive(&mut self.measured, |text| said.push(text))?;
-        if !self.is_away {
-            said.extend(self.measured.mend().await?);
+        let mut lines = Vec::new();
+        self.managers.restart_ended(&mut self.measured, |text| lines.push(text))?;
+        if !self.api_server_is_away {
+            lines.extend(self.measured.restart_ended().await?);
         }
-        for text in said {
-            self.say(text)?;
+        for text in lines {
+            self.print_line(text)?;
         }
         let machines: Api<Machine> = Api::namespaced(self.measured.client(), NAMESPACE);
-        // From the server's cache: a consistent list would have idle watches hear more than they hear by themselves.
+        // From the server's watch cache: consistent lists make the server send more bookmarks to idle watches.
         let Ok(list) = machines.list(&ListParams::default().match_any()).await else { return Ok(()) };
         self.machines = list.items;
         for note in self.deadlines.observe(Timestamp::now(), &self.machines) {
             match note {
-                Note::Seen(text) => self.say(text)?,
+                Note::Expected(text) => self.print_line(text)?,
                 Note::GivenUp(text) => {
-                    self.is_disturbed = true;
-                    self.say(text)?;
+                    self.deadline_expired = true;
+                    self.print_line(text)?;
                 }
                 Note::Broken(text) => self.broken(text)?,
             }
@@ -121,10 +121,10 @@ impl Watcher {
     fn read_requests(&mut self) -> Result<(), BenchError> {
         for entry in self.measured.read()? {
             self.counts.add(&entry);
-            if !is_work(&entry) {
+            if !is_counted_write(&entry) {
                 continue;
             }
-            self.wrote = Instant::now();
+            self.last_write = Instant::now();
             if let Some(writes) = &mut self.rest {
                 writes.push(format!("{} {} {} {}", entry.received, entry.user_agent, entry.verb, entry.uri));
             }
@@ -132,34 +132,34 @@ impl Watcher {
         Ok(())
     }
 
-    /// Goes on looking for so long.
-    pub(crate) async fn look_for(&mut self, duration: Duration) -> Result<(), BenchError> {
+    /// Polls for this time.
+    pub(crate) async fn poll_for(&mut self, duration: Duration) -> Result<(), BenchError> {
         let since = Instant::now();
         while since.elapsed() < duration {
-            self.look().await?;
+            self.poll().await?;
         }
         Ok(())
     }
 
-    /// Looks until it is so; something broke if it takes too long.
+    /// Polls until the condition holds. A timeout is a broken guarantee.
     pub(crate) async fn until(
         &mut self,
         what: &str,
         timeout: Duration,
-        is_so: impl Fn(&Self) -> bool,
+        condition: impl Fn(&Self) -> bool,
     ) -> Result<(), BenchError> {
         let since = Instant::now();
-        while !is_so(self) {
+        while !condition(self) {
             if since.elapsed() > timeout {
                 let seen = table(&self.machines);
-                return self.broken(format!("waited {timeout:?} for {what} in vain:\n{seen}"));
+                return self.broken(format!("{what} did not happen within {timeout:?}:\n{seen}"));
             }
-            self.look().await?;
+            self.poll().await?;
         }
         Ok(())
     }
 
-    /// Looks until so many machines are up, or wait to be given up, and nothing is written.
+    /// Polls until there are this many machines, all running or waiting for their deadlines, and nothing is written.
     pub(crate) async fn settle(&mut self, machines: usize) -> Result<(), BenchError> {
         let what = format!("{machines} machines and no writes");
         self.until(&what, SETTLE_TIMEOUT, |watcher| {
@@ -167,41 +167,41 @@ impl Watcher {
                 |machine: &Machine| is_running(machine) || watcher.deadlines.is_waiting(&machine.name_any());
             watcher.machines.len() == machines
                 && watcher.machines.iter().all(is_settled)
-                && watcher.wrote.elapsed() >= QUIET
+                && watcher.last_write.elapsed() >= QUIET
         })
         .await
     }
 
-    /// Nothing happens for so long, and nothing may be written. Whether it was so: a rest in which a deadline ends is none.
+    /// Rests for this time, in which nothing may be written. `false` if a deadline expired: then it was no rest.
     pub(crate) async fn rest(&mut self, duration: Duration) -> Result<bool, BenchError> {
         self.read_requests()?;
-        self.is_disturbed = false;
+        self.deadline_expired = false;
         self.rest = Some(Vec::new());
         let since = Instant::now();
-        while since.elapsed() < duration && !self.is_disturbed {
-            self.look().await?;
+        while since.elapsed() < duration && !self.deadline_expired {
+            self.poll().await?;
         }
         let writes = self.rest.take().unwrap_or_default();
-        if self.is_disturbed {
+        if self.deadline_expired {
             return Ok(false);
         }
         if writes.is_empty() {
-            self.say(format!("at rest for {duration:?}: no write"))?;
+            self.print_line(format!("at rest for {duration:?}: no write"))?;
         } else {
             let (count, writes) = (writes.len(), writes.join("\n"));
-            self.broken(format!("{count} writes within {duration:?} of rest; there should be none:\n{writes}"))?;
+            self.broken(format!("{count} writes within {duration:?} at rest; there should be none:\n{writes}"))?;
         }
         Ok(true)
     }
 
-    /// The API server is killed, and comes back after a while. How long it was away.
-    pub(crate) async fn api_server_away(&mut self, duration: Duration) -> Result<Duration, BenchError> {
+    /// Stops the API server for this time. Returns how long it was away.
+    pub(crate) async fn stop_api_server(&mut self, duration: Duration) -> Result<Duration, BenchError> {
         let since = Instant::now();
-        self.is_away = true;
+        self.api_server_is_away = true;
         self.measured.control_plane().stop(Component::ApiServer)?;
-        self.look_for(duration).await?;
+        self.poll_for(duration).await?;
         self.measured.control_plane().start_again(Component::ApiServer).await?;
-        self.is_away = false;
+        self.api_server_is_away = false;
         if since.elapsed() > SHORT_OUTAGE {
             self.deadlines.outage_ended(Timestamp::now());
         }

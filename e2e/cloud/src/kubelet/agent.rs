@@ -1,4 +1,4 @@
-//! One kubelet at work: sleeps until its next beat, does it, and listens for orders meanwhile.
+//! The task of a kubelet: sleeps until the next action is due, and executes it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,18 +11,17 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{
-    KubeletSpec, LEASE_NAMESPACE, Shared,
-    heart::{Beat, Heart, NodeSeen, Ready},
-    node,
-    registry::Player,
+    KubeletSpec, LEASE_NAMESPACE, Shared, node,
+    registry::Registration,
+    schedule::{Action, ObservedNode, Ready, Schedule},
 };
 use crate::{node_view::NodeView, request::RequestError};
 
-/// Plays a kubelet until nobody gives it orders any more.
+/// Runs a kubelet until the sender of `orders` is dropped.
 pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Receiver<KubeletSpec>) {
     let seed = name.bytes().fold(shared.settings.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-    let mut heart = Heart::new(shared.settings, shared.clock.wall(), seed);
-    let mut player = shared.registry.join(&name);
+    let mut schedule = Schedule::new(shared.settings, shared.clock.wall(), seed);
+    let mut registration = shared.registry.join(&name);
     let agent = Agent {
         nodes: Api::all(shared.client.clone()),
         leases: Api::namespaced(shared.client.clone(), LEASE_NAMESPACE),
@@ -32,24 +31,24 @@ pub(super) async fn run(shared: Arc<Shared>, name: String, mut orders: watch::Re
     loop {
         let spec = orders.borrow_and_update().clone();
         if spec.silent {
-            player.speak(false);
+            registration.set_reporting(false);
             if orders.changed().await.is_err() {
                 return;
             }
-            heart.wake(shared.clock.wall());
+            schedule.wake(shared.clock.wall());
             continue;
         }
-        player.speak(true);
+        registration.set_reporting(true);
         tokio::select! {
             biased;
             changed = orders.changed() => if changed.is_err() { return },
-            () = agent.live(&mut heart, &player, &spec) => {}
+            () = agent.live(&mut schedule, &registration, &spec) => {}
         }
     }
 }
 
 struct Agent<'a> {
-    // For reads: a taint may have a time that the complete type cannot hold.
+    // For reads: the complete type cannot hold all times that others may write.
     nodes: Api<NodeView>,
     leases: Api<Lease>,
     shared: &'a Shared,
@@ -57,62 +56,62 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// Beats under one and the same order, for ever. May be dropped at any await: what was not recorded in the heart
-    /// is done again.
-    async fn live(&self, heart: &mut Heart, player: &Player, spec: &KubeletSpec) {
+    /// Executes actions until the future is dropped. May be dropped at any await: an action that was not recorded is
+    /// repeated.
+    async fn live(&self, schedule: &mut Schedule, registration: &Registration, spec: &KubeletSpec) {
         loop {
             let now = self.shared.clock.wall();
-            let (seen, gone) = player.view();
+            let (seen, gone) = registration.view();
             if let Some(seen) = seen {
-                heart.seen(&seen);
+                schedule.seen(&seen);
             }
             if let Some(uid) = gone {
-                heart.node_gone(&uid, now);
+                schedule.node_gone(&uid, now);
             }
-            let Some((at, beat)) = heart.next(spec, now) else {
-                player.poke.notified().await;
+            let Some((at, action)) = schedule.next(spec, now) else {
+                registration.changed_in_watch.notified().await;
                 continue;
             };
             if at > now {
                 let nap = Duration::try_from(now.duration_until(at)).unwrap_or_default();
                 tokio::select! {
                     biased;
-                    () = player.poke.notified() => {}
+                    () = registration.changed_in_watch.notified() => {}
                     () = tokio::time::sleep(nap) => {}
                 }
                 continue;
             }
-            if let Err(error) = self.beat(heart, spec, beat).await {
-                tracing::debug!(node = self.name, ?beat, %error, "a kubelet's request failed");
-                heart.failed(self.shared.clock.wall());
+            if let Err(error) = self.action(schedule, spec, action).await {
+                tracing::debug!(node = self.name, ?action, %error, "a kubelet's request failed");
+                schedule.failed(self.shared.clock.wall());
             }
         }
     }
 
-    async fn beat(&self, heart: &mut Heart, spec: &KubeletSpec, beat: Beat) -> Result<(), RequestError> {
-        match (beat, heart.node().cloned()) {
-            (Beat::Register, _) | (_, None) => {
+    async fn action(&self, schedule: &mut Schedule, spec: &KubeletSpec, action: Action) -> Result<(), RequestError> {
+        match (action, schedule.node().cloned()) {
+            (Action::Register, _) | (_, None) => {
                 let node = self.register(spec).await?;
-                heart.registered(node, self.shared.clock.wall());
+                schedule.registered(node, self.shared.clock.wall());
             }
-            (Beat::Status, Some(node)) => match self.post(heart, spec, &node).await {
-                Ok(node) => heart.posted(node, self.shared.clock.wall()),
-                // Deleted, and perhaps made again by somebody else: the watch has not said so yet.
+            (Action::Status, Some(node)) => match self.post(schedule, spec, &node).await {
+                Ok(node) => schedule.posted(node, self.shared.clock.wall()),
+                // The Node was deleted, and perhaps created again. The watch has not reported it yet.
                 Err(error) if error.is_not_found() || error.is_conflict() => {
-                    heart.node_gone(&node.uid, self.shared.clock.wall());
+                    schedule.node_gone(&node.uid, self.shared.clock.wall());
                 }
                 Err(error) => return Err(error),
             },
-            (Beat::Lease, Some(node)) => {
+            (Action::Lease, Some(node)) => {
                 self.renew(&node.uid).await?;
-                heart.renewed(self.shared.clock.wall());
+                schedule.renewed(self.shared.clock.wall());
             }
         }
         Ok(())
     }
 
-    /// Registers the Node, or takes over the one that is there.
-    async fn register(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
+    /// Registers the Node, or adopts an existing one.
+    async fn register(&self, spec: &KubeletSpec) -> Result<ObservedNode, RequestError> {
         let node = node::registration(self.name, spec, &self.shared.settings, self.shared.clock.wall());
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
         match self.shared.request(nodes.create(&PostParams::default(), &node)).await {
@@ -125,7 +124,7 @@ impl Agent<'_> {
         }
     }
 
-    async fn take_over(&self, spec: &KubeletSpec) -> Result<NodeSeen, RequestError> {
+    async fn take_over(&self, spec: &KubeletSpec) -> Result<ObservedNode, RequestError> {
         let node = self.shared.request(self.nodes.get(self.name)).await?;
         let provider_id = node.provider_id().unwrap_or_default();
         if !provider_id.is_empty() && provider_id != spec.provider_id {
@@ -152,12 +151,17 @@ impl Agent<'_> {
         Ok(node::seen(&node.metadata, node.conditions()))
     }
 
-    async fn post(&self, heart: &Heart, spec: &KubeletSpec, node: &NodeSeen) -> Result<NodeSeen, RequestError> {
+    async fn post(
+        &self,
+        schedule: &Schedule,
+        spec: &KubeletSpec,
+        node: &ObservedNode,
+    ) -> Result<ObservedNode, RequestError> {
         let now = self.shared.clock.wall();
-        let ready: Ready = heart.wanted(spec, now);
-        let since = heart.transition(ready, now);
+        let ready: Ready = schedule.wanted(spec, now);
+        let since = schedule.transition(ready, now);
         let status = node::status(self.name, spec, &self.shared.settings, ready, since, now);
-        // The UID guards against a namesake.
+        // The UID protects a new Node of the same name.
         let patch = Patch::Strategic(json!({ "metadata": { "uid": node.uid }, "status": status }));
         let node = self.shared.request(self.nodes.patch_status(self.name, &PatchParams::default(), &patch)).await?;
         Ok(node::seen(&node.metadata, node.conditions()))
@@ -165,7 +169,7 @@ impl Agent<'_> {
 
     async fn renew(&self, uid: &str) -> Result<(), RequestError> {
         let lease = node::lease(self.name, uid, &self.shared.settings, self.shared.clock.wall());
-        // All of it, not the time alone: a Lease that an earlier machine of this name left behind becomes ours.
+        // Patches owner and spec, not only the time: an earlier machine of this name may have left the Lease.
         let patch = Patch::Merge(json!({
             "metadata": { "ownerReferences": lease.metadata.owner_references },
             "spec": lease.spec,
@@ -173,7 +177,7 @@ impl Agent<'_> {
         match self.shared.request(self.leases.patch(self.name, &PatchParams::default(), &patch)).await {
             Err(error) if error.is_not_found() => {
                 match self.shared.request(self.leases.create(&PostParams::default(), &lease)).await {
-                    // Somebody was faster; the next beat patches it.
+                    // Another writer was faster. The next renewal patches the Lease.
                     Err(error) if !error.is_conflict() => Err(error),
                     _ => Ok(()),
                 }

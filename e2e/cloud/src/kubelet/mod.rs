@@ -1,25 +1,25 @@
-//! A kubelet stand-in for each VM of the cloud: all that the control plane sees of a machine.
+//! Kubelet stand-ins for the VMs of the cloud.
 //!
-//! It registers the Node, turns it Ready, renews the Lease, posts the status, runs the pods that are bound to it and
-//! ends them gracefully; and it can be told to be silent, to flap, or to take other names. One process plays a
-//! thousand of them: each is one task that sleeps until its next beat, and all share one watch of Nodes and one watch
-//! of Pods.
+//! A kubelet registers its Node, turns it Ready, renews the Lease, posts the status, and runs and ends the pods of the
+//! Node. It can be ordered to be silent, to flap, or to register other names. One process runs thousands of kubelets:
+//! each is a task that sleeps until its next request. All share one watch of Nodes and one of Pods.
 //!
 //! # Guarantees
-//! * From the moment when [`Fleet::set`] says that a machine is gone or silent, its kubelet sends nothing more. (What
-//!   it has sent may still arrive.)
-//! * Node status is written by strategic merge patch: a replace would lose against the control plane's own first writes.
-//! * `lastTransitionTime` moves only when the condition's status does, `lastHeartbeatTime` with every post.
-//! * A pod is ended by a delete with its UID as precondition.
+//! * When [`Fleet::set`] reports that a machine is gone or silent, its kubelet sends no further requests. Requests that
+//!   were sent may still arrive.
+//! * Node status is written by strategic merge patch: a replace would conflict with the first writes of the control
+//!   plane.
+//! * `lastTransitionTime` changes only with the status of the condition, `lastHeartbeatTime` with every post.
+//! * A pod is deleted with its UID as precondition.
 //!
 //! # Assumptions
-//! * Node names are unique among living machines, unless a test wants them not to be.
+//! * Node names of running machines are unique, unless a test wants otherwise.
 //!
 //! # Caveats
-//! * A real kubelet registers once, at its start; this one registers again when its Node was deleted
-//!   ([`Settings::register_again_after`]), which stands for the restart that brings a real one back.
-//! * A Node that exists already under the name is taken over as it is, labels brought up to date, its provider id left
-//!   alone: what a real kubelet does as well.
+//! * A real kubelet registers once, at its start. This one registers again after its Node was deleted
+//!   ([`Settings::register_again_after`]), which stands for a restart of the kubelet.
+//! * A Node that exists under the name is adopted: its labels are updated, its provider id stays. A real kubelet does
+//!   the same.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -41,53 +41,53 @@ use crate::{
 };
 
 mod agent;
-mod heart;
 mod node;
 mod pod;
 mod pods;
 mod registry;
+mod schedule;
 
 use registry::Registry;
 
-/// Every simulated Node has this label, with the value `true`.
+/// The label of every simulated Node, with the value `true`.
 pub const SIMULATED_LABEL: &str = "nodewright.dev/simulated";
-/// On a pod: how many seconds it takes to end, or `never`. It is killed at the end of its grace period, unless it
-/// `never` ends.
+/// An annotation of pods: the seconds that the pod takes to end, or `never`. At the end of its grace period the pod is
+/// killed, except for `never`.
 pub const TERMINATION_ANNOTATION: &str = "simulated.nodewright.dev/termination-seconds";
 
-/// Where kubelets keep their Leases.
+/// The namespace of the kubelets' Leases.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The `User-Agent` of the kubelets.
 pub const AGENT: HeaderValue = HeaderValue::from_static(concat!("simulated-kubelet/", env!("CARGO_PKG_VERSION")));
-/// Requests of all kubelets together that are in flight at once; watches apart.
+/// The maximum number of pending requests of all kubelets together, without watches.
 const REQUESTS_AT_ONCE: usize = 32;
-/// Watch events that wait for their reader.
+/// The capacity of the channels from watches to their readers.
 const BACKLOG: usize = 1_024;
 
-/// How kubelets behave.
+/// The behavior of kubelets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// From boot to Ready.
+    /// The time from boot to Ready.
     pub ready_after: Duration,
-    /// Is what is known already said again and again: is the Lease renewed, and an unchanged status posted?
+    /// Whether the Lease is renewed, and an unchanged status posted.
     pub heartbeats: bool,
-    /// Between two renewals of the Lease.
+    /// The time between two renewals of the Lease.
     pub lease_period: Duration,
-    /// How long the Lease says that it lasts.
+    /// The duration of the Lease.
     pub lease_duration_seconds: i32,
-    /// Between two posts of an unchanged status.
+    /// The time between two posts of an unchanged status.
     pub status_period: Duration,
-    /// How far both periods stray, as a share of them.
+    /// The relative deviation of both periods.
     pub jitter: f64,
-    /// From the deletion of a Node whose machine lives until it is registered again; `None` for never.
+    /// The time from the deletion of a Node until its running machine registers it again. `None`: never.
     pub register_again_after: Option<Duration>,
-    /// From the binding of a pod until it runs.
+    /// The time from the binding of a pod until it runs.
     pub pod_start_after: Duration,
-    /// How long a pod takes to end, if its grace period is not shorter.
+    /// The time that a pod takes to end, if its grace period is not shorter.
     pub pod_ends_after: Duration,
-    /// What the Node says of the kubelet.
+    /// The reported version of the kubelet.
     pub kubelet_version: &'static str,
-    /// Where randomness starts from.
+    /// The seed of random values.
     pub seed: u64,
 }
 
@@ -109,16 +109,16 @@ impl Default for Settings {
     }
 }
 
-/// A machine, as its kubelet knows it.
+/// A machine, for its kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubeletSpec {
     /// The Node names that it registers.
     pub node_names: Vec<String>,
     /// `spec.providerID` of its Nodes.
     pub provider_id: String,
-    /// Labels besides those that every kubelet sets.
+    /// Labels in addition to those that every kubelet sets.
     pub labels: BTreeMap<String, String>,
-    /// Taints at registration.
+    /// Taints at the registration.
     pub taints: Vec<Taint>,
     /// The label `node.kubernetes.io/instance-type`.
     pub instance_type: String,
@@ -128,14 +128,14 @@ pub struct KubeletSpec {
     pub memory_gib: u32,
     /// The address `InternalIP`.
     pub address: String,
-    /// It says nothing.
+    /// Whether it reports nothing.
     pub silent: bool,
-    /// It reports `NotReady`.
+    /// Whether it reports `NotReady`.
     pub not_ready: bool,
-    /// It is `NotReady` for so long, then Ready for as long, from `mood_since` on.
+    /// If set, it alternates between `NotReady` and Ready in phases of this length, starting at `behavior_since`.
     pub flap: Option<Duration>,
-    /// Since when it has been told to be as it is.
-    pub mood_since: Timestamp,
+    /// When its behavior was ordered.
+    pub behavior_since: Timestamp,
     /// When the machine booted.
     pub running_since: Timestamp,
 }
@@ -150,15 +150,15 @@ struct Shared {
 }
 
 impl Shared {
-    /// Makes a request as soon as not too many others are in flight.
+    /// Sends a request when fewer than the maximum are pending.
     async fn request<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
-        // The semaphore is never closed; if it were, the request would go without it.
+        // The semaphore is never closed.
         let _permit = self.in_flight.acquire().await.ok();
         crate::request::request(request).await
     }
 }
 
-/// All kubelets of the process. They end when it is dropped.
+/// All kubelets of the process. Dropping it ends them.
 pub struct Fleet {
     shared: Arc<Shared>,
     machines: Mutex<BTreeMap<String, Vec<Kubelet>>>,
@@ -166,7 +166,7 @@ pub struct Fleet {
     _tasks: JoinSet<()>,
 }
 
-/// One kubelet: a machine under one Node name.
+/// The kubelet of a machine under one Node name.
 #[derive(Debug)]
 struct Kubelet {
     node_name: String,
@@ -181,15 +181,15 @@ impl Drop for Kubelet {
 }
 
 impl Fleet {
-    /// A fleet without kubelets, for the cluster of this configuration.
+    /// No kubelets yet, for the cluster of this configuration.
     pub fn start(mut config: Config, settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, kube::Error> {
         config.headers.push((USER_AGENT, AGENT));
-        // Each kubelet has its own way to try again.
+        // Kubelets retry by themselves.
         config.default_retry = false;
         Ok(Self::with_client(Client::try_from(config)?, settings, clock))
     }
 
-    /// A fleet without kubelets, for the cluster of this client. Needs a tokio runtime.
+    /// No kubelets yet, for the cluster of this client. Needs a tokio runtime.
     pub fn with_client(client: Client, settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let registry = Arc::new(Registry::default());
         let shared = Arc::new(Shared {
@@ -215,7 +215,7 @@ impl Fleet {
         Self { shared, machines: Mutex::default(), _tasks: tasks }
     }
 
-    /// Says how a machine is from now on; `None` when it is gone. Must be called within a tokio runtime.
+    /// Sets the state of a machine. `None`: it is gone. Needs a tokio runtime.
     pub fn set(&self, machine: &str, spec: Option<KubeletSpec>) {
         let mut machines = self.machines.lock();
         let Some(spec) = spec else {
@@ -239,7 +239,7 @@ impl Fleet {
     fn spawn(&self, node_name: &str, spec: KubeletSpec) -> Kubelet {
         let (sender, receiver) = watch::channel(spec);
         let agent = agent::run(Arc::clone(&self.shared), node_name.to_owned(), receiver);
-        // Not in a join set: the handle ends it, and its result is nothing.
+        // No join set: the handle ends the task, which has no result.
         let task = tokio::spawn(agent).abort_handle();
         Kubelet { node_name: node_name.to_owned(), spec: sender, task }
     }

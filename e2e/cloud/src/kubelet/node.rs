@@ -1,4 +1,4 @@
-//! What a kubelet writes: its Node, the Node's status, its Lease.
+//! What a kubelet writes: its Node, the status of the Node, its Lease.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use k8s_openapi::{
 
 use super::{
     KubeletSpec, SIMULATED_LABEL, Settings,
-    heart::{NodeSeen, Ready},
+    schedule::{ObservedNode, Ready},
 };
 
 /// The Node that the kubelet registers: not ready yet.
@@ -32,7 +32,7 @@ pub(super) fn registration(name: &str, spec: &KubeletSpec, settings: &Settings, 
     }
 }
 
-/// The labels that every kubelet sets, and those that this one was started with.
+/// The labels that every kubelet sets, and those of the machine.
 pub(super) fn labels(name: &str, spec: &KubeletSpec) -> BTreeMap<String, String> {
     let own = [
         ("kubernetes.io/hostname", name),
@@ -53,7 +53,7 @@ fn taints(spec: &KubeletSpec) -> Option<Vec<Taint>> {
     (!spec.taints.is_empty()).then(|| spec.taints.clone())
 }
 
-/// The status that the kubelet posts. `since` is when the Ready condition came to be as it is.
+/// The status that the kubelet posts. `since` is the transition time of the Ready condition.
 pub(super) fn status(
     name: &str,
     spec: &KubeletSpec,
@@ -63,7 +63,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> NodeStatus {
     let total = resources(spec.cores * 1_000, spec.memory_gib * 1_024);
-    // The usual reserve for the system: what is left is what pods can have.
+    // Allocatable resources: without the usual reserve for the system.
     let free = resources(spec.cores * 1_000 - 80, spec.memory_gib * 1_024 - 512);
     NodeStatus {
         addresses: Some(vec![
@@ -121,7 +121,7 @@ fn system_info(spec: &KubeletSpec, settings: &Settings) -> NodeSystemInfo {
     let machine = spec.provider_id.rsplit('/').next().unwrap_or_default().to_owned();
     NodeSystemInfo {
         architecture: ARCHITECTURE.to_owned(),
-        // Another one after each boot, as it is with a real machine.
+        // Another one after each boot.
         boot_id: format!("{machine}-{}", spec.running_since.as_millisecond()),
         container_runtime_version: "simulated://1.0.0".to_owned(),
         kernel_version: "6.12.0-simulated".to_owned(),
@@ -135,7 +135,7 @@ fn system_info(spec: &KubeletSpec, settings: &Settings) -> NodeSystemInfo {
     }
 }
 
-/// The Lease of the Node, in `kube-node-lease`, owned by the Node as the real one is.
+/// The Lease of the Node, in `kube-node-lease`, owned by the Node.
 pub(super) fn lease(name: &str, uid: &str, settings: &Settings, now: Timestamp) -> Lease {
     Lease {
         metadata: ObjectMeta {
@@ -158,10 +158,10 @@ pub(super) fn lease(name: &str, uid: &str, settings: &Settings, now: Timestamp) 
     }
 }
 
-/// What a Node says that a kubelet cares about.
-pub(super) fn seen(metadata: &ObjectMeta, conditions: &[NodeCondition]) -> NodeSeen {
+/// The parts of a Node that a kubelet uses.
+pub(super) fn seen(metadata: &ObjectMeta, conditions: &[NodeCondition]) -> ObservedNode {
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    NodeSeen {
+    ObservedNode {
         uid: metadata.uid.clone().unwrap_or_default(),
         version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0),
         ready: ready.map(|condition| {

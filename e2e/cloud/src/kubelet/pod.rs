@@ -1,4 +1,4 @@
-//! What a kubelet decides about a pod.
+//! The decisions of a kubelet about a pod.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use k8s_openapi::{
 
 use super::{Settings, TERMINATION_ANNOTATION};
 
-/// The part of a pod that a kubelet decides by; the rest is not kept.
+/// The parts of a pod that a kubelet uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodView {
     pub namespace: String,
@@ -21,23 +21,23 @@ pub(super) struct PodView {
     pub ready: bool,
     /// The grace period in seconds, once the pod is being deleted.
     pub ending: Option<u64>,
-    /// What [`TERMINATION_ANNOTATION`] says.
+    /// The value of [`TERMINATION_ANNOTATION`].
     pub takes: Option<String>,
-    /// Names and images.
+    /// Names and images of the containers.
     pub containers: Vec<(String, String)>,
 }
 
-/// What is to be done with a pod.
+/// An action for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    /// Report that it runs and is ready.
+pub(super) enum PodAction {
+    /// Report that it is running and ready.
     Run {
-        /// After so long.
+        /// The delay.
         after: Duration,
     },
-    /// End it: delete it without grace.
+    /// Delete it with grace period zero.
     End {
-        /// After so long.
+        /// The delay.
         after: Duration,
     },
 }
@@ -46,7 +46,7 @@ impl From<Pod> for PodView {
     fn from(pod: Pod) -> Self {
         let (metadata, spec, status) = (pod.metadata, pod.spec.unwrap_or_default(), pod.status.unwrap_or_default());
         let ready = status.conditions.unwrap_or_default().iter().any(|it| it.type_ == "Ready" && it.status == "True");
-        // A negative grace counts as none, as in the real kubelet.
+        // A negative grace period counts as zero, as in a real kubelet.
         let grace = metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let annotations: BTreeMap<_, _> = metadata.annotations.unwrap_or_default();
         Self {
@@ -63,8 +63,8 @@ impl From<Pod> for PodView {
     }
 }
 
-/// What the kubelet of the pod's node does about it.
-pub(super) fn decide(pod: &PodView, settings: &Settings) -> Option<Deed> {
+/// The next action of the kubelet for the pod.
+pub(super) fn decide(pod: &PodView, settings: &Settings) -> Option<PodAction> {
     if let Some(grace) = pod.ending {
         if pod.takes.as_deref() == Some("never") {
             return None;
@@ -72,17 +72,17 @@ pub(super) fn decide(pod: &PodView, settings: &Settings) -> Option<Deed> {
         let takes = pod.takes.as_deref().and_then(|seconds| seconds.parse().ok());
         let takes = takes.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let after = takes.unwrap_or(settings.pod_ends_after).min(Duration::from_secs(grace));
-        return Some(Deed::End { after });
+        return Some(PodAction::End { after });
     }
     match pod.phase.as_str() {
-        "" | "Pending" => Some(Deed::Run { after: settings.pod_start_after }),
-        // The node lifecycle controller said otherwise while the kubelet was silent.
-        "Running" if !pod.ready => Some(Deed::Run { after: Duration::from_secs(1) }),
+        "" | "Pending" => Some(PodAction::Run { after: settings.pod_start_after }),
+        // The node lifecycle controller marked it not ready while the kubelet was silent.
+        "Running" if !pod.ready => Some(PodAction::Run { after: Duration::from_secs(1) }),
         _ => None,
     }
 }
 
-/// The status of a pod that runs and is ready.
+/// The status of a running and ready pod.
 pub(super) fn running(pod: &PodView, ip: String, now: Timestamp) -> PodStatus {
     let condition = |type_: &str| PodCondition {
         type_: type_.to_owned(),
@@ -124,7 +124,7 @@ mod tests {
 
     fn ends(pod: &PodView) -> Option<u64> {
         match decide(pod, &Settings::default()) {
-            Some(Deed::End { after }) => Some(after.as_secs()),
+            Some(PodAction::End { after }) => Some(after.as_secs()),
             _ => None,
         }
     }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_pending_pod_runs_and_a_running_one_is_left_alone() {
         let settings = Settings::default();
-        assert_eq!(decide(&pod("Pending"), &settings), Some(Deed::Run { after: settings.pod_start_after }));
+        assert_eq!(decide(&pod("Pending"), &settings), Some(PodAction::Run { after: settings.pod_start_after }));
         assert_eq!(decide(&pod("Running"), &settings), None);
         assert_eq!(decide(&pod("Succeeded"), &settings), None);
         assert!(decide(&PodView { ready: false, ..pod("Running") }, &settings).is_some());

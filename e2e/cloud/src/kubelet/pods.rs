@@ -1,4 +1,4 @@
-//! The pods of all kubelets: one reader of the watch, one short task for each pod that has something to wait for.
+//! The pods of all kubelets: one reader of the watch, and a short task for each pod with a pending action.
 
 use std::{
     collections::BTreeMap,
@@ -19,21 +19,21 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
     Shared,
-    pod::{self, Deed, PodView},
+    pod::{self, PodAction, PodView},
 };
 use crate::{mirror::Seen, request::RequestError};
 
-/// Between two tries of one deed.
+/// The time between two attempts of an action.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A pod, and what is being done with it.
+/// A pod, and the task of its pending action.
 #[derive(Debug)]
-struct Patient {
+struct PodWorker {
     view: PodView,
-    work: Option<(Deed, JoinHandle<()>)>,
+    work: Option<(PodAction, JoinHandle<()>)>,
 }
 
-impl Drop for Patient {
+impl Drop for PodWorker {
     fn drop(&mut self) {
         if let Some((_, task)) = &self.work {
             task.abort();
@@ -41,88 +41,88 @@ impl Drop for Patient {
     }
 }
 
-/// All bound pods of the cluster by UID. Those of Nodes that nobody here plays are kept too: a kubelet may come later.
-struct Ward {
+/// All bound pods of the cluster by UID, including those of Nodes without kubelet: one may start later.
+struct PodWorkers {
     shared: Arc<Shared>,
-    patients: BTreeMap<String, Patient>,
+    pods: BTreeMap<String, PodWorker>,
     addresses: Arc<AtomicU32>,
 }
 
 /// Runs and ends the pods of all kubelets, until the watch ends.
 pub(super) async fn run(shared: Arc<Shared>, mut seen: mpsc::Receiver<Seen<Pod>>) {
     let registry = Arc::clone(&shared.registry);
-    let mut ward = Ward { shared, patients: BTreeMap::new(), addresses: Arc::default() };
+    let mut workers = PodWorkers { shared, pods: BTreeMap::new(), addresses: Arc::default() };
     loop {
         tokio::select! {
             biased;
             seen = seen.recv() => match seen {
-                Some(seen) => ward.take(seen),
+                Some(seen) => workers.take(seen),
                 None => return,
             },
-            nodes = registry.started_to_speak() => {
-                for patient in ward.patients.values_mut().filter(|patient| nodes.contains(&patient.view.node)) {
-                    attend(&ward.shared, &ward.addresses, patient);
+            nodes = registry.started_reporting() => {
+                for worker in workers.pods.values_mut().filter(|worker| nodes.contains(&worker.view.node)) {
+                    sync(&workers.shared, &workers.addresses, worker);
                 }
             }
         }
     }
 }
 
-impl Ward {
+impl PodWorkers {
     fn take(&mut self, seen: Seen<Pod>) {
         match seen {
             Seen::Reset(pods) => {
                 let views: BTreeMap<String, PodView> =
                     pods.into_iter().map(PodView::from).map(|view| (view.uid.clone(), view)).collect();
-                self.patients.retain(|uid, _| views.contains_key(uid));
+                self.pods.retain(|uid, _| views.contains_key(uid));
                 for view in views.into_values() {
-                    self.admit(view);
+                    self.update(view);
                 }
             }
-            Seen::Applied(pod) => self.admit(pod.into()),
+            Seen::Applied(pod) => self.update(pod.into()),
             Seen::Deleted(pod) => {
                 if let Some(uid) = pod.metadata.uid {
-                    self.patients.remove(&uid);
+                    self.pods.remove(&uid);
                 }
             }
         }
     }
 
-    fn admit(&mut self, view: PodView) {
-        let patient =
-            self.patients.entry(view.uid.clone()).or_insert_with(|| Patient { view: view.clone(), work: None });
-        patient.view = view;
-        attend(&self.shared, &self.addresses, patient);
+    fn update(&mut self, view: PodView) {
+        let worker = self.pods.entry(view.uid.clone()).or_insert_with(|| PodWorker { view: view.clone(), work: None });
+        worker.view = view;
+        sync(&self.shared, &self.addresses, worker);
     }
 }
 
-/// Starts what is to be done with a pod, unless it is being done already.
-fn attend(shared: &Arc<Shared>, addresses: &Arc<AtomicU32>, patient: &mut Patient) {
-    let deed = pod::decide(&patient.view, &shared.settings).filter(|_| shared.registry.speaks(&patient.view.node));
-    if let Some((doing, task)) = &patient.work {
-        if deed.as_ref() == Some(doing) && !task.is_finished() {
+/// Starts the action of a pod, unless it runs already.
+fn sync(shared: &Arc<Shared>, addresses: &Arc<AtomicU32>, worker: &mut PodWorker) {
+    let action =
+        pod::decide(&worker.view, &shared.settings).filter(|_| shared.registry.is_reporting(&worker.view.node));
+    if let Some((doing, task)) = &worker.work {
+        if action.as_ref() == Some(doing) && !task.is_finished() {
             return;
         }
         task.abort();
     }
-    patient.work = deed.map(|deed| {
-        let work = work(Arc::clone(shared), Arc::clone(addresses), patient.view.clone(), deed.clone());
-        (deed, tokio::spawn(work))
+    worker.work = action.map(|action| {
+        let work = work(Arc::clone(shared), Arc::clone(addresses), worker.view.clone(), action.clone());
+        (action, tokio::spawn(work))
     });
 }
 
-/// Does one deed, again and again until it is done, unless the kubelet falls silent.
-async fn work(shared: Arc<Shared>, addresses: Arc<AtomicU32>, pod: PodView, deed: Deed) {
-    let (Deed::Run { after } | Deed::End { after }) = deed;
+/// Executes an action, and retries until it succeeds or the kubelet is silent.
+async fn work(shared: Arc<Shared>, addresses: Arc<AtomicU32>, pod: PodView, action: PodAction) {
+    let (PodAction::Run { after } | PodAction::End { after }) = action;
     tokio::time::sleep(after).await;
-    while shared.registry.speaks(&pod.node) {
-        let result = match deed {
-            Deed::Run { .. } => report_running(&shared, &addresses, &pod).await,
-            Deed::End { .. } => end(&shared, &pod).await,
+    while shared.registry.is_reporting(&pod.node) {
+        let result = match action {
+            PodAction::Run { .. } => report_running(&shared, &addresses, &pod).await,
+            PodAction::End { .. } => end(&shared, &pod).await,
         };
         match result {
             Ok(()) => return,
-            // Gone, or another pod of the same name.
+            // The pod is gone, or another one has its name.
             Err(error) if error.is_not_found() || error.is_conflict() => return,
             Err(error) => {
                 tracing::debug!(pod = pod.name, namespace = pod.namespace, %error, "a pod's request failed");
@@ -134,7 +134,7 @@ async fn work(shared: Arc<Shared>, addresses: Arc<AtomicU32>, pod: PodView, deed
 
 async fn report_running(shared: &Shared, addresses: &AtomicU32, pod: &PodView) -> Result<(), RequestError> {
     let number = addresses.fetch_add(1, Ordering::Relaxed);
-    // From 100.64.0.0/10, which no node address and no service address is in.
+    // From 100.64.0.0/10, which contains no node address and no service address.
     let ip = format!("100.{}.{}.{}", 64 + (number >> 16) % 64, (number >> 8) % 256, number % 256);
     let status = pod::running(pod, ip, shared.clock.wall());
     let patch = Patch::Strategic(json!({ "metadata": { "uid": pod.uid }, "status": status }));
