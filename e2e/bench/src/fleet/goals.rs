@@ -111,7 +111,7 @@ pub(crate) fn goals(
 }
 
 /// The goals as a table.
-pub(crate) fn table_of(goals: &[Goal]) -> Table {
+pub(crate) fn results(goals: &[Goal]) -> Table {
     let mut table = Table::new(["", "GOAL", "MEASURED", "RESULT"]);
     for goal in goals {
         let [bound, seen] = goal.cells();
