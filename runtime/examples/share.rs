@@ -3,22 +3,24 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{Resource, ResourceExt};
 use nodewright_observability::telemetry::{Telemetry, TelemetryConfig};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
     manager::{Manager, Options},
-    object::{Cluster, Key, child_of, controller_uid, is_deleting, label, name, namespace, uid},
-    owned::{Owned, Part},
+    object::{Cluster, Key, child_of},
+    owned::Owned,
     plan::{Moment, Plan, Step},
+    request::default_client,
 };
 
 /// The only cluster.
 pub const HOME: Cluster = Cluster::new("home");
 const SOURCE: (&str, &str) = ("default", "shared");
 
-/// The controller. What it plans for is a namespace.
+/// The controller. It plans for one namespace at a time.
 pub struct Share;
 
 #[derive(Clone, PartialEq, serde::Serialize)]
@@ -28,7 +30,6 @@ struct Content {
 
 impl Owned for Content {
     type Of = ConfigMap;
-    const PART: Part = Part::Main;
     fn seen(live: &ConfigMap) -> Self {
         Self { data: live.data.clone().unwrap_or_default() }
     }
@@ -37,15 +38,15 @@ impl Owned for Content {
 impl Controller for Share {
     const NAME: &'static str = "share";
     type Primary = Namespace;
-    /// The namespace, the source, and what has the name of the copy.
+    /// The namespace, the source, and the ConfigMap that has the name of the copy.
     type World = (Arc<Namespace>, Option<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Namespace>(HOME, "");
         on.kind::<ConfigMap>(HOME, "").wakes(|change, stores, wake| {
-            let Some(map) = change.sides().last().filter(|map| name(map.as_ref()) == SOURCE.1) else { return };
-            let (place, spaces) = (namespace(map.as_ref()), stores.of::<Namespace>(HOME).keys());
+            let Some(map) = change.sides().last().filter(|map| map.name_any() == SOURCE.1) else { return };
+            let (place, spaces) = (map.namespace().unwrap_or_default(), stores.of::<Namespace>(HOME).keys());
             spaces.into_iter().filter(|space| place == SOURCE.0 || *space.name == *place).for_each(wake);
         });
     }
@@ -55,16 +56,18 @@ impl Controller for Share {
         Some((spaces.get(key)?, maps.by_name(SOURCE.0, SOURCE.1), maps.by_name(&key.name, SOURCE.1)))
     }
 
-    fn plan(&self, _at: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
-        let (cluster, space, mut plan) = (HOME, space.as_ref(), Plan::idle());
-        let shared = label(space, "share") == Some("true") && !is_deleting(space) && name(space) != SOURCE.0;
-        let ours = copy.as_deref().filter(|copy| controller_uid(*copy) == Some(uid(space)));
-        let fresh = |data| ConfigMap { metadata: child_of(space, name(space), SOURCE.1), data, ..ConfigMap::default() };
-        match (source.as_deref().filter(|_| shared).map(Content::seen), ours) {
+    fn plan(&self, _: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
+        let (space, name, mut plan) = (space.as_ref(), space.name_any(), Plan::idle());
+        let is_wanted = space.labels().get("share").is_some_and(|share| share == "true");
+        let is_shared = is_wanted && space.meta().deletion_timestamp.is_none() && name != SOURCE.0;
+        let is_ours =
+            |map: &&ConfigMap| map.owner_references().iter().any(|owner| Some(&owner.uid) == space.meta().uid.as_ref());
+        let fresh = |data| ConfigMap { metadata: child_of(space, &name, SOURCE.1), data, ..ConfigMap::default() };
+        match (source.as_deref().filter(|_| is_shared).map(Content::seen), copy.as_deref().filter(is_ours)) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
-            (Some(new), None) => plan.then("the copy is missing", Step::create(cluster, &fresh(Some(new.data)))),
-            (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(cluster, ours, &content)),
-            (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(cluster, ours))),
+            (Some(new), None) => plan.then("the copy is missing", Step::create(HOME, &fresh(Some(new.data)))),
+            (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(HOME, ours, &content)),
+            (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(HOME, ours))),
         };
         plan
     }
@@ -73,8 +76,7 @@ impl Controller for Share {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _telemetry = Telemetry::start(&TelemetryConfig::default())?;
-    let mut manager =
-        Manager::new(Options::new("share", "1", HOME, nodewright_runtime::request::default_client().await?));
+    let mut manager = Manager::new(Options::new("share", "1", HOME, default_client().await?));
     manager.add(Share);
     let stop = tokio_util::sync::CancellationToken::new();
     let asked = stop.clone();

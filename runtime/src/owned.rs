@@ -49,7 +49,7 @@ pub trait Owned: Serialize + PartialEq + Clone + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
     /// The endpoint that they are written through.
-    const PART: Part;
+    const PART: Part = Part::Main;
     /// The fields as they stand in a live object.
     fn seen(live: &Self::Of) -> Self;
     /// The fields as they stand in a live object, as far as `self` writes them. To be given where single keys of a

@@ -49,7 +49,6 @@ struct NoteMeta {
 
 impl Owned for Note {
     type Of = ConfigMap;
-    const PART: Part = Part::Main;
     fn seen(live: &ConfigMap) -> Self {
         let all = live.metadata.annotations.clone().unwrap_or_default();
         Self { metadata: NoteMeta { annotations: all.into_iter().filter(|(key, _)| key == "found").collect() } }

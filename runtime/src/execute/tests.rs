@@ -27,7 +27,6 @@ struct LabelsMeta {
 
 impl Owned for Labels {
     type Of = Pod;
-    const PART: Part = Part::Main;
     fn seen(live: &Pod) -> Self {
         Self { metadata: LabelsMeta { labels: live.metadata.labels.clone().unwrap_or_default() } }
     }

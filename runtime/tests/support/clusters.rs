@@ -35,7 +35,6 @@ struct Content {
 
 impl Owned for Content {
     type Of = ConfigMap;
-    const PART: Part = Part::Main;
     fn seen(live: &ConfigMap) -> Self {
         Self { data: live.data.clone().unwrap_or_default() }
     }
