@@ -1,7 +1,6 @@
 //! Types that several kinds share.
 
 use crate::lenient;
-use crate::machine::MachineSpec;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
 use garde::Validate;
@@ -91,22 +90,6 @@ pub struct Taint {
     /// Value of the taint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-}
-
-/// A template of machines.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Validate)]
-#[serde(rename_all = "camelCase", default)]
-#[garde(allow_unvalidated)]
-pub struct MachineTemplate {
-    /// Labels and annotations of the machines.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(schema_with = "crate::schema::free_object")]
-    pub metadata: ObjectMeta,
-
-    /// Spec of the machines.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[garde(dive)]
-    pub spec: MachineSpec,
 }
 
 wire_string! {

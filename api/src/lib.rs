@@ -56,11 +56,11 @@ mod wire;
 pub use class_identity::ClassIdentity;
 pub use codes::Code;
 pub use common::{
-    ClassRef, ConditionStatus, LastOperation, MachineSummary, MachineTemplate, NodeTemplate, NodeTemplateSpec,
-    OperationState, OperationType, Taint,
+    ClassRef, ConditionStatus, LastOperation, MachineSummary, NodeTemplate, NodeTemplateSpec, OperationState,
+    OperationType, Taint,
 };
 pub use go_duration::{GoDuration, ParseGoDurationError};
-pub use machine::{CurrentStatus, Machine, MachinePhase, MachineSpec, MachineStatus};
+pub use machine::{CurrentStatus, Machine, MachinePhase, MachineSpec, MachineStatus, MachineTemplate};
 pub use machine_class::{MachineClass, MachineClassCondition, MachineClassNodeTemplate, MachineClassStatus};
 pub use machine_deployment::{
     InPlaceUpdate, MachineDeployment, MachineDeploymentCondition, MachineDeploymentSpec, MachineDeploymentStatus,

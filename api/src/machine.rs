@@ -6,7 +6,7 @@ use crate::wire::{is_default, null_as_default, wire_string};
 use crate::{GoDuration, annotations, labels, lenient};
 use garde::Validate;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -230,4 +230,20 @@ impl Machine {
     pub fn is_force_deletion(&self) -> bool {
         self.labels().get(labels::FORCE_DELETION).is_some_and(|text| labels::parse_bool(text))
     }
+}
+
+/// A template of machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(rename_all = "camelCase", default)]
+#[garde(allow_unvalidated)]
+pub struct MachineTemplate {
+    /// Labels and annotations of the machines.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[schemars(schema_with = "crate::schema::free_object")]
+    pub metadata: ObjectMeta,
+
+    /// Spec of the machines.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
+    #[garde(dive)]
+    pub spec: MachineSpec,
 }

@@ -1,7 +1,8 @@
 //! `MachineDeployment`: a number of machines, with rollouts of their template.
 
-use crate::common::{ConditionStatus, MachineSummary, MachineTemplate};
+use crate::common::{ConditionStatus, MachineSummary};
 use crate::int_or_percent::{ParseIntOrPercentError, UpdateBounds};
+use crate::machine::MachineTemplate;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
 use crate::{labels, lenient};

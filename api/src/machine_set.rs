@@ -1,7 +1,8 @@
 //! `MachineSet`: a number of machines with one template.
 
-use crate::common::{ClassRef, Condition, LastOperation, MachineSummary, MachineTemplate};
+use crate::common::{ClassRef, Condition, LastOperation, MachineSummary};
 use crate::labels;
+use crate::machine::MachineTemplate;
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default};
 use garde::Validate;

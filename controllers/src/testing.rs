@@ -8,8 +8,8 @@ use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 use nodewright_runtime::{
     cache::{Store, Stores},
-    look::Look,
-    object::{Key, Kind, Version},
+    object::{Kind, ObjectRef, Version},
+    scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
 /// The store of a look at a Secret of a class, which has yet to be answered.
 pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
     let store = Arc::new(Store::new(CONTROL, "default"));
-    let look = Look::named::<Secret>(&Key::new(CONTROL, "default", name), NAMEABLE);
+    let look = ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, "default", name), NAMEABLE);
     stores.add_look(&look, store.clone());
     store
 }

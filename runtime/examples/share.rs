@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Resource, ResourceExt};
 use nodewright_observability::telemetry::{Telemetry, TelemetryConfig};
 use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
     manager::{Manager, Options},
-    object::{Cluster, Key, child_of},
-    owned::Owned,
-    plan::{Moment, Plan, Step},
+    object::{Cluster, ObjectRef, child_of},
+    plan::{Context, Plan, Step},
     request::default_client,
 };
 
@@ -28,9 +28,9 @@ struct Content {
     data: BTreeMap<String, String>,
 }
 
-impl Owned for Content {
+impl ApplyConfiguration for Content {
     type Of = ConfigMap;
-    fn seen(live: &ConfigMap) -> Self {
+    fn extract(live: &ConfigMap) -> Self {
         Self { data: live.data.clone().unwrap_or_default() }
     }
 }
@@ -39,7 +39,7 @@ impl Controller for Share {
     const NAME: &'static str = "share";
     type Primary = Namespace;
     /// The namespace, the source, and the ConfigMap that has the name of the copy.
-    type World = (Arc<Namespace>, Option<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
+    type Snapshot = (Arc<Namespace>, Option<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -51,19 +51,19 @@ impl Controller for Share {
         });
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot> {
         let (spaces, maps) = (stores.of::<Namespace>(key.cluster), stores.of::<ConfigMap>(key.cluster));
         Some((spaces.get(key)?, maps.by_name(SOURCE.0, SOURCE.1), maps.by_name(&key.name, SOURCE.1)))
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, (space, source, copy): &Self::World) -> Plan<Never> {
+    fn plan(&self, _: &Context<'_, Never>, (space, source, copy): &Self::Snapshot) -> Plan<Never> {
         let (space, name, mut plan) = (space.as_ref(), space.name_any(), Plan::idle());
         let is_wanted = space.labels().get("share").is_some_and(|share| share == "true");
         let is_shared = is_wanted && space.meta().deletion_timestamp.is_none() && name != SOURCE.0;
         let is_ours =
             |map: &&ConfigMap| map.owner_references().iter().any(|owner| Some(&owner.uid) == space.meta().uid.as_ref());
         let fresh = |data| ConfigMap { metadata: child_of(space, &name, SOURCE.1), data, ..ConfigMap::default() };
-        match (source.as_deref().filter(|_| is_shared).map(Content::seen), copy.as_deref().filter(is_ours)) {
+        match (source.as_deref().filter(|_| is_shared).map(Content::extract), copy.as_deref().filter(is_ours)) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
             (Some(new), None) => plan.then("the copy is missing", Step::create(HOME, &fresh(Some(new.data)))),
             (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(HOME, ours, &content)),

@@ -11,9 +11,9 @@ use std::{
 use crate::{
     cache::{AnyStore, Change, Index, Store, Stores, Unreadable},
     effect::Effect,
-    object::{Cluster, Key, Kind, ResourceType},
-    plan::{Moment, Plan},
-    queue::{Class, Queue},
+    object::{Cluster, Kind, ObjectRef, ResourceType},
+    plan::{Context, Plan},
+    queue::{Priority, Queue},
     request::Connection,
     watch::{Projection, Watch, Watching},
 };
@@ -35,14 +35,14 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// The kind that it is about; one controller per kind.
     type Primary: Kind;
     /// What a plan may see: `Arc`s taken from the caches at one moment.
-    type World: Send;
+    type Snapshot: Send;
     /// Calls outside Kubernetes; [`crate::effect::Never`] for most.
     type Effect: Effect;
 
     /// Names the kinds that are watched, their indexes, and whom a change wakes.
     fn watch(&self, on: &mut Watches<'_>);
     /// Takes from the caches what concerns an object; `None` when the object is gone.
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World>;
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
     /// Whether an object is planned although a write that was made for it to this cluster has had no answer, or does not
     /// show yet. For one that must not wait for a cluster that is away, and whose plans rest on nothing that they wrote
     /// there.
@@ -50,11 +50,11 @@ pub trait Controller: Send + Sync + Sized + 'static {
         false
     }
     /// How many objects a plan goes through. One with very many is planned less often.
-    fn children(&self, _world: &Self::World) -> usize {
+    fn children(&self, _world: &Self::Snapshot) -> usize {
         0
     }
     /// Decides.
-    fn plan(&self, at: &Moment<'_, Self::Effect>, world: &Self::World) -> Plan<Self::Effect>;
+    fn plan(&self, context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
 }
 
 /// What one controller watches.
@@ -75,7 +75,7 @@ impl Watches<'_> {
         let watched = self.kind::<K>(cluster, namespace);
         watched.source.listeners.push(Box::new(move |change, _, class| {
             let Some(object) = change.sides().last() else { return };
-            let key = Key::of(cluster, object.as_ref());
+            let key = ObjectRef::of(cluster, object.as_ref());
             if let (Some(old), Some(new)) = (&change.old, &change.new)
                 && old.meta().generation != new.meta().generation
             {
@@ -173,7 +173,7 @@ impl<K: Kind> Watched<'_, K> {
     }
 
     /// Says which objects of the controller a change concerns.
-    pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(Key)) + Send + Sync + 'static) {
+    pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static) {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |change, stores, class| {
             whom(change, stores, &mut |key| queue.add(key, class));
@@ -184,7 +184,7 @@ impl<K: Kind> Watched<'_, K> {
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn wakes_unreadable(
         self,
-        whom: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(Key)) + Send + Sync + 'static,
+        whom: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static,
     ) -> Self {
         let queue = self.queue.clone();
         self.source.unreadable.push(Box::new(move |object, stores, class| {
@@ -194,8 +194,8 @@ impl<K: Kind> Watched<'_, K> {
     }
 }
 
-type Listener<K> = Box<dyn Fn(&Change<K>, &Stores, Class) + Send + Sync>;
-type UnreadableListener = Box<dyn Fn(&Unreadable, &Stores, Class) + Send + Sync>;
+type Listener<K> = Box<dyn Fn(&Change<K>, &Stores, Priority) + Send + Sync>;
+type UnreadableListener = Box<dyn Fn(&Unreadable, &Stores, Priority) + Send + Sync>;
 
 struct Source<K> {
     store: Arc<Store<K>>,
@@ -280,7 +280,7 @@ mod tests {
     use nodewright_observability::metrics::Metrics;
 
     use super::*;
-    use crate::queue::Verdict;
+    use crate::queue::ReconcileResult;
     use crate::testing::{AWAY, HOME};
     use nodewright_testing::object;
 
@@ -316,17 +316,17 @@ mod tests {
         let (mut sources, queue) = watches(|on| {
             on.primary::<ConfigMap>(HOME, "");
         });
-        let key = Key::new(HOME, "default", "a");
+        let key = ObjectRef::new(HOME, "default", "a");
         let source = sources.0.values_mut().next().unwrap().as_any_mut().downcast_mut::<Source<ConfigMap>>().unwrap();
         let map = |generation: i64, label: &str| {
             let map = object("a").label("x", label).with("/metadata/generation", generation);
             Some(Arc::new(map.build()))
         };
-        let tell = |old, new| (source.listeners[0])(&Change { old, new }, &Stores::default(), Class::Live);
+        let tell = |old, new| (source.listeners[0])(&Change { old, new }, &Stores::default(), Priority::Live);
         tell(None, map(1, "1"));
         for _ in 0..5 {
             queue.next().await;
-            queue.done(&key, Verdict::Failed(None));
+            queue.done(&key, ReconcileResult::Failed(None));
         }
         tell(map(1, "1"), map(1, "2"));
         assert_eq!(queue.failures(&key), 5);

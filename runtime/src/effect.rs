@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Calls of one lane never overlap. A lane is one thing outside, such as one bucket or one DNS record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lane(pub std::sync::Arc<str>);
+pub struct SerializationKey(pub std::sync::Arc<str>);
 
 /// A call outside Kubernetes, as data.
 ///
@@ -19,13 +19,13 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// What comes back. Errors are outcomes too: a plan decides what they mean.
     type Outcome: Clone + Debug + Send + Sync + 'static;
     /// What it must not overlap with.
-    fn lane(&self) -> Lane;
+    fn lane(&self) -> SerializationKey;
     /// Name for metrics, logs and spans.
     fn name(&self) -> &'static str;
     /// How long it may take; then it is dropped and [`Effect::late`] is its outcome.
     fn deadline(&self) -> Duration;
     /// The outcome of a call that did not answer within its deadline, and may still take effect.
-    fn late(&self) -> Self::Outcome;
+    fn timeout_outcome(&self) -> Self::Outcome;
     /// Whether an outcome is a success, for metrics.
     fn succeeded(outcome: &Self::Outcome) -> bool;
 }
@@ -35,7 +35,7 @@ pub use std::convert::Infallible as Never;
 
 impl Effect for Never {
     type Outcome = ();
-    fn lane(&self) -> Lane {
+    fn lane(&self) -> SerializationKey {
         match *self {}
     }
     fn name(&self) -> &'static str {
@@ -44,7 +44,7 @@ impl Effect for Never {
     fn deadline(&self) -> Duration {
         match *self {}
     }
-    fn late(&self) {
+    fn timeout_outcome(&self) {
         match *self {}
     }
     fn succeeded((): &()) -> bool {

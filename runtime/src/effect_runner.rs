@@ -8,8 +8,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::{
-    effect::{Effect, Lane, Perform},
-    leadership::Term,
+    effect::{Effect, Perform, SerializationKey},
+    leadership::Leadership,
 };
 use nodewright_observability::metrics::Metrics;
 
@@ -28,9 +28,9 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 /// A dropped call may still take effect outside. That is why effects are idempotent and their outcomes are asked for.
 pub(crate) struct EffectRunner<E: Effect> {
     performer: Arc<dyn Perform<E>>,
-    lanes: Mutex<HashMap<Lane, LaneLock>>,
+    lanes: Mutex<HashMap<SerializationKey, LaneLock>>,
     places: Semaphore,
-    term: Term,
+    term: Leadership,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
 }
@@ -39,7 +39,7 @@ impl<E: Effect> EffectRunner<E> {
     pub(crate) fn new(
         performer: Arc<dyn Perform<E>>,
         limit: usize,
-        term: Term,
+        term: Leadership,
         tasks: TaskTracker,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
@@ -96,12 +96,12 @@ impl<E: Effect> EffectRunner<E> {
             Ok(Ok(outcome)) => outcome?,
             Ok(Err(panic)) => {
                 tracing::error!(%panic, "a call panicked");
-                effect.late()
+                effect.timeout_outcome()
             }
             Err(_) => {
                 call.abort();
                 tracing::warn!(?limit, "a call did not answer in time");
-                effect.late()
+                effect.timeout_outcome()
             }
         };
         measured.finish(if E::succeeded(&outcome) { "success" } else { "error" });
@@ -113,7 +113,7 @@ impl<E: Effect> EffectRunner<E> {
     }
 
     /// Forgets a lane that nobody waits for.
-    fn leave(&self, lane: &Lane) {
+    fn leave(&self, lane: &SerializationKey) {
         let mut lanes = self.lanes.lock();
         if lanes.get(lane).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             lanes.remove(lane);
@@ -140,8 +140,8 @@ mod tests {
 
     impl Effect for Call {
         type Outcome = bool;
-        fn lane(&self) -> Lane {
-            Lane(self.1.into())
+        fn lane(&self) -> SerializationKey {
+            SerializationKey(self.1.into())
         }
         fn name(&self) -> &'static str {
             "call"
@@ -149,7 +149,7 @@ mod tests {
         fn deadline(&self) -> Duration {
             Duration::from_mins(1)
         }
-        fn late(&self) -> bool {
+        fn timeout_outcome(&self) -> bool {
             false
         }
         fn succeeded(outcome: &bool) -> bool {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Makes calls with so many at once. Returns when each began, and what is known of lanes at the end.
-    async fn begun(limit: usize, term: Term, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
+    async fn begun(limit: usize, term: Leadership, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
         let (tasks, begun) = (TaskTracker::new(), Arc::default());
         let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));
         let runner = EffectRunner::new(performer, limit, term, tasks.clone(), Arc::default());
@@ -188,7 +188,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_lane_follow_each_other_and_others_do_not_wait() {
         let calls = [Call("a", "vm-1", 10), Call("b", "vm-1", 10), Call("c", "vm-2", 10)];
-        let (begun, lanes) = begun(100, Term::unlimited(), &calls).await;
+        let (begun, lanes) = begun(100, Leadership::unlimited(), &calls).await;
         assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10)]);
         assert_eq!(lanes, 0, "a lane that nobody needs is forgotten");
     }
@@ -197,7 +197,7 @@ mod tests {
     async fn the_time_of_a_call_counts_from_when_it_is_made_and_not_from_when_it_was_queued() {
         let (tasks, told) = (TaskTracker::new(), Arc::new(Mutex::new(vec![])));
         let performer = Arc::new(Calls(Instant::now(), Arc::default()));
-        let runner = EffectRunner::new(performer, 2, Term::unlimited(), tasks.clone(), Arc::default());
+        let runner = EffectRunner::new(performer, 2, Leadership::unlimited(), tasks.clone(), Arc::default());
         let start = Instant::now();
         // Two that hang until their deadline; one more, which waits for a place, and one for the lane of another.
         for call in [Call("a", "1", 900), Call("b", "2", 900), Call("c", "3", 50), Call("d", "3", 1)] {
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_call_begins_after_the_term() {
-        let term = Term::unlimited();
+        let term = Leadership::unlimited();
         let calls = [Call("a", "1", 30), Call("b", "2", 30)];
         let end = async {
             sleep(Duration::from_secs(10)).await;
@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_has_slept_does_not_go_on() {
         let (clock, answer) = (Arc::new(HandClock::default()), Arc::new(Notify::new()));
-        let term = Term::until(clock.clone(), Duration::from_secs(10));
+        let term = Leadership::until(clock.clone(), Duration::from_secs(10));
         let requests = Arc::new(Mutex::new(vec![]));
         let (sent, answered) = (requests.clone(), answer.clone());
         let call = async move {

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    apply_configuration::{Applied, Subresource, apply_body, correction},
     cache::Until,
     fair::Flow,
-    object::{Cluster, Key, ResourceType, Target, Version, standing},
-    owned::{Applied, Part, apply_body, correction},
+    object::{Cluster, ObjectRef, ResourceType, Target, Version, standing},
     plan::{Apply, FailedStep, FailureClass, Planned, Step, StepVerb},
     request::{Answer, Call, Connection, RequestError},
 };
@@ -32,20 +32,20 @@ const JSON: &str = "application/json";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) resource: ResourceType,
-    pub(crate) key: Key,
+    pub(crate) key: ObjectRef,
     pub(crate) until: Until,
 }
 
 /// An object of which only a consistent read can tell what became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unsure {
+pub(crate) struct UnknownOutcome {
     pub(crate) resource: ResourceType,
-    pub(crate) key: Key,
+    pub(crate) key: ObjectRef,
     /// The object that the write was for; `None` where it was to make one.
     pub(crate) uid: Option<Arc<str>>,
 }
 
-impl Unsure {
+impl UnknownOutcome {
     fn of(at: &Target) -> Self {
         Self { resource: at.resource().clone(), key: at.key().clone(), uid: Some(at.uid().into()) }
     }
@@ -57,14 +57,14 @@ impl Unsure {
 
 /// What all requests of one plan have in common.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sending {
+pub(crate) struct RequestContext {
     /// The trace that they belong to.
     pub(crate) traceparent: Option<TraceContext>,
     /// With whose requests they take turns.
     pub(crate) flow: Flow,
 }
 
-impl Sending {
+impl RequestContext {
     fn read(&self, path: String) -> Call {
         Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::get(path) }
     }
@@ -76,20 +76,20 @@ impl Sending {
 
 /// How one step ended.
 #[derive(Debug)]
-pub(crate) enum StepEnd {
+pub(crate) enum StepOutcome {
     /// Done; the caches have yet to show it.
     Done(Option<Barrier>),
     /// Refused for now; the others go on.
     Refused { uid: Arc<str>, error: RequestError },
     /// Failed.
-    Failed { step: FailedStep, error: RequestError, unsure: Option<Unsure> },
+    Failed { step: FailedStep, error: RequestError, unsure: Option<UnknownOutcome> },
 }
 
 /// How the steps of a plan ended.
 #[derive(Debug, Default)]
 pub(crate) struct Execution {
     pub(crate) barriers: Vec<Barrier>,
-    pub(crate) unsure: Vec<Unsure>,
+    pub(crate) unsure: Vec<UnknownOutcome>,
     pub(crate) refused: Vec<(Arc<str>, RequestError)>,
     pub(crate) evicted: Vec<Arc<str>>,
     pub(crate) failure: Option<(FailedStep, RequestError)>,
@@ -128,7 +128,7 @@ impl Executor {
         &self,
         stages: &[Vec<Planned<E>>],
         attempt: u32,
-        sending: &Sending,
+        sending: &RequestContext,
         call: impl Fn(&E),
     ) -> Execution {
         let mut execution = Execution::default();
@@ -145,7 +145,7 @@ impl Executor {
         &self,
         stage: &[Planned<E>],
         attempt: u32,
-        sending: &Sending,
+        sending: &RequestContext,
         call: &impl Fn(&E),
         execution: &mut Execution,
     ) {
@@ -161,7 +161,7 @@ impl Executor {
             let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, call))).await;
             batch *= 2;
             for (planned, end) in now.into_iter().zip(ends) {
-                if let StepEnd::Failed { error, .. } = &end {
+                if let StepOutcome::Failed { error, .. } = &end {
                     failures = if error.class.is_of_one_request() { failures + 1 } else { MOST_FAILURES };
                     batch = 1;
                 }
@@ -173,7 +173,7 @@ impl Executor {
         }
     }
 
-    async fn step<E>(&self, step: &Step<E>, sending: &Sending, call: &impl Fn(&E)) -> StepEnd {
+    async fn step<E>(&self, step: &Step<E>, sending: &RequestContext, call: &impl Fn(&E)) -> StepOutcome {
         match step {
             Step::Apply(apply) => self.apply(apply, sending).await,
             Step::Create { key, resource, body } => self.create(key, resource, body, sending).await,
@@ -185,7 +185,7 @@ impl Executor {
             Step::Evict(target) => self.evict(target, sending).await,
             Step::Call(effect) => {
                 call(effect);
-                StepEnd::Done(None)
+                StepOutcome::Done(None)
             }
         }
     }
@@ -198,7 +198,7 @@ impl Executor {
         connection.send(call).await
     }
 
-    async fn apply(&self, apply: &Apply, sending: &Sending) -> StepEnd {
+    async fn apply(&self, apply: &Apply, sending: &RequestContext) -> StepOutcome {
         let Apply { at, part, fragment, read_back } = apply;
         let path = at.resource().object(at.key()) + part.suffix();
         let body = apply_body(at, *part, fragment);
@@ -223,15 +223,21 @@ impl Executor {
             Err(error) => {
                 let mut end = failed(StepVerb::Correct, at, error);
                 // The apply was done, whatever became of the correction: the next plan has to see it.
-                if let StepEnd::Failed { unsure, .. } = &mut end {
-                    unsure.get_or_insert_with(|| Unsure::of(at));
+                if let StepOutcome::Failed { unsure, .. } = &mut end {
+                    unsure.get_or_insert_with(|| UnknownOutcome::of(at));
                 }
                 end
             }
         }
     }
 
-    async fn create(&self, key: &Key, resource: &ResourceType, body: &Value, sending: &Sending) -> StepEnd {
+    async fn create(
+        &self,
+        key: &ObjectRef,
+        resource: &ResourceType,
+        body: &Value,
+        sending: &RequestContext,
+    ) -> StepOutcome {
         let mut body = body.clone();
         // No object ever has version 1 (it is the version of the empty store), so an apply that asks for it is
         // refused with 409 wherever there is an object, and creates it where there is none.
@@ -239,28 +245,31 @@ impl Executor {
         let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
         let call = sending.write(Method::PATCH, url, APPLY, &body);
         match self.send(key.cluster, call).await {
-            Ok(answer) => StepEnd::Done(version_of(&answer).map(|version| Barrier {
+            Ok(answer) => StepOutcome::Done(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
                 key: key.clone(),
                 until: Until::Version(version, Instant::now()),
             })),
             Err(mut error) => {
                 if error.class == FailureClass::Conflict {
-                    error.class = FailureClass::Taken;
+                    error.class = FailureClass::AlreadyExists;
                 }
-                let unsure =
-                    is_unsure(error.class).then(|| Unsure { resource: resource.clone(), key: key.clone(), uid: None });
+                let unsure = is_unsure(error.class).then(|| UnknownOutcome {
+                    resource: resource.clone(),
+                    key: key.clone(),
+                    uid: None,
+                });
                 let step = FailedStep { verb: StepVerb::Create, kind: resource.kind.clone(), key: key.clone() };
-                StepEnd::Failed { step, error, unsure }
+                StepOutcome::Failed { step, error, unsure }
             }
         }
     }
 
-    async fn edit(&self, at: &Target, part: Part, patch: &Patch, sending: &Sending) -> StepEnd {
+    async fn edit(&self, at: &Target, part: Subresource, patch: &Patch, sending: &RequestContext) -> StepOutcome {
         let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
         let mut operations = vec![PatchOperation::Test(same)];
         operations.extend(patch.0.iter().cloned());
-        let Ok(body) = serde_json::to_value(operations) else { return StepEnd::Done(None) };
+        let Ok(body) = serde_json::to_value(operations) else { return StepOutcome::Done(None) };
         let url = format!("{}{}?fieldManager={}", at.resource().object(at.key()), part.suffix(), self.manager);
         let call = sending.write(Method::PATCH, url, JSON_PATCH, &body);
         match self.send(at.key().cluster, call).await {
@@ -275,21 +284,21 @@ impl Executor {
     }
 
     /// Reads the object, and compares it with what was seen.
-    async fn confirm(&self, at: &Target, difference: Difference, sending: &Sending) -> StepEnd {
+    async fn confirm(&self, at: &Target, difference: Difference, sending: &RequestContext) -> StepOutcome {
         let call = sending.read(at.resource().object(at.key()));
         let difference = match self.send(at.key().cluster, call).await {
             Ok(answer) => match compare(&answer, at, difference) {
-                None => return StepEnd::Done(None),
+                None => return StepOutcome::Done(None),
                 Some(difference) => difference,
             },
             Err(error) if error.is_not_found() => "it is gone",
             // A read leaves nothing to find out.
-            Err(error) => return StepEnd::Failed { step: failed_step(StepVerb::Read, at), error, unsure: None },
+            Err(error) => return StepOutcome::Failed { step: failed_step(StepVerb::Read, at), error, unsure: None },
         };
         failed(StepVerb::Confirm, at, RequestError::local(FailureClass::Conflict, difference))
     }
 
-    async fn delete(&self, at: &Target, grace_seconds: Option<u32>, sending: &Sending) -> StepEnd {
+    async fn delete(&self, at: &Target, grace_seconds: Option<u32>, sending: &RequestContext) -> StepOutcome {
         let mut preconditions = json!({"uid": at.uid()});
         if let Some(version) = at.version() {
             preconditions["resourceVersion"] = version.to_string().into();
@@ -308,7 +317,7 @@ impl Executor {
         }
     }
 
-    async fn evict(&self, at: &Target, sending: &Sending) -> StepEnd {
+    async fn evict(&self, at: &Target, sending: &RequestContext) -> StepOutcome {
         let key = at.key();
         let body = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": &*key.name, "namespace": &*key.namespace},
@@ -323,13 +332,13 @@ impl Executor {
                 failed(StepVerb::Evict, at, error)
             }
             // A budget that holds one Pod back is no reason to stop with the others.
-            Err(error) => StepEnd::Refused { uid: at.uid().into(), error },
+            Err(error) => StepOutcome::Refused { uid: at.uid().into(), error },
         }
     }
 
     /// Learns by a consistent read what became of a write, and what a cache has to show of it.
-    pub(crate) async fn find_out(&self, unsure: &Unsure) -> Result<Option<Barrier>, RequestError> {
-        let Unsure { resource, key, uid } = unsure;
+    pub(crate) async fn find_out(&self, unsure: &UnknownOutcome) -> Result<Option<Barrier>, RequestError> {
+        let UnknownOutcome { resource, key, uid } = unsure;
         match self.send(key.cluster, Call::get(resource.object(key))).await {
             Ok(answer) => {
                 let version = version_of(&answer);
@@ -344,24 +353,24 @@ impl Executor {
 }
 
 impl Execution {
-    fn note<E>(&mut self, step: &Step<E>, end: StepEnd) {
+    fn note<E>(&mut self, step: &Step<E>, end: StepOutcome) {
         match end {
-            StepEnd::Done(barrier) => {
+            StepOutcome::Done(barrier) => {
                 self.barriers.extend(barrier);
                 match step {
-                    Step::Apply(apply) if apply.part == Part::Status => self.status_written = true,
+                    Step::Apply(apply) if apply.part == Subresource::Status => self.status_written = true,
                     Step::Evict(target) => self.evicted.push(target.uid().into()),
                     _ => {}
                 }
             }
-            StepEnd::Refused { uid, error } => self.refused.push((uid, error)),
-            StepEnd::Failed { step, error, unsure } => {
+            StepOutcome::Refused { uid, error } => self.refused.push((uid, error)),
+            StepOutcome::Failed { step, error, unsure } => {
                 self.unsure.extend(unsure);
                 // The most telling failure: the first one, rather one with which the next plan can deal, and not one that
                 // only says that the term is over.
                 let weight = |class| match class {
                     FailureClass::Expired => 0,
-                    FailureClass::Taken => 2,
+                    FailureClass::AlreadyExists => 2,
                     _ => 1,
                 };
                 if self.failure.as_ref().is_none_or(|(_, known)| weight(known.class) < weight(error.class)) {
@@ -377,7 +386,7 @@ pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
     HeaderValue::try_from(format!("{product} ({name})")).unwrap_or_else(|_| HeaderValue::from_static("controller"))
 }
 
-fn done(at: &Target, answer: &Answer) -> StepEnd {
+fn done(at: &Target, answer: &Answer) -> StepOutcome {
     done_at(at, shown(at, version_of(answer)))
 }
 
@@ -389,18 +398,18 @@ fn shown(at: &Target, version: Option<Version>) -> Until {
     }
 }
 
-fn done_at(at: &Target, until: Until) -> StepEnd {
-    StepEnd::Done(Some(Barrier { resource: at.resource().clone(), key: at.key().clone(), until }))
+fn done_at(at: &Target, until: Until) -> StepOutcome {
+    StepOutcome::Done(Some(Barrier { resource: at.resource().clone(), key: at.key().clone(), until }))
 }
 
-fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepEnd {
+fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepOutcome {
     let mut error = error;
     // The object is gone, or another one stands under its name.
     if error.is_not_found() || error.is_of_namesake() {
         error.class = FailureClass::Conflict;
     }
-    let unsure = is_unsure(error.class).then(|| Unsure::of(at));
-    StepEnd::Failed { step: failed_step(verb, at), error, unsure }
+    let unsure = is_unsure(error.class).then(|| UnknownOutcome::of(at));
+    StepOutcome::Failed { step: failed_step(verb, at), error, unsure }
 }
 
 fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
@@ -409,7 +418,7 @@ fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
 
 /// After these the cache may show less than the truth.
 fn is_unsure(class: FailureClass) -> bool {
-    matches!(class, FailureClass::Conflict | FailureClass::Taken | FailureClass::Unknown)
+    matches!(class, FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Unknown)
 }
 
 /// How an object differs from what is expected of it, if it does.

@@ -84,18 +84,18 @@ pub struct Rate {
 ///
 /// # Guarantees
 /// * Flows take turns; within a flow, first come, first served.
-/// * A place is free again as soon as its [`Pass`] is dropped; whoever gave up waiting takes none.
+/// * A place is free again as soon as its [`Permit`] is dropped; whoever gave up waiting takes none.
 ///
 /// # Caveats
 /// Who waits for the rate does so with a place in hand: the rate slows all flows alike.
-pub(crate) struct Gate {
+pub(crate) struct FairSemaphore {
     state: Mutex<State>,
     rate: Option<Rate>,
 }
 
 struct State {
     free: usize,
-    waiting: FairQueue<oneshot::Sender<Pass>>,
+    waiting: FairQueue<oneshot::Sender<Permit>>,
     /// When the next one would be due if all kept to the average.
     due: Option<Instant>,
 }
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for FairSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("free", &self.state.lock().free).field("rate", &self.rate).finish_non_exhaustive()
     }
@@ -116,9 +116,9 @@ impl fmt::Debug for Gate {
 
 /// A place inside; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pass(Option<Arc<Gate>>);
+pub(crate) struct Permit(Option<Arc<FairSemaphore>>);
 
-impl Drop for Pass {
+impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(gate) = self.0.take() {
             gate.leave();
@@ -126,7 +126,7 @@ impl Drop for Pass {
     }
 }
 
-impl Gate {
+impl FairSemaphore {
     /// A gate with so many places, at least one.
     pub(crate) fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
         let rate = rate.filter(|rate| rate.per_second > 0.0);
@@ -135,11 +135,11 @@ impl Gate {
     }
 
     /// Waits for a place, and for the rate.
-    pub(crate) async fn enter(self: &Arc<Self>, flow: &Flow) -> Pass {
+    pub(crate) async fn enter(self: &Arc<Self>, flow: &Flow) -> Permit {
         let pass = match self.line_up(flow) {
             Ok(pass) => pass,
             // The gate outlives whoever waits at it, and passes each place on, so the sender is never dropped.
-            Err(turn) => turn.await.unwrap_or(Pass(None)),
+            Err(turn) => turn.await.unwrap_or(Permit(None)),
         };
         if let Some(due) = self.reserve() {
             sleep_until(due).await;
@@ -148,14 +148,14 @@ impl Gate {
     }
 
     /// A place, if one is free and nobody waits for it; whatever the rate.
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Pass> {
-        self.state.lock().take().then(|| Pass(Some(self.clone())))
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Permit> {
+        self.state.lock().take().then(|| Permit(Some(self.clone())))
     }
 
-    fn line_up(self: &Arc<Self>, flow: &Flow) -> Result<Pass, oneshot::Receiver<Pass>> {
+    fn line_up(self: &Arc<Self>, flow: &Flow) -> Result<Permit, oneshot::Receiver<Permit>> {
         let mut state = self.state.lock();
         if state.take() {
-            return Ok(Pass(Some(self.clone())));
+            return Ok(Permit(Some(self.clone())));
         }
         let (sender, turn) = oneshot::channel();
         state.waiting.push(flow, sender);
@@ -185,7 +185,7 @@ impl Gate {
                 next
             };
             let Some(next) = next else { return };
-            match next.send(Pass(Some(self.clone()))) {
+            match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
                 // It gave up. The place goes on to the next one, and not through its drop, which would come back here.
                 Err(mut pass) => pass.0 = None,
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_gives_up_takes_no_place() {
-        let gate = Gate::new(1, None);
+        let gate = FairSemaphore::new(1, None);
         let flow = Flow::default();
         let inside = gate.enter(&flow).await;
         let mut second = Box::pin(gate.enter(&flow));
@@ -233,7 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_rate_lets_a_burst_go_and_then_so_many_in_a_second() {
-        let gate = Gate::new(100, Some(Rate { per_second: 10.0, burst: 5 }));
+        let gate = FairSemaphore::new(100, Some(Rate { per_second: 10.0, burst: 5 }));
         let begun = Instant::now();
         let ends = join_all((0..25).map(|_| {
             let gate = gate.clone();

@@ -25,7 +25,7 @@
 //!
 //! * `watch` names the kinds, and which objects a change wakes. A change has both sides, old and new.
 //! * `observe` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
-//! * The fields that a controller owns of an object are a type ([`owned::Owned`]). Equal fields cause no request.
+//! * The fields that a controller owns of an object are a type ([`apply_configuration::ApplyConfiguration`]). Equal fields cause no request.
 //! * [`plan::Step::create`] never changes an object that exists; [`plan::Step::delete`] never hits a namesake.
 //! * A wait has a reason for people. The log shows it when it begins.
 //!
@@ -52,6 +52,7 @@
 //! * events: a POST, and a patch of the count ([`events`]).
 
 pub mod annotations;
+pub mod apply_configuration;
 pub mod cache;
 pub mod clip;
 pub mod controller;
@@ -63,16 +64,15 @@ mod execute;
 mod fair;
 pub mod finalizers;
 pub mod leadership;
-pub mod lean;
-pub mod look;
 pub mod manager;
 pub mod object;
-pub mod owned;
 pub mod plan;
 mod queue;
 mod readiness;
 mod reconcile;
 pub mod request;
+pub mod scoped_watch;
 #[cfg(test)]
 mod testing;
 mod watch;
+pub mod without_managed_fields;

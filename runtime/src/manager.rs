@@ -13,15 +13,15 @@ use crate::{
     effect_runner::EffectRunner,
     events::Recorder,
     execute::{Executor, agent},
-    fair::Gate,
-    leadership::{BootClock, Clock, Election, Leading, Term},
-    look::Looks,
+    fair::FairSemaphore,
+    leadership::{BootClock, Clock, Election, Leadership, LeadershipHandle},
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
     reconcile::{Reconciler, Shared},
     request::Connection,
-    watch::{Poison, Watching},
+    scoped_watch::ScopedWatches,
+    watch::{DecodeFailures, Watching},
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// How many calls outside Kubernetes may be under way at once, for each controller.
     pub effects_at_once: usize,
     /// Whose term it is to be. The clients are to be made with the same one, by [`crate::request::client`].
-    pub leading: Leading,
+    pub leading: LeadershipHandle,
     /// Wall clock and the clock of terms.
     pub clock: Arc<dyn Clock>,
     /// Decides all jitter, that of elections among it.
@@ -81,7 +81,7 @@ impl Options {
             requests_at_once: 16,
             request_rate: None,
             effects_at_once: 200,
-            leading: Leading::default(),
+            leading: LeadershipHandle::default(),
             clock: Arc::new(BootClock),
             seed: fastrand::u64(..),
             recorder: Recorder::discarding(),
@@ -99,7 +99,7 @@ pub enum Ended {
     LostLease,
 }
 
-type Begin = Box<dyn FnOnce(&Shared, &Term) -> BoxFuture<'static, ()> + Send>;
+type Begin = Box<dyn FnOnce(&Shared, &Leadership) -> BoxFuture<'static, ()> + Send>;
 
 /// Controllers that share caches and a term of leadership.
 ///
@@ -134,9 +134,9 @@ impl Manager {
     pub fn new(options: Options) -> Self {
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
             let agent = agent(&options.product, "cache");
-            let gate = Gate::new(options.requests_at_once, options.request_rate);
+            let gate = FairSemaphore::new(options.requests_at_once, options.request_rate);
             let connection =
-                Connection::through(gate, client.clone(), agent, Term::unlimited(), options.metrics.clone());
+                Connection::through(gate, client.clone(), agent, Leadership::unlimited(), options.metrics.clone());
             (*cluster, connection)
         };
         let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
@@ -210,11 +210,11 @@ impl Manager {
         let tasks = TaskTracker::new();
         let watching = Watching {
             metrics: options.metrics.clone(),
-            poison: Poison::new(options.metrics.clone()),
+            poison: DecodeFailures::new(options.metrics.clone()),
             tasks: tasks.clone(),
             stop: CancellationToken::new(),
         };
-        let looks = Looks::new(stores.clone(), connections.clone(), watching.clone());
+        let looks = ScopedWatches::new(stores.clone(), connections.clone(), watching.clone());
         let process = Process {
             elections: Arc::new(elections.into_iter().map(|election| election.with_seed(options.seed)).collect()),
             tasks: tasks.clone(),
@@ -269,14 +269,14 @@ struct Process {
     tasks: TaskTracker,
     watching: CancellationToken,
     working: CancellationToken,
-    looks: Arc<Looks>,
+    looks: Arc<ScopedWatches>,
 }
 
 impl Process {
     /// Starts the watches and waits for the leases, in the better order: whoever can lead at once lists once, after
     /// the lease; whoever has to wait keeps warm caches meanwhile. Tells when the leases were gained; `None` when told
     /// to stop before.
-    async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Term, Instant)> {
+    async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Leadership, Instant)> {
         let mut acquiring = acquire(self.elections.clone()).boxed();
         let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;
         let gained = Instant::now();
@@ -317,7 +317,7 @@ impl Process {
     }
 }
 
-async fn acquire(elections: Arc<Vec<Election>>) -> Term {
+async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
     let mut terms = Vec::new();
     // In their order, so that two processes cannot hold one lease each and wait for the other's.
     for (place, election) in elections.iter().enumerate() {
@@ -328,7 +328,7 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Term {
             _ = futures::future::join_all(later), if place + 1 < elections.len() => {}
         }
     }
-    if terms.is_empty() { Term::unlimited() } else { Term::all(&terms) }
+    if terms.is_empty() { Leadership::unlimited() } else { Leadership::all(&terms) }
 }
 
 /// Sees to it that every store completes a list that was begun after `gained`, and tells of those that do not.

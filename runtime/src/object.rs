@@ -40,7 +40,7 @@ impl fmt::Display for Cluster {
 
 /// The name of an object within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct ObjectRef {
     /// The cluster that holds it.
     pub cluster: Cluster,
     /// Its namespace; empty for cluster-scoped kinds.
@@ -49,7 +49,7 @@ pub struct Key {
     pub name: Arc<str>,
 }
 
-impl Key {
+impl ObjectRef {
     /// A key from its parts.
     pub fn new(cluster: Cluster, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { cluster, namespace: namespace.into(), name: name.into() }
@@ -67,7 +67,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.namespace.is_empty() {
             write!(f, "{}/", self.namespace)?;
@@ -109,7 +109,7 @@ impl ResourceType {
     }
 
     /// The URL path of one object.
-    pub fn object(&self, key: &Key) -> String {
+    pub fn object(&self, key: &ObjectRef) -> String {
         format!("{}/{}", self.collection(&key.namespace), key.name)
     }
 }
@@ -150,34 +150,34 @@ impl fmt::Display for Version {
 /// so that no write can hit a namesake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    key: Key,
+    key: ObjectRef,
     resource: ResourceType,
     uid: Arc<str>,
     seen: Version,
-    pinned: bool,
+    if_unchanged: bool,
 }
 
 impl Target {
     /// Whatever now stands under the UID of `object`.
     pub fn of<K: Kind>(cluster: Cluster, object: &K) -> Self {
         Self {
-            key: Key::of(cluster, object),
+            key: ObjectRef::of(cluster, object),
             resource: ResourceType::of::<K>(),
             uid: uid(object).into(),
             seen: Version::of(object),
-            pinned: false,
+            if_unchanged: false,
         }
     }
 
     /// Only if it is still exactly what was seen: the write is refused once anybody has changed the object.
     #[must_use]
-    pub fn pinned(mut self) -> Self {
-        self.pinned = true;
+    pub fn if_unchanged(mut self) -> Self {
+        self.if_unchanged = true;
         self
     }
 
     /// Its name.
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &ObjectRef {
         &self.key
     }
 
@@ -193,7 +193,7 @@ impl Target {
 
     /// The version that it must have, where it must have one.
     pub fn version(&self) -> Option<Version> {
-        self.pinned.then_some(self.seen)
+        self.if_unchanged.then_some(self.seen)
     }
 
     /// The version at which it was seen.

@@ -13,12 +13,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::object::Key;
+use crate::object::ObjectRef;
 use nodewright_observability::metrics::{Metrics, Unfinished};
 
 /// How urgent a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum Priority {
     /// Something changed just now.
     Live,
     /// It was there when the watch began.
@@ -27,7 +27,7 @@ pub(crate) enum Class {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ReconcileResult {
     /// Nothing more to do until something changes, or until `wake`; and in no case before a pause.
     Done {
         /// When to look again even though nothing changes.
@@ -43,7 +43,7 @@ pub(crate) enum Verdict {
     Again,
 }
 
-impl Verdict {
+impl ReconcileResult {
     /// Nothing more to do until something changes.
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
@@ -51,41 +51,41 @@ impl Verdict {
 /// An object of a controller that is looked at again once something has come about. It does not keep the queue: what
 /// caches wait for would keep a manager's parts in memory after its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Sleeper {
+pub(crate) struct RequeueHandle {
     queue: Weak<Queue>,
     /// There is one controller of a name in a manager.
     controller: &'static str,
-    key: Key,
+    key: ObjectRef,
 }
 
-impl Sleeper {
-    pub(crate) fn new(queue: &Arc<Queue>, key: &Key) -> Self {
+impl RequeueHandle {
+    pub(crate) fn new(queue: &Arc<Queue>, key: &ObjectRef) -> Self {
         Self { queue: Arc::downgrade(queue), controller: queue.name, key: key.clone() }
     }
 
     pub(crate) fn wake(&self) {
         if let Some(queue) = self.queue.upgrade() {
-            queue.add(self.key.clone(), Class::Live);
+            queue.add(self.key.clone(), Priority::Live);
         }
     }
 
-    fn identity(&self) -> (&'static str, &Key) {
+    fn identity(&self) -> (&'static str, &ObjectRef) {
         (self.controller, &self.key)
     }
 }
 
-impl PartialEq for Sleeper {
+impl PartialEq for RequeueHandle {
     fn eq(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 }
-impl Eq for Sleeper {}
-impl PartialOrd for Sleeper {
+impl Eq for RequeueHandle {}
+impl PartialOrd for RequeueHandle {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Sleeper {
+impl Ord for RequeueHandle {
     fn cmp(&self, other: &Self) -> Ordering {
         self.identity().cmp(&other.identity())
     }
@@ -116,10 +116,10 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: HashMap<Key, Entry>,
-    live: VecDeque<Key>,
-    initial: VecDeque<Key>,
-    timers: BinaryHeap<Reverse<(Instant, Key)>>,
+    entries: HashMap<ObjectRef, Entry>,
+    live: VecDeque<ObjectRef>,
+    initial: VecDeque<ObjectRef>,
+    timers: BinaryHeap<Reverse<(Instant, ObjectRef)>>,
     taken: u64,
     jitter: Option<fastrand::Rng>,
 }
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// Looks at a key as soon as its back-off allows.
-    pub(crate) fn add(&self, key: Key, class: Class) {
+    pub(crate) fn add(&self, key: ObjectRef, class: Priority) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let entry = state.entries.entry(key.clone()).or_default();
@@ -168,7 +168,7 @@ impl Queue {
     }
 
     /// Forgets the failures of a key: what it failed on has been changed by its user.
-    pub(crate) fn reset(&self, key: &Key) {
+    pub(crate) fn reset(&self, key: &ObjectRef) {
         if let Some(entry) = self.state.lock().entries.get_mut(key) {
             entry.failures = 0;
             entry.not_before = None;
@@ -176,12 +176,12 @@ impl Queue {
     }
 
     /// How many runs of a key in a row have failed.
-    pub(crate) fn failures(&self, key: &Key) -> u32 {
+    pub(crate) fn failures(&self, key: &ObjectRef) -> u32 {
         self.state.lock().entries.get(key).map_or(0, |entry| entry.failures)
     }
 
     /// The next key, once there is one.
-    pub(crate) async fn next(&self) -> Key {
+    pub(crate) async fn next(&self) -> ObjectRef {
         loop {
             let timer = {
                 let mut state = self.state.lock();
@@ -206,7 +206,7 @@ impl Queue {
     }
 
     /// Hands a key back.
-    pub(crate) fn done(&self, key: &Key, verdict: Verdict) {
+    pub(crate) fn done(&self, key: &ObjectRef, verdict: ReconcileResult) {
         let now = Instant::now();
         let mut state = self.state.lock();
         let jitter = state.jitter.as_mut().map_or(1.0, |rng| 0.8 + 0.4 * rng.f64());
@@ -214,31 +214,31 @@ impl Queue {
         let ran = entry.running.take().map_or(Duration::ZERO, |since| now - since);
         let again = std::mem::take(&mut entry.dirty);
         let wake = match verdict {
-            Verdict::Done { wake, pause } => {
+            ReconcileResult::Done { wake, pause } => {
                 entry.failures = 0;
                 entry.not_before = (!pause.is_zero()).then(|| now + pause);
                 wake.map(|at| at.max(now + pause))
             }
-            Verdict::Failed(pause) => {
+            ReconcileResult::Failed(pause) => {
                 let pause = backoff(entry.failures).mul_f64(jitter).max(pause.unwrap_or_default());
                 entry.failures = entry.failures.saturating_add(1);
                 entry.not_before = Some(now + pause);
                 Some(now + pause)
             }
-            Verdict::Parked => None,
-            Verdict::Again => Some(now),
+            ReconcileResult::Parked => None,
+            ReconcileResult::Again => Some(now),
         };
         let soonest = if again { Some(entry.not_before.unwrap_or(now)) } else { wake };
         if let Some(at) = soonest.filter(|at| *at > now) {
             state.wake_at(key.clone(), at);
         } else if soonest.is_some() {
-            state.enqueue(key.clone(), Class::Live, now);
+            state.enqueue(key.clone(), Priority::Live, now);
         } else {
             state.forget(key, now);
         }
         let depth = state.depth();
         drop(state);
-        self.metrics.queue_done(self.name, depth, ran, matches!(verdict, Verdict::Failed(_)));
+        self.metrics.queue_done(self.name, depth, ran, matches!(verdict, ReconcileResult::Failed(_)));
         self.ready.notify_one();
     }
 
@@ -271,7 +271,7 @@ impl State {
         self.live.len() + self.initial.len()
     }
 
-    fn enqueue(&mut self, key: Key, class: Class, now: Instant) -> bool {
+    fn enqueue(&mut self, key: ObjectRef, class: Priority, now: Instant) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.queued.is_some() || entry.running.is_some() {
             return false;
@@ -279,13 +279,13 @@ impl State {
         entry.queued = Some(now);
         entry.wake = None;
         match class {
-            Class::Live => self.live.push_back(key),
-            Class::Initial => self.initial.push_back(key),
+            Priority::Live => self.live.push_back(key),
+            Priority::Initial => self.initial.push_back(key),
         }
         true
     }
 
-    fn wake_at(&mut self, key: Key, at: Instant) {
+    fn wake_at(&mut self, key: ObjectRef, at: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.queued.is_none() && entry.wake.is_none_or(|earlier| at < earlier) {
             entry.wake = Some(at);
@@ -294,7 +294,7 @@ impl State {
     }
 
     /// Drops an idle entry; one with a pause when that is over, for a change that comes meanwhile has to wait too.
-    fn forget(&mut self, key: &Key, now: Instant) {
+    fn forget(&mut self, key: &ObjectRef, now: Instant) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.is_idle()) else { return };
         match entry.not_before.filter(|_| entry.is_paused(now)) {
             Some(at) => self.timers.push(Reverse((at, key.clone()))),
@@ -318,12 +318,12 @@ impl State {
             if entry.running.is_some() {
                 entry.dirty = true;
             } else {
-                self.enqueue(key, Class::Live, now);
+                self.enqueue(key, Priority::Live, now);
             }
         }
     }
 
-    fn take(&mut self) -> Option<(Key, Duration)> {
+    fn take(&mut self) -> Option<(ObjectRef, Duration)> {
         self.taken += 1;
         let key = if self.taken.is_multiple_of(8) {
             self.initial.pop_front().or_else(|| self.live.pop_front())
@@ -343,8 +343,8 @@ mod tests {
     use super::*;
     use crate::testing::HOME;
 
-    fn key(name: &str) -> Key {
-        Key::new(HOME, "default", name)
+    fn key(name: &str) -> ObjectRef {
+        ObjectRef::new(HOME, "default", name)
     }
 
     fn queue() -> Queue {
@@ -358,15 +358,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_is_handed_out_once_however_often_it_is_added() {
         let queue = queue();
-        queue.add(key("a"), Class::Live);
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
+        queue.add(key("a"), Priority::Live);
         assert_eq!(queue.next().await, key("a"));
         assert!(is_empty(&queue).await);
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         assert!(is_empty(&queue).await, "one run at a time");
-        queue.done(&key("a"), Verdict::DONE);
+        queue.done(&key("a"), ReconcileResult::DONE);
         assert_eq!(queue.next().await, key("a"), "the change during the run is kept");
-        queue.done(&key("a"), Verdict::DONE);
+        queue.done(&key("a"), ReconcileResult::DONE);
         assert!(is_empty(&queue).await);
         assert!(queue.state.lock().entries.is_empty(), "an idle key costs nothing");
     }
@@ -375,17 +375,17 @@ mod tests {
     async fn failures_back_off_and_changes_do_not_cut_them_short() {
         let queue = queue();
         let mut pauses = vec![];
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         for _ in 0..4 {
             let begun = Instant::now();
             queue.next().await;
             pauses.push(begun.elapsed());
-            queue.done(&key("a"), Verdict::Failed(None));
-            queue.add(key("a"), Class::Live);
+            queue.done(&key("a"), ReconcileResult::Failed(None));
+            queue.add(key("a"), Priority::Live);
         }
         assert!(pauses[1] < pauses[2] && pauses[2] < pauses[3], "{pauses:?}");
         queue.reset(&key("a"));
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         let begun = Instant::now();
         queue.next().await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "a new generation starts afresh");
@@ -396,10 +396,10 @@ mod tests {
         let pauses = async |seed| {
             let (queue, begun) = (Queue::new("test", seed, Arc::new(Metrics::new())), Instant::now());
             for n in 0..100 {
-                queue.add(key(&format!("{n:03}")), Class::Live);
+                queue.add(key(&format!("{n:03}")), Priority::Live);
             }
             for _ in 0..100 {
-                queue.done(&queue.next().await, Verdict::Failed(None));
+                queue.done(&queue.next().await, ReconcileResult::Failed(None));
             }
             let mut pauses = vec![];
             for _ in 0..100 {
@@ -418,22 +418,23 @@ mod tests {
     async fn the_earliest_wake_wins() {
         let queue = queue();
         let now = Instant::now();
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         queue.next().await;
-        queue.done(&key("a"), Verdict::Done { wake: Some(now + Duration::from_mins(1)), pause: Duration::ZERO });
+        queue
+            .done(&key("a"), ReconcileResult::Done { wake: Some(now + Duration::from_mins(1)), pause: Duration::ZERO });
         queue.state.lock().wake_at(key("a"), now + Duration::from_secs(5));
         assert_eq!(queue.next().await, key("a"));
         assert_eq!(Instant::now() - now, Duration::from_secs(5));
-        queue.done(&key("a"), Verdict::DONE);
+        queue.done(&key("a"), ReconcileResult::DONE);
         assert!(tokio::time::timeout(Duration::from_mins(2), queue.next()).await.is_err(), "the later one was dropped");
     }
 
     #[tokio::test(start_paused = true)]
     async fn live_changes_go_first_but_the_first_list_does_not_starve() {
         let queue = queue();
-        queue.add(key("old"), Class::Initial);
+        queue.add(key("old"), Priority::Initial);
         for n in 0..20 {
-            queue.add(key(&format!("live-{n}")), Class::Live);
+            queue.add(key(&format!("live-{n}")), Priority::Live);
         }
         let mut order = vec![];
         for _ in 0..21 {
@@ -446,11 +447,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_key_is_left_alone_and_then_sees_the_change() {
         let queue = queue();
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         queue.next().await;
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         let begun = Instant::now();
-        queue.done(&key("a"), Verdict::Done { wake: None, pause: Duration::from_millis(100) });
+        queue.done(&key("a"), ReconcileResult::Done { wake: None, pause: Duration::from_millis(100) });
         queue.next().await;
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
     }
@@ -458,12 +459,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_holds_for_a_change_after_the_run_as_well() {
         let queue = queue();
-        let pausing = Verdict::Done { wake: None, pause: Duration::from_millis(100) };
-        queue.add(key("a"), Class::Live);
+        let pausing = ReconcileResult::Done { wake: None, pause: Duration::from_millis(100) };
+        queue.add(key("a"), Priority::Live);
         queue.next().await;
         queue.done(&key("a"), pausing);
         let begun = Instant::now();
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         queue.next().await;
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
         queue.done(&key("a"), pausing);
@@ -474,11 +475,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_parked_key_waits_for_whoever_adds_it() {
         let queue = queue();
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         queue.next().await;
-        queue.done(&key("a"), Verdict::Parked);
+        queue.done(&key("a"), ReconcileResult::Parked);
         assert!(is_empty(&queue).await);
-        queue.add(key("a"), Class::Live);
+        queue.add(key("a"), Priority::Live);
         assert_eq!(queue.next().await, key("a"));
     }
 }

@@ -7,26 +7,26 @@
 mod share;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use nodewright_runtime::{cache::Stores, controller::Controller, effect::Outcomes, object::Key, plan::Moment};
+use nodewright_runtime::{cache::Stores, controller::Controller, effect::Outcomes, object::ObjectRef, plan::Context};
 use nodewright_testing::{ObjectBuilder, object};
 
 /// The plan for a namespace with the label, as text.
 fn plan(name: &str, stores: Stores) -> String {
     let namespace = object::<Namespace>(name).with("/metadata/namespace", None::<String>).label("share", "true");
     let stores = stores.with(share::HOME, namespace.build());
-    let world = share::Share.observe(&stores, &Key::new(share::HOME, "", name)).unwrap();
+    let snapshot = share::Share.snapshot(&stores, &ObjectRef::new(share::HOME, "", name)).unwrap();
     let (now, outcomes) = ("2026-06-01T12:00:00Z".parse().unwrap(), Outcomes::default());
-    let moment = Moment {
+    let moment = Context {
         now,
-        since: now,
-        in_touch: now,
+        leader_since: now,
+        connected_since: now,
         attempt: 0,
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
         status_written: None,
     };
-    share::Share.plan(&moment, &world).to_string()
+    share::Share.plan(&moment, &snapshot).to_string()
 }
 
 fn map(namespace: &str) -> ObjectBuilder<ConfigMap> {

@@ -6,15 +6,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
     cache::{Lookup, Stores},
     controller::{Controller, Watches},
     effect::Never,
     finalizers,
-    look::Look,
     manager::{Manager, Options},
-    object::{Cluster, Key, annotation, has_finalizer},
-    owned::{Owned, Part},
-    plan::{Moment, Plan, Step},
+    object::{Cluster, ObjectRef, annotation, has_finalizer},
+    plan::{Context, Plan, Step},
+    scoped_watch::ScopedWatch,
 };
 use nodewright_testing::api_server::{ApiServer, Fault, Match, Pace};
 use serde::Serialize;
@@ -32,9 +32,9 @@ const FIELDS: &str = "type!=foreign";
 /// on them.
 struct Finder;
 
-struct World {
+struct Snapshot {
     map: Arc<ConfigMap>,
-    secrets: Vec<(Key, Lookup<Secret>)>,
+    secrets: Vec<(ObjectRef, Lookup<Secret>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,9 +47,9 @@ struct NoteMeta {
     annotations: BTreeMap<String, String>,
 }
 
-impl Owned for Note {
+impl ApplyConfiguration for Note {
     type Of = ConfigMap;
-    fn seen(live: &ConfigMap) -> Self {
+    fn extract(live: &ConfigMap) -> Self {
         let all = live.metadata.annotations.clone().unwrap_or_default();
         Self { metadata: NoteMeta { annotations: all.into_iter().filter(|(key, _)| key == "found").collect() } }
     }
@@ -58,25 +58,25 @@ impl Owned for Note {
 impl Controller for Finder {
     const NAME: &'static str = "finder";
     type Primary = ConfigMap;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<ConfigMap>(HOME, "default");
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let map = stores.of::<ConfigMap>(HOME).get(key)?;
         let names = annotation(map.as_ref(), "names").unwrap_or_default();
-        let keys = names.split_whitespace().map(|name| Key::new(HOME, "default", name));
+        let keys = names.split_whitespace().map(|name| ObjectRef::new(HOME, "default", name));
         let secrets = keys.map(|key| (key.clone(), stores.named::<Secret>(&key, FIELDS))).collect();
-        Some(World { map, secrets })
+        Some(Snapshot { map, secrets })
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, world: &World) -> Plan<Never> {
+    fn plan(&self, _: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         let (mut plan, mut found) = (Plan::idle(), vec![]);
-        for (key, secret) in &world.secrets {
-            plan.look(Look::named::<Secret>(key, FIELDS));
+        for (key, secret) in &snapshot.secrets {
+            plan.look(ScopedWatch::named::<Secret>(key, FIELDS));
             found.push(match secret {
                 Lookup::Pending => "pending".to_owned(),
                 Lookup::Failed(why) => format!("failed: {why}"),
@@ -91,7 +91,7 @@ impl Controller for Finder {
         }
         let annotations = BTreeMap::from([("found".to_owned(), found.join(" "))]);
         let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("something else is found", Step::apply(HOME, world.map.as_ref(), &note));
+        plan.then("something else is found", Step::apply(HOME, snapshot.map.as_ref(), &note));
         plan
     }
 }
@@ -136,7 +136,7 @@ impl Running {
     }
 
     fn lookup(&self, name: &str) -> Lookup<Secret> {
-        self.stores.named(&Key::new(HOME, "default", name), FIELDS)
+        self.stores.named(&ObjectRef::new(HOME, "default", name), FIELDS)
     }
 
     fn watches(&self) -> usize {

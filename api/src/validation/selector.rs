@@ -1,8 +1,8 @@
 //! Rules of selectors. kube has none that name the field.
 
 use super::MOST_ERRORS;
-use crate::common::MachineTemplate;
 use crate::field::{FieldError, FieldPath};
+use crate::machine::MachineTemplate;
 use crate::selector;
 use crate::validation::metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};

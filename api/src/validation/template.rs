@@ -1,9 +1,10 @@
 //! Templates of machines and of nodes.
 
 use super::MOST_ERRORS;
-use crate::common::{MachineTemplate, NodeTemplate, NodeTemplateSpec, Taint};
+use crate::common::{NodeTemplate, NodeTemplateSpec, Taint};
 use crate::field::{FieldError, FieldPath};
 use crate::machine::MachineSpec;
+use crate::machine::MachineTemplate;
 use crate::validation::metadata;
 use serde_json::json;
 use std::collections::HashSet;

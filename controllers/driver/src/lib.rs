@@ -10,7 +10,7 @@
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all of them, or an error; never a part.
 //! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
-//! * Its connections are those of the runtime's `Leading::connector`, where that can be chosen: what was queued when the
+//! * Its connections are those of the runtime's `LeadershipHandle::connector`, where that can be chosen: what was queued when the
 //!   process was stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
 //!
 //! # What it may rely on

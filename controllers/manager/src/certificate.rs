@@ -10,7 +10,7 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::process::Outcome;
+use crate::Outcome;
 
 /// The names in the self-signed certificate.
 const NAMES: [&str; 2] = ["nodewright", "localhost"];

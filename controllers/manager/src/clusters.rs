@@ -6,7 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use nodewright_runtime::{error::with_causes, leadership::Leading, request};
+use nodewright_runtime::{error::with_causes, leadership::LeadershipHandle, request};
 
 use crate::flags::ProcessFlags;
 
@@ -37,7 +37,7 @@ const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
     /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after the leadership of `leading` ends.
-    pub(crate) async fn connect(flags: &ProcessFlags, leading: &Leading) -> Result<Self, ClusterError> {
+    pub(crate) async fn connect(flags: &ProcessFlags, leading: &LeadershipHandle) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,
             "" => Some(incluster(TARGET)),
@@ -80,7 +80,7 @@ async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterErro
     config.map_err(|error| failed(one_line(&error)))
 }
 
-fn client(flag: &'static str, mut config: Config, leading: &Leading) -> Result<Client, ClusterError> {
+fn client(flag: &'static str, mut config: Config, leading: &LeadershipHandle) -> Result<Client, ClusterError> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = None;
     request::client(config, leading).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })

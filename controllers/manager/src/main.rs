@@ -22,8 +22,10 @@ use crate::{
     clusters::one_line,
     flags::{Arguments, Command},
     manager::Role,
-    process::Outcome,
 };
+
+/// A result whose error is a message for the user.
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

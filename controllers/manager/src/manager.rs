@@ -13,16 +13,17 @@ use nodewright_controllers::{
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::EventTask,
-    leadership::{Election, Leading, LeaseConfig, Term},
+    leadership::{Election, Leadership, LeadershipHandle, LeaseConfig},
     manager::{Manager, Options},
     object::Cluster,
 };
 
 use crate::{
+    Outcome,
     clusters::Clusters,
     driver::driver,
     flags::{ElectionFlags, ManagerFlags},
-    process::{DEFAULT_PORT, Outcome, PRODUCT, Process, agent},
+    process::{DEFAULT_PORT, PRODUCT, Process, agent},
     webhooks,
 };
 
@@ -58,7 +59,7 @@ impl Role {
 /// Runs controllers, and webhooks with `--webhooks`.
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let chosen = choose(&flags.controllers, &role.controllers())?;
-    let leading = Leading::default();
+    let leading = LeadershipHandle::default();
     let driver = driver(&flags.provider, &leading)?;
     let process = Process::start(&flags.process, role.default_port()).await?;
     for flag in flags.ignored.given() {
@@ -77,7 +78,7 @@ struct ControllerProcess {
     flags: ManagerFlags,
     chosen: Vec<&'static str>,
     driver: Arc<dyn Driver>,
-    leading: Leading,
+    leading: LeadershipHandle,
     clusters: Clusters,
     process: Process,
 }
@@ -150,7 +151,7 @@ impl ControllerProcess {
     /// Pod is ready.
     async fn serve_webhooks(&mut self, manager: &Manager) -> Outcome<()> {
         let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
-        let connection = connection.within(Term::unlimited());
+        let connection = connection.within(Leadership::unlimited());
         webhooks::serve(&mut self.process, &self.flags.webhook, connection, self.driver.clone()).await?;
         Ok(())
     }

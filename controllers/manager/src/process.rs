@@ -7,7 +7,7 @@ use nodewright_api::served::Served;
 use nodewright_controllers::shared::schema::Schemas;
 use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
-    leadership::{BootClock, Clock, Term},
+    leadership::{BootClock, Clock, Leadership},
     request::Connection,
 };
 use nodewright_serving::{Authorization, Checks, Endpoints, ListenError, Server, raise_open_files};
@@ -18,14 +18,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Outcome,
     certificate::Certificate,
     clusters::Clusters,
     flags::ProcessFlags,
     preflight::{self, StartupCheck},
 };
-
-/// A result whose error is a message for the user.
-pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Name and version, for `User-Agent`.
 pub(crate) const PRODUCT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
@@ -124,7 +122,8 @@ impl Process {
     pub(crate) async fn preflight(&self, clusters: &Clusters) -> Outcome<Option<Served>> {
         if let Some(secured) = &self.secured {
             let (client, metrics) = (clusters.control.clone(), self.metrics.clone());
-            let connection = Connection::new(client, agent("metrics"), Term::unlimited(), AUTHORIZATIONS, metrics);
+            let connection =
+                Connection::new(client, agent("metrics"), Leadership::unlimited(), AUTHORIZATIONS, metrics);
             secured.authorization.connect(connection);
         }
         let agent = agent("preflight");

@@ -6,7 +6,7 @@ use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_controllers::wiring::{complaints, identity};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
-    leadership::{Leading, Term},
+    leadership::{Leadership, LeadershipHandle},
     request::Connection,
 };
 use nodewright_webhooks::{
@@ -15,10 +15,11 @@ use nodewright_webhooks::{
 use serde_json::Value;
 
 use crate::{
+    Outcome,
     clusters::Clusters,
     driver::driver,
     flags::{WebhookFlags, WebhookOnlyFlags},
-    process::{DEFAULT_PORT, Outcome, Process, agent},
+    process::{DEFAULT_PORT, Process, agent},
 };
 
 /// The Secret with the certificate that the webhooks create.
@@ -28,13 +29,14 @@ const REQUESTS: usize = 8;
 
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
-    let leading = Leading::default();
+    let leading = LeadershipHandle::default();
     let driver = driver(&flags.provider, &leading)?;
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
     let clusters = Clusters::connect(&flags.process, &leading).await?;
     if process.preflight(&clusters).await?.is_some() {
         let metrics = process.metrics.clone();
-        let connection = Connection::new(clusters.control, agent("webhook"), Term::unlimited(), REQUESTS, metrics);
+        let connection =
+            Connection::new(clusters.control, agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
         let readiness = serve(&mut process, &flags.webhook, connection, driver).await?;
         process.ready.add("webhooks", move || readiness.check());
         process.startup.pass();

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Change, Stores},
-    object::{Key, controller_uid, name, uid},
+    object::{ObjectRef, controller_uid, name, uid},
 };
 
 use super::{
@@ -146,7 +146,12 @@ fn budget(owner: &Owner, all: usize) -> usize {
 }
 
 /// Wakes the waiting Machines that a change lets go on: as many as there are free places, in their order.
-pub(super) fn wake_next(change: &Change<Machine>, stores: &Stores, settings: &Settings, wake: &mut dyn FnMut(Key)) {
+pub(super) fn wake_next(
+    change: &Change<Machine>,
+    stores: &Stores,
+    settings: &Settings,
+    wake: &mut dyn FnMut(ObjectRef),
+) {
     if weight(change.new.as_deref()) >= weight(change.old.as_deref()) {
         return;
     }
@@ -168,7 +173,7 @@ pub(super) fn wake_next(change: &Change<Machine>, stores: &Stores, settings: &Se
     // At least one: a stuck deletion is among the places and holds none.
     let free = budget(&Owner::Set(set), all).saturating_sub(places).max(1);
     for machine in held.iter().take(free) {
-        wake(Key::of(CONTROL, machine.as_ref()));
+        wake(ObjectRef::of(CONTROL, machine.as_ref()));
     }
 }
 
@@ -182,13 +187,13 @@ fn weight(machine: Option<&Machine>) -> u8 {
 }
 
 /// Wakes all that wait when the budget itself changes.
-pub(super) fn wake_all(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+pub(super) fn wake_all(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let text = |set: &Option<Arc<MachineSet>>| set.as_deref().and_then(budget_text).map(str::to_owned);
     if change.old.is_some() && text(&change.old) == text(&change.new) {
         return;
     }
     let set = change.sides().last().map(|set| uid(set.as_ref()).to_owned()).unwrap_or_default();
     for machine in stores.of::<Machine>(CONTROL).by(HELD_BY_SET, &set) {
-        wake(Key::of(CONTROL, machine.as_ref()));
+        wake(ObjectRef::of(CONTROL, machine.as_ref()));
     }
 }

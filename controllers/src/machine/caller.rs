@@ -9,7 +9,7 @@ use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
     effect::Perform,
     leadership::Clock,
-    object::{Key, ResourceType},
+    object::{ObjectRef, ResourceType},
     request::{Call as ApiCall, Connection},
 };
 use parking_lot::Mutex;
@@ -165,7 +165,7 @@ impl Shared {
     }
 
     async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
-        let key = Key::new(CONTROL, namespace, origin.set.as_str());
+        let key = ObjectRef::new(CONTROL, namespace, origin.set.as_str());
         let path = ResourceType::of::<MachineSet>().object(&key);
         match self.control.send(ApiCall::get(path)).await {
             Ok(answer) => match serde_json::from_slice::<MachineSet>(&answer.body) {

@@ -11,7 +11,7 @@ use nodewright_api::{Code, MachineSet, annotations};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
-    effect::{Effect, Lane},
+    effect::{Effect, SerializationKey},
     object::{annotation, is_deleting, uid},
 };
 
@@ -135,8 +135,8 @@ impl Outcome {
 impl Effect for Call {
     type Outcome = Outcome;
 
-    fn lane(&self) -> Lane {
-        Lane(self.request.machine.uid.as_str().into())
+    fn lane(&self) -> SerializationKey {
+        SerializationKey(self.request.machine.uid.as_str().into())
     }
 
     fn name(&self) -> &'static str {
@@ -153,7 +153,7 @@ impl Effect for Call {
         self.request.deadline
     }
 
-    fn late(&self) -> Outcome {
+    fn timeout_outcome(&self) -> Outcome {
         let message = format!("the provider did not answer within {:?}", self.request.deadline);
         Outcome::Failed(DriverError::new(Code::DeadlineExceeded, message))
     }

@@ -9,7 +9,7 @@
 //!   health timeout; or, if that is later, six minutes after this process began to lead or was connected again, unless its
 //!   Node was reported on since. If that moves the time, status, event and log say so.
 //! * So all outages and changes of leaders together cost at most six minutes after the last of them. An outage is a time of
-//!   more than a minute in which an API server does not answer; an idle server is asked ([`Moment::in_touch`]).
+//!   more than a minute in which an API server does not answer; an idle server is asked ([`Context::connected_since`]).
 //! * Before a Machine is Failed because of its Node, the Node is read from the API server. If it has changed, the Machine is
 //!   judged again.
 //!
@@ -17,16 +17,16 @@
 //! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
 //! * The replacement budget may hold a Machine back for longer ([`budget`](super::budget)); its status says so.
 //!
-//! [`Moment::in_touch`]: nodewright_runtime::plan::Moment::in_touch
+//! [`Context::connected_since`]: nodewright_runtime::plan::Context::connected_since
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, taints};
 use nodewright_runtime::{
     clip::clip_to,
-    look::Look,
     object::{is_deleting, name},
     plan::Step,
+    scoped_watch::ScopedWatch,
 };
 
 use super::{
@@ -183,7 +183,7 @@ fn lacks_critical_components(node: &Node) -> bool {
 }
 
 fn remedy(scope: &Scope<'_>, node: Option<&Node>) -> Remedy {
-    let (machine, now, connected) = (scope.machine, scope.now(), scope.context.in_touch);
+    let (machine, now, connected) = (scope.machine, scope.now(), scope.context.connected_since);
     match machine.phase() {
         MachinePhase::Running => {
             if let Some(until) = node.and_then(|node| ignored_until(node, connected, now)) {
@@ -202,7 +202,7 @@ fn remedy(scope: &Scope<'_>, node: Option<&Node>) -> Remedy {
 fn give_up(scope: &Scope<'_>, node: Option<&Node>) -> GiveUp {
     let timeout = phase_since(scope.machine).and_then(|since| scope.settings.health_deadline(scope.machine, since));
     let Some(timeout) = timeout else { return GiveUp::Never };
-    let deadline = Deadline::of(timeout, node, scope.context.in_touch);
+    let deadline = Deadline::of(timeout, node, scope.context.connected_since);
     if deadline.at > scope.now() {
         return GiveUp::Later(deadline);
     }
@@ -225,7 +225,7 @@ pub(super) fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
         UnseenNode::Found(_) => Some(format!("node {name} is there again, and is yet to show in the cache")),
     };
     let stage = text.map_or_else(Stage::over, |text| Stage::waiting("LookingForNode", text));
-    stage.looking_at(Look::at::<Node>(TARGET, node_named(name)))
+    stage.looking_at(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
 /// Whether a Node's kubelet, or the controller that watches it, has reported on its health since then.

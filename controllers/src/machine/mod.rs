@@ -11,6 +11,7 @@
 //! and nothing is remembered that cannot be asked again.
 
 mod applied;
+mod apply_configuration;
 mod budget;
 mod caller;
 mod calls;
@@ -18,7 +19,6 @@ mod claim;
 mod health;
 mod indexes;
 mod node_sync;
-mod owned;
 mod peers;
 mod proof;
 mod provider;
@@ -42,8 +42,8 @@ use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
-    object::{Cluster, Key, annotation, name, namespace, uid},
-    plan::{Moment, Plan},
+    object::{Cluster, ObjectRef, annotation, name, namespace, uid},
+    plan::{Context, Plan},
 };
 
 pub use self::{
@@ -52,7 +52,7 @@ pub use self::{
     claim::{Claim, Vm},
     peers::Peers,
     settings::Settings,
-    snapshot::{ClassProblem, Owner, UnseenNode, World},
+    snapshot::{ClassProblem, Owner, Snapshot, UnseenNode},
 };
 use self::{
     indexes::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
@@ -92,7 +92,7 @@ impl std::fmt::Debug for MachineController {
 impl Controller for MachineController {
     const NAME: &'static str = "machine";
     type Primary = Machine;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Call;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -116,7 +116,7 @@ impl Controller for MachineController {
             .wakes_unreadable(|set, stores, wake| {
                 let machines = stores.of::<Machine>(CONTROL).owned_by(set.uid());
                 for machine in &machines {
-                    wake(Key::of(CONTROL, machine.as_ref()));
+                    wake(ObjectRef::of(CONTROL, machine.as_ref()));
                 }
             })
             .wakes(machines_of_set);
@@ -136,19 +136,19 @@ impl Controller for MachineController {
         }
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key, self.driver.name())
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, self.driver.name())
     }
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster) -> bool {
         cluster == TARGET && is_forced(machine)
     }
 
-    fn plan(&self, at: &Moment<'_, Call>, world: &World) -> Plan<Call> {
+    fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
         let scope = Scope {
-            machine: &world.machine,
-            snapshot: world,
-            context: at,
+            machine: &snapshot.machine,
+            snapshot,
+            context,
             settings: &self.settings,
             driver: self.driver.as_ref(),
         };
@@ -156,32 +156,32 @@ impl Controller for MachineController {
     }
 }
 
-fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let machines = stores.of::<Machine>(CONTROL);
     for node in change.sides() {
         let id = node.provider_id().map(instance_id);
         let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         for machine in &found {
-            wake(Key::of(CONTROL, machine.as_ref()));
+            wake(ObjectRef::of(CONTROL, machine.as_ref()));
         }
     }
 }
 
 /// Machines that name the same VM wait for each other.
-fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     for machine in change.sides() {
         let Some(id) = vm_id(machine) else { continue };
         let all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
         for other in all.iter().filter(|other| uid(other.as_ref()) != uid(machine.as_ref())) {
-            wake(Key::of(CONTROL, other.as_ref()));
+            wake(ObjectRef::of(CONTROL, other.as_ref()));
         }
     }
 }
 
 /// A Machine waits for three changes of its set: that its index is retired, that the budget changes, and, if the set appears
 /// after the Machine, that it exists. Other changes of a set wake no Machine.
-fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     budget::wake_all(change, stores, wake);
     let machines = stores.of::<Machine>(CONTROL);
     let Some(set) = change.sides().last() else { return };
@@ -198,23 +198,23 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }
     for machine in &waiting {
-        wake(Key::of(CONTROL, machine.as_ref()));
+        wake(ObjectRef::of(CONTROL, machine.as_ref()));
     }
 }
 
 /// Goes through all Machines, because it may be the Node of one whose Node has no name yet. It happens rarely.
-fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     for machine in stores.of::<Machine>(CONTROL).all() {
         if snapshot::may_be_node_of(&machine, node_name(&machine), node) {
-            wake(Key::of(CONTROL, machine.as_ref()));
+            wake(ObjectRef::of(CONTROL, machine.as_ref()));
         }
     }
 }
 
 /// The Machines that need their class. Each watches the Secrets of its class itself.
-fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(Key)) {
+fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(ObjectRef)) {
     let machines = stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
     for machine in machines.iter().filter(|machine| needs_class(machine)) {
-        wake(Key::of(CONTROL, machine.as_ref()));
+        wake(ObjectRef::of(CONTROL, machine.as_ref()));
     }
 }

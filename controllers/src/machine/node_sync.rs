@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     applied::{self, AppliedKeys},
-    owned::{self, LONGEST_LABEL},
+    apply_configuration::{self, LONGEST_LABEL},
 };
 use crate::shared::node::Node;
 
@@ -84,7 +84,8 @@ pub(super) fn sync(machine: &Machine, node: &Node) -> NodeSync {
     let patch = patch(machine, node);
     let (is_in_step, is_covered) = (patch.0.is_empty(), applied::is_covered(machine));
     let record = applied::record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
-    let machine = Patch(record.into_iter().chain(owned::relabel(machine)).flat_map(|patch| patch.0).collect());
+    let machine =
+        Patch(record.into_iter().chain(apply_configuration::relabel(machine)).flat_map(|patch| patch.0).collect());
     NodeSync { node: if is_covered { patch } else { Patch::default() }, machine }
 }
 

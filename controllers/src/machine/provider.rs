@@ -15,7 +15,7 @@ use super::{
     claim::is_verified,
     scope::Scope,
     settings::Settings,
-    snapshot::{Owner, World},
+    snapshot::{Owner, Snapshot},
     trace,
 };
 use crate::shared::ownership::vm_id;
@@ -47,7 +47,7 @@ pub(super) struct Answer<'a> {
 /// What the provider says of the VM that a Machine names.
 pub(super) enum VmStatus<'a> {
     /// The VM is the Machine's; or the Machine has this one.
-    Owned(&'a Instance),
+    ApplyConfiguration(&'a Instance),
     /// There is no such VM.
     NotFound(Answer<'a>),
     /// The driver cannot answer such questions.
@@ -116,7 +116,7 @@ impl<'a> Provider<'a> {
         let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call.verb == Verb::Status;
         match answer.outcome {
             Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => {
-                Some(VmStatus::Owned(instance))
+                Some(VmStatus::ApplyConfiguration(instance))
             }
             Outcome::Failed(error) if is_of_id => Some(match error.code {
                 _ if error.mismatch.is_some() => VmStatus::Foreign(answer, error),
@@ -156,7 +156,7 @@ fn grown(first: Duration, failures: u32, longest: Duration) -> Duration {
 }
 
 /// The set and the index that a Machine was made for, if the set's ledger knows the Machine.
-fn origin(snapshot: &World) -> Option<Origin> {
+fn origin(snapshot: &Snapshot) -> Option<Origin> {
     let Owner::Set(set) = &snapshot.owner else { return None };
     let (_, index) = snapshot.ledger_entry()?;
     Some(Origin { set: name(set.as_ref()).to_owned(), uid: uid(set.as_ref()).to_owned(), index })

@@ -12,7 +12,7 @@ use super::{
     claim::has_problem,
     provider::{Answer, PAUSE_OVER, Provider, Retry, VmStatus, creation_pause},
     scope::Scope,
-    snapshot::{ClassProblem, Owner, World},
+    snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
     token::USER_DATA,
 };
@@ -122,7 +122,7 @@ pub(super) fn initialize<'a>(scope: &Scope<'a>) -> Provision<'a> {
         Some(VmStatus::Failed(answer, error)) => return try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => return Provision::NotFound,
         Some(VmStatus::Unimplemented) => return Provision::Done(None),
-        Some(VmStatus::Owned(instance)) => instance,
+        Some(VmStatus::ApplyConfiguration(instance)) => instance,
     };
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();
@@ -179,7 +179,7 @@ fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
 }
 
 /// Why a Machine without a VM gets none: it will be deleted.
-fn has_no_future(snapshot: &World) -> Option<&'static str> {
+fn has_no_future(snapshot: &Snapshot) -> Option<&'static str> {
     match &snapshot.owner {
         Owner::Gone => Some("its machine set is gone"),
         Owner::Set(set) if is_deleting(set.as_ref()) => Some("its machine set is being deleted"),

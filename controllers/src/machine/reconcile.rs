@@ -20,11 +20,11 @@ use nodewright_runtime::{
 };
 
 use super::{
+    apply_configuration::Link,
     calls::{Call, Verb},
     claim::{self, Vm, joined_as},
     health::{self, GiveUp, Health, Problem, Recovery, Remedy},
     node_sync,
-    owned::Link,
     proof::{self, Proof},
     provider::{Provider, Retry},
     provision::{self, Provision},
@@ -217,7 +217,7 @@ fn provision_stage(scope: &Scope<'_>, provision: Provision<'_>) -> Stage {
         }
         Provision::Link(instance) => {
             let link = Link::of(machine, instance, scope.settings.has_target);
-            Stage::step("the VM exists", Step::apply_pinned(CONTROL, machine, &link))
+            Stage::step("the VM exists", Step::apply_if_unchanged(CONTROL, machine, &link))
         }
         Provision::Done(instance) => {
             let (draft, text) = provision::done_status(scope, instance);

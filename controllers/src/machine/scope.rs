@@ -5,18 +5,18 @@ use nodewright_api::Machine;
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::{Event, EventKind},
-    plan::{Failure, FailureClass, Moment, reference},
+    plan::{Context, Failure, FailureClass, reference},
 };
 
-use super::{calls::Call, settings::Settings, snapshot::World, status::StatusDraft};
+use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusDraft};
 
 /// Made once for each plan. Decisions are functions of it that return values.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) machine: &'a Machine,
-    pub(super) snapshot: &'a World,
+    pub(super) snapshot: &'a Snapshot,
     /// Time, outcomes of provider calls, failures of the last plan.
-    pub(super) context: &'a Moment<'a, Call>,
+    pub(super) context: &'a Context<'a, Call>,
     pub(super) settings: &'a Settings,
     /// For its deadlines. A decision never calls it.
     pub(super) driver: &'a dyn Driver,
@@ -47,7 +47,7 @@ impl<'a> Scope<'a> {
 
     /// Why the last plan failed, unless another writer was faster.
     pub(super) fn lasting_failure(&self) -> Option<&'a Failure> {
-        let passing = [FailureClass::Conflict, FailureClass::Taken, FailureClass::Expired];
+        let passing = [FailureClass::Conflict, FailureClass::AlreadyExists, FailureClass::Expired];
         self.context.failure.filter(|failure| !passing.contains(&failure.class))
     }
 

@@ -10,8 +10,8 @@ use nodewright_api::{
 use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
-    look::Look,
-    object::{Key, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
+    object::{ObjectRef, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
+    scoped_watch::ScopedWatch,
 };
 
 use super::{
@@ -31,7 +31,7 @@ use crate::shared::{
 
 /// A Machine, and the objects that concern it.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Snapshot {
     /// The Machine.
     pub machine: Arc<Machine>,
     /// What its VM is made from.
@@ -39,7 +39,7 @@ pub struct World {
     /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
     /// The class's Secrets, while the Machine needs its class.
-    pub looks: Vec<Look>,
+    pub looks: Vec<ScopedWatch>,
     /// Why no VM is created with the class, although existing ones are handled: what the class finds VMs by was changed.
     pub changed_identity: Option<ClassProblem>,
     /// The VM that it names, and how far that is proven.
@@ -110,9 +110,9 @@ pub struct ClassProblem {
     pub never_used: bool,
 }
 
-impl World {
+impl Snapshot {
     /// `provider` is the one whose classes this controller handles.
-    pub(super) fn observe(stores: &Stores, key: &Key, provider: &str) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, provider: &str) -> Option<Self> {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes = nodes(stores, &machine);
         let nodes_listed = nodes.is_some();

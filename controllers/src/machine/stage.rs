@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use nodewright_runtime::{
     events::Event,
-    look::Look,
     plan::{Plan, Planned, Step},
+    scoped_watch::ScopedWatch,
 };
 
 use super::calls::Call;
@@ -75,7 +75,7 @@ impl Stage {
         self
     }
 
-    pub(super) fn looking_at(mut self, look: Look) -> Self {
+    pub(super) fn looking_at(mut self, look: ScopedWatch) -> Self {
         self.plan.look(look);
         self
     }

@@ -5,7 +5,7 @@ use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v
 use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
 use nodewright_runtime::{clip::clip, plan::Step};
 
-use super::{calls::Call, owned::StatusPart};
+use super::{apply_configuration::StatusPart, calls::Call};
 use crate::shared::{clusters::CONTROL, node::Node};
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.

@@ -37,14 +37,14 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::Key,
-    plan::{Moment, Plan},
+    object::ObjectRef,
+    plan::{Context, Plan},
 };
 
 pub use self::{
     metrics::InvalidClasses,
-    secret::{MachineClassSecretController, SecretMetadata, SecretWorld},
-    snapshot::{NamedSecret, World},
+    secret::{MachineClassSecretController, SecretMetadata, SecretSnapshot},
+    snapshot::{NamedSecret, Snapshot},
 };
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
@@ -80,7 +80,7 @@ impl fmt::Debug for MachineClassController {
 impl Controller for MachineClassController {
     const NAME: &'static str = "machine-class";
     type Primary = MachineClass;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -96,30 +96,30 @@ impl Controller for MachineClassController {
             })
             .wakes(|change, _, wake| {
                 if is_turnover(change, |machine| machine.class_name().to_owned()) {
-                    let class = |machine: &Machine| Key::of(CONTROL, machine).sibling(machine.class_name());
+                    let class = |machine: &Machine| ObjectRef::of(CONTROL, machine).sibling(machine.class_name());
                     change.sides().for_each(|machine| wake(class(machine)));
                 }
             });
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key)
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key)
     }
 
-    fn plan(&self, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         reconcile::plan(self, context, snapshot)
     }
 }
 
 /// When the Secrets of a class change, another class may become the first of those that refer to them.
-fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
-    let secrets = |class: &MachineClass| -> Vec<Key> {
-        class.secret_names().map(|(place, name)| Key::new(CONTROL, place, name)).collect()
+fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    let secrets = |class: &MachineClass| -> Vec<ObjectRef> {
+        class.secret_names().map(|(place, name)| ObjectRef::new(CONTROL, place, name)).collect()
     };
     if is_turnover(change, secrets) {
         let named = change.sides().flat_map(|class| secrets(class));
         let users = named.flat_map(|secret| snapshot::users(stores, &secret));
-        users.for_each(|class| wake(Key::of(CONTROL, class.as_ref())));
+        users.for_each(|class| wake(ObjectRef::of(CONTROL, class.as_ref())));
     }
 }
 

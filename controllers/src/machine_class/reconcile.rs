@@ -12,10 +12,10 @@ use nodewright_runtime::{
     events::Event,
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
-    plan::{Moment, Plan, Planned, Step, reference},
+    plan::{Context, Plan, Planned, Step, reference},
 };
 
-use super::{MachineClassController, NamedSecret, World, status::write};
+use super::{MachineClassController, NamedSecret, Snapshot, status::write};
 use crate::shared::class_secrets;
 use crate::shared::clusters::CONTROL;
 
@@ -24,7 +24,11 @@ const IN_USE: &str = "MachineClassInUse";
 /// Event: the driver cannot read the providerSpec.
 const INVALID: &str = "InvalidProviderSpec";
 
-pub(super) fn plan(controller: &MachineClassController, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+pub(super) fn plan(
+    controller: &MachineClassController,
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+) -> Plan<Never> {
     let mut plan = Plan::idle();
     plan.looks.extend(snapshot.looks.iter().cloned());
     let class = snapshot.class.as_ref();
@@ -83,7 +87,7 @@ fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
 
 /// Adds the finalizer to a class in use, and records by which fields its VMs are found. `identity` has these fields;
 /// `None` where no VM of the class can be created.
-fn hold_class(snapshot: &World, identity: Option<&[String]>) -> Option<(&'static str, Patch)> {
+fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'static str, Patch)> {
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     if snapshot.machines > 0 && snapshot.is_used && !is_held && !class.is_deleting() {

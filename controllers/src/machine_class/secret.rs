@@ -9,8 +9,8 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     finalizers as finalizer,
-    object::{Key, has_finalizer, is_deleting},
-    plan::{Moment, Plan, Step},
+    object::{ObjectRef, has_finalizer, is_deleting},
+    plan::{Context, Plan, Step},
 };
 use serde::Deserialize;
 
@@ -40,7 +40,7 @@ pub struct MachineClassSecretController {
 
 /// A Secret and the classes that refer to it.
 #[derive(Clone, Debug)]
-pub struct SecretWorld {
+pub struct SecretSnapshot {
     /// The Secret.
     pub secret: Arc<SecretMetadata>,
     /// How many classes refer to it, including those that are being deleted.
@@ -52,7 +52,7 @@ pub struct SecretWorld {
 impl Controller for MachineClassSecretController {
     const NAME: &'static str = "machine-class-secret";
     type Primary = SecretMetadata;
-    type World = SecretWorld;
+    type Snapshot = SecretSnapshot;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -68,19 +68,19 @@ impl Controller for MachineClassSecretController {
             })
             .wakes(|change, _, wake| {
                 let named = change.sides().flat_map(|class| class.secret_names());
-                named.for_each(|(namespace, name)| wake(Key::new(CONTROL, namespace, name)));
+                named.for_each(|(namespace, name)| wake(ObjectRef::new(CONTROL, namespace, name)));
             });
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<SecretWorld> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<SecretSnapshot> {
         let secret = stores.of::<SecretMetadata>(CONTROL).get(key)?;
         // An unreadable class may refer to any Secret.
         let unreadable = stores.of::<MachineClass>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|class| class.describe::<MachineClass>());
-        Some(SecretWorld { secret, users: users(stores, key).len(), unreadable })
+        Some(SecretSnapshot { secret, users: users(stores, key).len(), unreadable })
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, snapshot: &SecretWorld) -> Plan<Never> {
+    fn plan(&self, _: &Context<'_, Never>, snapshot: &SecretSnapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         let secret = snapshot.secret.as_ref();
         let is_held = has_finalizer(secret, finalizers::MACHINE_CONTROLLER);

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, finalizers};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    look::Look,
-    object::{Key, has_finalizer, name, namespace, uid},
+    object::{ObjectRef, has_finalizer, name, namespace, uid},
+    scoped_watch::ScopedWatch,
 };
 
 use crate::shared::clusters::CONTROL;
@@ -19,7 +19,7 @@ use crate::shared::{
 
 /// A class, the Machines that name it, and the Secrets that it names.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Snapshot {
     /// The class.
     pub class: Arc<MachineClass>,
     /// How many Machines name it.
@@ -31,22 +31,22 @@ pub struct World {
     /// The Secrets that it names.
     pub secrets: Vec<NamedSecret>,
     /// What it looks at to see them.
-    pub looks: Vec<Look>,
+    pub looks: Vec<ScopedWatch>,
 }
 
 /// A Secret that a class names.
 #[derive(Clone, Debug)]
 pub struct NamedSecret {
     /// Its namespace and name.
-    pub key: Key,
+    pub key: ObjectRef,
     /// What is known of it.
     pub found: Lookup<Secret>,
     /// Whether the class is the first of those that name it: that one adds the finalizer.
     pub is_ours: bool,
 }
 
-impl World {
-    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let place = place(&key.namespace, &key.name);
         let machines = stores.of::<Machine>(CONTROL);
@@ -66,7 +66,7 @@ impl World {
 
 /// A Secret as a class sees it. One of another namespace does not exist for it.
 fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) -> NamedSecret {
-    let key = Key::new(CONTROL, place, name);
+    let key = ObjectRef::new(CONTROL, place, name);
     let is_own = place == namespace(class.as_ref());
     let found = if is_own { class_secrets::find(stores, place, name) } else { Lookup::Missing };
     let is_ours = users(stores, &key).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
@@ -74,7 +74,7 @@ fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) ->
 }
 
 /// The classes that name a Secret, by name, each once.
-pub(super) fn users(stores: &Stores, secret: &Key) -> Vec<Arc<MachineClass>> {
+pub(super) fn users(stores: &Stores, secret: &ObjectRef) -> Vec<Arc<MachineClass>> {
     let classes = stores.of::<MachineClass>(CONTROL);
     let place = place(&secret.namespace, &secret.name);
     let mut users = classes.by(CLASSES_BY_SECRET, &place);

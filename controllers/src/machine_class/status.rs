@@ -6,9 +6,9 @@ use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassCondition as Condition, MachineClassStatus,
     conditions::machine_class as kinds, reasons::unreadable,
 };
-use nodewright_runtime::{cache::Lookup, clip::clip, effect::Never, plan::Moment};
+use nodewright_runtime::{cache::Lookup, clip::clip, effect::Never, plan::Context};
 
-use super::{NamedSecret, World};
+use super::{NamedSecret, Snapshot};
 use crate::shared::{
     class_secrets,
     status_writer::{StatusWrite, write_status},
@@ -17,7 +17,7 @@ use crate::shared::{
 /// What a condition says: status, reason and message.
 type Finding = (ConditionStatus, &'static str, String);
 
-pub(super) fn write(context: &Moment<'_, Never>, snapshot: &World, problems: &[String]) -> StatusWrite<Never> {
+pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, problems: &[String]) -> StatusWrite<Never> {
     let class = snapshot.class.as_ref();
     let findings = [
         (kinds::SECRETS_FOUND, secrets_found(snapshot)),
@@ -32,7 +32,7 @@ pub(super) fn write(context: &Moment<'_, Never>, snapshot: &World, problems: &[S
     write_status(context, class, wanted, false)
 }
 
-fn secrets_found(snapshot: &World) -> Finding {
+fn secrets_found(snapshot: &Snapshot) -> Finding {
     let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
     let missing: Vec<_> = missing.map(|secret| secret.key.to_string()).collect();
     if !missing.is_empty() {
@@ -61,7 +61,7 @@ fn provider_spec_valid(problems: &[String]) -> Finding {
     (ConditionStatus::False, "Invalid", problems.join("; "))
 }
 
-fn in_use(snapshot: &World) -> Finding {
+fn in_use(snapshot: &Snapshot) -> Finding {
     if let Some(text) = snapshot.unreadable.as_ref().filter(|_| snapshot.machines == 0) {
         let message = format!("{text}; until then it may name the class");
         return (ConditionStatus::Unknown, unreadable::MACHINE, message);

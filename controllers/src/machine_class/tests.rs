@@ -7,8 +7,8 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
-    object::{Key, name},
-    plan::{Moment, Plan, Step},
+    object::{ObjectRef, name},
+    plan::{Context, Plan, Step},
 };
 use serde_json::{Value, json};
 
@@ -121,19 +121,19 @@ impl Held {
     }
 
     fn plan_in<C: Controller<Effect = Never>>(stores: &Stores, controller: &C, name: &str) -> Plan<Never> {
-        let world = controller.observe(stores, &Key::new(CONTROL, "default", name)).unwrap();
+        let snapshot = controller.snapshot(stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
-        let moment = Moment {
+        let moment = Context {
             now,
-            since: now,
-            in_touch: now,
+            leader_since: now,
+            connected_since: now,
             attempt: 0,
             failure: None,
             outcomes: &outcomes,
             refusals: &[],
             status_written: None,
         };
-        controller.plan(&moment, &world)
+        controller.plan(&moment, &snapshot)
     }
 }
 

@@ -54,11 +54,11 @@ use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Key, annotation, controller_uid, is_deleting},
-    plan::{Moment, Plan},
+    object::{ObjectRef, annotation, controller_uid, is_deleting},
+    plan::{Context, Plan},
 };
 
-pub use self::snapshot::{SetView, World};
+pub use self::snapshot::{SetView, Snapshot};
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
@@ -80,7 +80,7 @@ pub struct MachineDeploymentController {
 impl Controller for MachineDeploymentController {
     const NAME: &'static str = "machine-deployment";
     type Primary = MachineDeployment;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -108,27 +108,27 @@ impl Controller for MachineDeploymentController {
             });
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key)
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key)
     }
 
-    fn children(&self, snapshot: &World) -> usize {
+    fn children(&self, snapshot: &Snapshot) -> usize {
         snapshot.machines().count()
     }
 
-    fn plan(&self, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         reconcile::plan(context, snapshot, self.full_schema.get())
     }
 }
 
 /// An object that could not be read may be anybody's. It is rare.
-fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let all = stores.of::<MachineDeployment>(CONTROL).keys();
     all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
 }
 
-fn key(deployment: &MachineDeployment) -> Key {
-    Key::of(CONTROL, deployment)
+fn key(deployment: &MachineDeployment) -> ObjectRef {
+    ObjectRef::of(CONTROL, deployment)
 }
 
 /// The deployment that controls a set; for one without an owner those that would adopt it.

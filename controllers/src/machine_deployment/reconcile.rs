@@ -14,12 +14,12 @@ use nodewright_api::{
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
     effect::Never,
     events::Event,
     finalizers as finalizer,
     object::{annotation, controller_uid, has_finalizer, is_deleting, name, uid},
-    owned::Owned,
-    plan::{Failure, FailureClass, Moment, Plan, Planned, Step, reference},
+    plan::{Context, Failure, FailureClass, Plan, Planned, Step, reference},
 };
 
 use super::{
@@ -32,14 +32,14 @@ use super::{
     scope::Scope,
     sets::{RevisionPart, SetPart, new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
-    snapshot::{SetView, World},
+    snapshot::{SetView, Snapshot},
     status::{status, write},
     template,
 };
 use crate::shared::clusters::CONTROL;
 use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
 
-pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
     let deployment = snapshot.deployment.as_ref();
     let scope = Scope { context, snapshot, deployment, goal: goal(deployment), full_schema };
     let mut plan = if deployment.is_deleting() {
@@ -225,14 +225,14 @@ fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str
 }
 
 /// Why nothing is done while a set exists that may be the deployment's and cannot be read.
-fn unreadable_set(snapshot: &World) -> Option<(&'static str, String)> {
+fn unreadable_set(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let set = snapshot.unreadable.first()?;
     let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
     Some((unreadable::MACHINE_SET, text))
 }
 
 /// Why a set does not go whose ledger cannot be read: a guess could use a retired name again.
-fn invalid_ledger(snapshot: &World) -> Option<(&'static str, String)> {
+fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let fault = |view: &SetView| {
         let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
         Some(format!(
@@ -259,9 +259,9 @@ fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
 /// Adopts sets without an owner. The deployment has its finalizer, so it is not gone.
 fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
     let adopt = |set: &Arc<MachineSet>| {
-        let mut part = SetPart::seen(set);
+        let mut part = SetPart::extract(set);
         part.adopt(scope.deployment);
-        let step = Step::apply_pinned(CONTROL, set.as_ref(), &part)?;
+        let step = Step::apply_if_unchanged(CONTROL, set.as_ref(), &part)?;
         Some(Planned { why: "the selector matches a machine set without an owner".into(), step })
     };
     scope.snapshot.orphans.iter().filter_map(adopt).collect()
@@ -270,14 +270,14 @@ fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
 /// Brings a set to its size, and to what else it takes over from the deployment.
 fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> {
     let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
-    let mut part = SetPart::seen(set);
+    let mut part = SetPart::extract(set);
     if snapshot.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set)) {
         part.follow(scope.deployment, next_revision(snapshot.old()));
     }
     if target.noted {
         part.resize(target.replicas, scope.goal, scope.deployment);
     }
-    let step = Step::apply_pinned(CONTROL, set, &part)?;
+    let step = Step::apply_if_unchanged(CONTROL, set, &part)?;
     let Goal { desired, surge, unavailable } = scope.goal;
     let bounds = format!("desired {desired}, surge {surge}, unavailable {unavailable}");
     let why = match (i64::from(set.spec.replicas), target.replicas) {
@@ -330,7 +330,7 @@ fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
 
 /// Whether the last failure is that of a set's creation under a name that is taken.
 fn is_name_taken(failure: Option<&Failure>) -> bool {
-    failure.is_some_and(|failure| failure.class == FailureClass::Taken && failure.step.creates::<MachineSet>())
+    failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.step.creates::<MachineSet>())
 }
 
 /// The plan with the deletion of revisions beyond the history limit, and with the revision of the deployment.

@@ -13,7 +13,7 @@ use nodewright_runtime::{
     plan::{Planned, Step},
 };
 
-use super::{patch, scope::Scope, snapshot::World};
+use super::{patch, scope::Scope, snapshot::Snapshot};
 use crate::shared::clusters::CONTROL;
 
 /// What the list asks for, in two stages: marks on Machines, and a shorter list.
@@ -37,7 +37,7 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
 }
 
 /// An entry `machine~time`, or the name alone, if the machine is there and not yet leaving.
-fn read<'a>(snapshot: &'a World, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
+fn read<'a>(snapshot: &'a Snapshot, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
     let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
     time.parse::<jiff::Timestamp>().ok()?;
     let machine = snapshot.machines().find(|machine| name(machine.as_ref()) == wanted)?;

@@ -18,13 +18,13 @@ use serde_json::json;
 use super::{
     patch,
     sets::copied,
-    snapshot::{SetView, World},
+    snapshot::{SetView, Snapshot},
     template,
 };
 use crate::shared::clusters::CONTROL;
 
 /// The rollback and its event, if one is asked for.
-pub(super) fn roll_back(snapshot: &World) -> Option<(Option<Step<Never>>, Event)> {
+pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Event)> {
     let deployment = snapshot.deployment.as_ref();
     let wanted = deployment.spec.rollback_to.as_ref()?.revision;
     let revision = if wanted == 0 { last_revision(snapshot) } else { Some(wanted) };
@@ -49,7 +49,7 @@ pub(super) fn roll_back(snapshot: &World) -> Option<(Option<Step<Never>>, Event)
 }
 
 /// The revision before the newest.
-fn last_revision(snapshot: &World) -> Option<i64> {
+fn last_revision(snapshot: &Snapshot) -> Option<i64> {
     let mut revisions: Vec<i64> = snapshot.staying().map(SetView::revision).filter(|&revision| revision > 0).collect();
     revisions.sort_unstable();
     revisions.into_iter().rev().nth(1)

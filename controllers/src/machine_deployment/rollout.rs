@@ -373,33 +373,33 @@ mod model {
         }
     }
 
-    type World = [Set; 2];
+    type Snapshot = [Set; 2];
 
-    fn decide(goal: Goal, world: World) -> Option<World> {
-        let [old, new] = world;
-        let mut next = world;
+    fn decide(goal: Goal, snapshot: Snapshot) -> Option<Snapshot> {
+        let [old, new] = snapshot;
+        let mut next = snapshot;
         next[1].replicas = grow(goal, new.size(), &[old.size()]);
         next[0].replicas = shrink(goal, new.size(), &[old.size()])[0];
-        (next != world).then_some(next)
+        (next != snapshot).then_some(next)
     }
 
-    fn successors(goal: Goal, world: World, may_fail: bool) -> Vec<World> {
-        let [old, new] = world;
-        let mut next: Vec<World> = decide(goal, world).into_iter().collect();
+    fn successors(goal: Goal, snapshot: Snapshot, may_fail: bool) -> Vec<Snapshot> {
+        let [old, new] = snapshot;
+        let mut next: Vec<Snapshot> = decide(goal, snapshot).into_iter().collect();
         next.extend(old.steps(may_fail).into_iter().map(|old| [old, new]));
         next.extend(new.steps(may_fail).into_iter().map(|new| [old, new]));
         // One store serves both sets: it never shows one of them older than the other.
-        let mut looked = world;
+        let mut looked = snapshot;
         looked.iter_mut().for_each(Set::look);
         next.push(looked);
         next
     }
 
-    fn reachable(goal: Goal, begin: World, may_fail: bool) -> HashSet<World> {
+    fn reachable(goal: Goal, begin: Snapshot, may_fail: bool) -> HashSet<Snapshot> {
         let mut known = HashSet::from([begin]);
         let mut open = vec![begin];
-        while let Some(world) = open.pop() {
-            for next in successors(goal, world, may_fail) {
+        while let Some(snapshot) = open.pop() {
+            for next in successors(goal, snapshot, may_fail) {
                 if known.insert(next) {
                     open.push(next);
                 }
@@ -408,7 +408,7 @@ mod model {
         known
     }
 
-    fn begin(replicas: i64) -> World {
+    fn begin(replicas: i64) -> Snapshot {
         let mut old = Set { replicas, heard: replicas, pending: 0, ready: replicas, deleting: 0, seen: (0, 0, 0) };
         old.look();
         let new = Set { replicas: 0, heard: 0, pending: 0, ready: 0, deleting: 0, seen: (0, 0, 0) };
@@ -421,11 +421,11 @@ mod model {
     fn no_order_of_events_breaks_a_bound() {
         for (desired, surge, unavailable) in GOALS {
             let goal = Goal { desired, surge, unavailable };
-            for world in reachable(goal, begin(desired), false) {
-                let all: i64 = world.iter().map(|set| set.live() + set.deleting).sum();
-                let ready: i64 = world.iter().map(|set| set.ready).sum();
-                assert!(all <= goal.ceiling(), "{all} machines: {world:?}");
-                assert!(ready >= goal.floor(), "{ready} ready: {world:?}");
+            for snapshot in reachable(goal, begin(desired), false) {
+                let all: i64 = snapshot.iter().map(|set| set.live() + set.deleting).sum();
+                let ready: i64 = snapshot.iter().map(|set| set.ready).sum();
+                assert!(all <= goal.ceiling(), "{all} machines: {snapshot:?}");
+                assert!(ready >= goal.floor(), "{ready} ready: {snapshot:?}");
             }
         }
     }
@@ -433,12 +433,12 @@ mod model {
     #[test]
     fn a_rollout_that_began_amid_creation_keeps_the_ceiling() {
         let goal = Goal { desired: 3, surge: 1, unavailable: 0 };
-        let mut world = begin(3);
-        world[0].ready = 1;
-        world[0].look();
-        for world in reachable(goal, world, false) {
-            let all: i64 = world.iter().map(|set| set.live() + set.deleting).sum();
-            assert!(all <= goal.ceiling(), "{all} machines: {world:?}");
+        let mut snapshot = begin(3);
+        snapshot[0].ready = 1;
+        snapshot[0].look();
+        for snapshot in reachable(goal, snapshot, false) {
+            let all: i64 = snapshot.iter().map(|set| set.live() + set.deleting).sum();
+            assert!(all <= goal.ceiling(), "{all} machines: {snapshot:?}");
         }
     }
 
@@ -451,7 +451,7 @@ mod model {
                 // The only worlds in which nothing but a failure can happen are those at the goal.
                 let stuck = known
                     .iter()
-                    .filter(|world| successors(goal, **world, false).into_iter().all(|next| next == **world));
+                    .filter(|snapshot| successors(goal, **snapshot, false).into_iter().all(|next| next == **snapshot));
                 for [old, new] in stuck {
                     assert_eq!((old.replicas, old.live() + old.deleting), (0, 0), "{goal:?}");
                     assert_eq!((new.replicas, new.ready), (desired, desired), "{goal:?}");

@@ -1,14 +1,14 @@
 //! What a decision about one MachineDeployment may know.
 
 use nodewright_api::MachineDeployment;
-use nodewright_runtime::{effect::Never, plan::Moment};
+use nodewright_runtime::{effect::Never, plan::Context};
 
-use super::{rollout::Goal, snapshot::World};
+use super::{rollout::Goal, snapshot::Snapshot};
 
 /// What every decision of one plan is made from.
 pub(super) struct Scope<'a> {
-    pub(super) context: &'a Moment<'a, Never>,
-    pub(super) snapshot: &'a World,
+    pub(super) context: &'a Context<'a, Never>,
+    pub(super) snapshot: &'a Snapshot,
     pub(super) deployment: &'a MachineDeployment,
     pub(super) goal: Goal,
     pub(super) full_schema: bool,

@@ -7,8 +7,8 @@ use kube::Resource;
 use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    apply_configuration::{ApplyConfiguration, Subresource},
     object::{annotation, uid},
-    owned::{Owned, Part},
 };
 use serde::Serialize;
 
@@ -59,11 +59,11 @@ struct SetMeta {
     finalizers: Vec<String>,
 }
 
-impl Owned for SetPart {
+impl ApplyConfiguration for SetPart {
     type Of = MachineSet;
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
 
-    fn seen(live: &MachineSet) -> Self {
+    fn extract(live: &MachineSet) -> Self {
         let meta = &live.metadata;
         let metadata = SetMeta {
             labels: without(meta.labels.as_ref(), &FOREIGN_LABELS),
@@ -239,11 +239,11 @@ fn revision(value: Option<&str>) -> BTreeMap<String, String> {
     value.map(|value| (annotations::REVISION.to_owned(), value.to_owned())).into_iter().collect()
 }
 
-impl Owned for RevisionPart {
+impl ApplyConfiguration for RevisionPart {
     type Of = MachineDeployment;
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
 
-    fn seen(live: &MachineDeployment) -> Self {
+    fn extract(live: &MachineDeployment) -> Self {
         Self { metadata: Annotations { annotations: revision(annotation(live, annotations::REVISION)) } }
     }
 }

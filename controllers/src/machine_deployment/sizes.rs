@@ -5,7 +5,7 @@ use nodewright_runtime::object::uid;
 
 use super::{
     rollout::{Goal, Share, Size, grow, scale_in, shrink},
-    snapshot::{SetView, World},
+    snapshot::{SetView, Snapshot},
 };
 
 /// How the deployment may change.
@@ -20,7 +20,7 @@ pub(super) struct RolloutMode {
 impl RolloutMode {
     /// What the spec asks for. A paused deployment only scales. So does one whose Machines are to be updated in place:
     /// its owner does not want them to be replaced.
-    pub(super) fn of(snapshot: &World) -> Self {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
         let spec = &snapshot.deployment.spec;
         let strategy = spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
@@ -38,7 +38,7 @@ pub(super) struct Target<'a> {
 }
 
 /// The sizes of the sets that are not being deleted, oldest first.
-pub(super) fn targets(snapshot: &World, goal: Goal, mode: RolloutMode) -> Vec<Target<'_>> {
+pub(super) fn targets(snapshot: &Snapshot, goal: Goal, mode: RolloutMode) -> Vec<Target<'_>> {
     let sizes = SetSizes::of(snapshot, goal, mode);
     let replicas = if !mode.rolls || sizes.is_scaled() {
         sizes.scale()
@@ -62,7 +62,7 @@ pub(super) fn targets(snapshot: &World, goal: Goal, mode: RolloutMode) -> Vec<Ta
 }
 
 /// Whether a set for the present template may be created now.
-pub(super) fn may_create(snapshot: &World, mode: RolloutMode) -> bool {
+pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     match mode {
         // The very first set replaces nothing.
         RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && !snapshot.deployment.spec.paused,
@@ -89,7 +89,7 @@ struct SetSizes<'a> {
 }
 
 impl<'a> SetSizes<'a> {
-    fn of(snapshot: &'a World, goal: Goal, mode: RolloutMode) -> Self {
+    fn of(snapshot: &'a Snapshot, goal: Goal, mode: RolloutMode) -> Self {
         let views: Vec<_> = snapshot.staying().collect();
         let current = snapshot.current().map(|view| uid(view.set.as_ref()));
         let leaving = snapshot.sets.iter().filter(|view| view.set.is_deleting()).map(SetView::size).collect();

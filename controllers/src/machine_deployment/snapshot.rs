@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, selector};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{Key, annotation, is_deleting, label, name, namespace, uid},
+    object::{ObjectRef, annotation, is_deleting, label, name, namespace, uid},
 };
 
 use super::{rollout::Size, template};
@@ -18,7 +18,7 @@ use crate::shared::{
 
 /// A MachineDeployment, its sets, and those that it may adopt.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Snapshot {
     /// The deployment.
     pub deployment: Arc<MachineDeployment>,
     /// The sets that it controls, oldest first.
@@ -44,8 +44,8 @@ pub struct SetView {
     pub unreadable: usize,
 }
 
-impl World {
-    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
         let store = stores.of::<MachineSet>(CONTROL);
         let machines = stores.of::<Machine>(CONTROL);

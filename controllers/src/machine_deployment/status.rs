@@ -6,7 +6,7 @@ use nodewright_runtime::effect::Never;
 use super::{
     conditions::{Draft, StatusInput, is_complete},
     scope::Scope,
-    snapshot::{World, is_available, is_ready},
+    snapshot::{Snapshot, is_available, is_ready},
 };
 use crate::shared::{
     failed_machines::FailedMachines,
@@ -38,7 +38,7 @@ pub(super) fn write(scope: &Scope<'_>, after: MachineDeploymentStatus) -> Status
 }
 
 /// Counts of Machine objects: one that is being deleted is there until its VM is gone.
-fn counts(snapshot: &World) -> MachineDeploymentStatus {
+fn counts(snapshot: &Snapshot) -> MachineDeploymentStatus {
     let machines = || snapshot.machines().map(AsRef::as_ref);
     let available = count(machines().filter(|machine| is_available(machine)));
     let wanted: i64 = snapshot.sets.iter().map(|view| i64::from(view.set.spec.replicas)).sum();
@@ -63,7 +63,7 @@ fn is_preserved_failed(machine: &Machine) -> bool {
 }
 
 /// The Machines whose last operation failed, without preserved ones: these are not replaced.
-fn failed(snapshot: &World) -> FailedMachines {
+fn failed(snapshot: &Snapshot) -> FailedMachines {
     let all =
         snapshot.sets.iter().flat_map(|view| view.machines.iter().map(|machine| (machine.as_ref(), view.set.as_ref())));
     FailedMachines::of(all.filter(|(machine, _)| !is_preserved_failed(machine)))

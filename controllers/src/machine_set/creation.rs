@@ -6,7 +6,7 @@ use nodewright_api::{Machine, labels};
 use nodewright_runtime::{
     effect::Never,
     object::{label, name},
-    plan::{FailureClass, Moment, Planned, Step},
+    plan::{Context, FailureClass, Planned, Step},
 };
 
 use super::{members::Members, template::MachinePart};
@@ -18,7 +18,7 @@ use crate::shared::ledger::Ordinal;
 pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Never>> {
     let adopt = |machine: &Arc<Machine>| {
         let part = MachinePart::of(&members.snapshot.set, members.ordinal(machine)).adopting(machine);
-        let step = Step::apply_pinned(CONTROL, machine.as_ref(), &part)?;
+        let step = Step::apply_if_unchanged(CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "nobody owns the machine, and the set selects it".into(), step })
     };
     members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()
@@ -26,13 +26,13 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
 
 /// Those of the next ordinals whose names the set cannot have: a Machine of another owner has the name, or one of the set's
 /// own that the ledger does not know by it.
-pub(super) fn taken(context: &Moment<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
+pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
     let held: BTreeSet<&str> =
         snapshot.namesakes.iter().chain(unnumbered).map(|machine| name(machine.as_ref())).collect();
     // The cache has caught up with the server since: a holder that it does not show is gone.
-    let refused = context.failure.filter(|failure| failure.class == FailureClass::Taken);
+    let refused = context.failure.filter(|failure| failure.class == FailureClass::AlreadyExists);
     let refused = refused.map(|failure| &*failure.step.key.name);
     let is_taken = |ordinal: &&Ordinal| {
         let name = members.name(**ordinal);

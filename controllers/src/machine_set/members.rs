@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use nodewright_api::{Machine, annotations};
 use nodewright_runtime::object::{annotation, is_deleting, name};
 
-use super::World;
+use super::Snapshot;
 use crate::shared::ledger::{Ledger, Ordinal};
 
 /// How many Machines one plan creates or deletes at most. The next plan checks again what is wanted.
@@ -13,7 +13,7 @@ pub(super) const BATCH: usize = 100;
 
 /// The Machines of a set.
 pub(super) struct Members<'a> {
-    pub(super) snapshot: &'a World,
+    pub(super) snapshot: &'a Snapshot,
     pub(super) ledger: &'a Ledger,
     /// Neither deleting nor retired: these count as replicas.
     pub(super) staying: Vec<&'a Arc<Machine>>,
@@ -29,7 +29,7 @@ pub(super) struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    pub(super) fn of(snapshot: &'a World, ledger: &'a Ledger) -> Self {
+    pub(super) fn of(snapshot: &'a Snapshot, ledger: &'a Ledger) -> Self {
         let unreadable = snapshot.unreadable_members().filter(|machine| !machine.is_deleting()).count();
         let (staying, doomed, leaving, used) = Default::default();
         let mut members = Self { snapshot, ledger, staying, doomed, leaving, used, unreadable };

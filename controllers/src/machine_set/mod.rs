@@ -25,11 +25,11 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Key, controller_uid, name},
-    plan::{Moment, Plan},
+    object::{ObjectRef, controller_uid, name},
+    plan::{Context, Plan},
 };
 
-pub use self::snapshot::World;
+pub use self::snapshot::Snapshot;
 use crate::shared::clusters::CONTROL;
 use crate::shared::{
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
@@ -51,7 +51,7 @@ pub struct MachineSetController {
 impl Controller for MachineSetController {
     const NAME: &'static str = "machine-set";
     type Primary = MachineSet;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -68,37 +68,37 @@ impl Controller for MachineSetController {
             .wakes(wake_sets);
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key)
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key)
     }
 
-    fn children(&self, snapshot: &World) -> usize {
+    fn children(&self, snapshot: &Snapshot) -> usize {
         snapshot.machines.len()
     }
 
-    fn plan(&self, context: &Moment<'_, Never>, snapshot: &World) -> Plan<Never> {
+    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         reconcile::plan(context, snapshot, self.full_schema.get())
     }
 }
 
 /// Wakes the sets that a change of a Machine concerns: its owner, the set that its name comes from, and for a Machine
 /// without an owner those that select it.
-fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let sets = stores.of::<MachineSet>(CONTROL);
     for machine in change.sides() {
         let owners = controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
         for set in &owners {
-            wake(Key::of(CONTROL, set.as_ref()));
+            wake(ObjectRef::of(CONTROL, set.as_ref()));
         }
         if let (true, Some(set)) = (owners.is_empty(), set_of(name(machine.as_ref()))) {
-            wake(Key::of(CONTROL, machine.as_ref()).sibling(set));
+            wake(ObjectRef::of(CONTROL, machine.as_ref()).sibling(set));
         }
         // When a Machine changes or goes, another one that names the same VM may become adoptable.
         let rivals = rivals(stores, machine);
         let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
         for orphan in orphans {
             let adopters = sets.all().into_iter().filter(|set| selects(set, orphan));
-            adopters.for_each(|set| wake(Key::of(CONTROL, set.as_ref())));
+            adopters.for_each(|set| wake(ObjectRef::of(CONTROL, set.as_ref())));
         }
     }
 }

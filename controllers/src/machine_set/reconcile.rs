@@ -9,11 +9,11 @@ use nodewright_runtime::{
     events::Event,
     finalizers as finalizer,
     object::{annotation, has_finalizer, is_deleting, name, uid},
-    plan::{Moment, Plan, Planned, Step, reference},
+    plan::{Context, Plan, Planned, Step, reference},
 };
 
 use super::{
-    World,
+    Snapshot,
     creation::{adoptions, creations, taken},
     members::{BATCH, Members},
     removal::{Removal, next_expiry, removal, victims},
@@ -41,7 +41,7 @@ enum Action<'a> {
     Keep(Vec<Ordinal>),
 }
 
-pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
     let set = snapshot.set.as_ref();
     let mut plan = Plan::idle();
     plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
@@ -59,7 +59,7 @@ pub(super) fn plan(context: &Moment<'_, Never>, snapshot: &World, full_schema: b
         }
         None => {
             let ledger = LedgerAnnotation::of(&Ledger::seeded(uid(set)));
-            plan.then("the names of the machines are fixed", Step::apply_pinned(CONTROL, set, &ledger));
+            plan.then("the names of the machines are fixed", Step::apply_if_unchanged(CONTROL, set, &ledger));
             return plan;
         }
     }
@@ -96,7 +96,7 @@ fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan
 }
 
 /// What happens to the Machines.
-fn reconcile(context: &Moment<'_, Never>, members: &Members<'_>) -> Plan<Never> {
+fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never> {
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
     if is_deleting(set) {
@@ -121,7 +121,7 @@ fn reconcile(context: &Moment<'_, Never>, members: &Members<'_>) -> Plan<Never> 
         }
         Action::GiveUp(ordinals) => {
             let ledger = LedgerAnnotation::of(&members.ledger.retire(ordinals));
-            plan.then("a name is held by a foreign machine", Step::apply_pinned(CONTROL, set, &ledger));
+            plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
             plan.wake = next_expiry(members, context.now);
         }
         Action::Keep(ordinals) => {
@@ -132,7 +132,7 @@ fn reconcile(context: &Moment<'_, Never>, members: &Members<'_>) -> Plan<Never> 
     plan
 }
 
-fn next_action<'a>(context: &Moment<'_, Never>, members: &Members<'a>, is_invalid: bool) -> Action<'a> {
+fn next_action<'a>(context: &Context<'_, Never>, members: &Members<'a>, is_invalid: bool) -> Action<'a> {
     let snapshot = members.snapshot;
     let replicas = usize::try_from(snapshot.set.spec.replicas).unwrap_or(0);
     let victims = if is_invalid { vec![] } else { victims(context, members, replicas) };
@@ -183,7 +183,7 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
 /// Retires first, under the set's version, and deletes once that is written.
 fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Never> {
     let mut plan = Plan::idle();
-    let retire = Step::apply_pinned(CONTROL, set, &LedgerAnnotation::of(&removal.ledger));
+    let retire = Step::apply_if_unchanged(CONTROL, set, &LedgerAnnotation::of(&removal.ledger));
     let deletions = removal
         .machines
         .iter()

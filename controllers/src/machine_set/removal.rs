@@ -7,7 +7,7 @@ use nodewright_api::{Machine, MachinePhase, MachineSet, annotations};
 use nodewright_runtime::{
     effect::Never,
     object::{annotation, name},
-    plan::Moment,
+    plan::Context,
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>)
 /// The Machines to give up: those that failed, those that the autoscaler chose, and of the others the surplus in deletion
 /// order. The surplus is counted without the former, so that no other Machine is deleted in their place.
 pub(super) fn victims<'a>(
-    context: &Moment<'_, Never>,
+    context: &Context<'_, Never>,
     members: &Members<'a>,
     replicas: usize,
 ) -> Vec<&'a Arc<Machine>> {

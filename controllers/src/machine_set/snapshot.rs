@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{Key, controller_uid, name, uid},
+    object::{ObjectRef, controller_uid, name, uid},
 };
 
 use crate::shared::clusters::CONTROL;
@@ -18,7 +18,7 @@ use crate::shared::{
 
 /// A MachineSet and its Machines.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Snapshot {
     /// The set.
     pub set: Arc<MachineSet>,
     /// The Machines that it controls, by name.
@@ -33,8 +33,8 @@ pub struct World {
     pub unreadable: Vec<Arc<Unreadable>>,
 }
 
-impl World {
-    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let set = stores.of::<MachineSet>(CONTROL).get(key)?;
         let store = stores.of::<Machine>(CONTROL);
         // Of a Machine that cannot be read any more the store has the last readable version: that says too little to choose

@@ -11,10 +11,10 @@ use nodewright_runtime::{
     clip::clip,
     effect::Never,
     object::{annotation, is_deleting},
-    plan::{FailureClass, Moment, StepVerb},
+    plan::{Context, FailureClass, StepVerb},
 };
 
-use super::World;
+use super::Snapshot;
 use crate::shared::{
     failed_machines::FailedMachines,
     ledger::Ledger,
@@ -22,7 +22,7 @@ use crate::shared::{
 };
 
 /// When the status is written: at once where the set has what it wants.
-pub(super) fn write(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> StatusWrite<Never> {
+pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> StatusWrite<Never> {
     let set = snapshot.set.as_ref();
     let wanted = status(context, snapshot, full_schema);
     let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
@@ -30,7 +30,7 @@ pub(super) fn write(context: &Moment<'_, Never>, snapshot: &World, full_schema: 
     write_status(context, set, wanted, is_urgent)
 }
 
-fn status(context: &Moment<'_, Never>, snapshot: &World, full_schema: bool) -> MachineSetStatus {
+fn status(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> MachineSetStatus {
     let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
     let machines = || snapshot.machines.iter().map(AsRef::as_ref);
@@ -74,7 +74,7 @@ pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
 }
 
 /// Why Machines that may be the set's cannot be read.
-pub(super) fn unreadable_text(snapshot: &World) -> Option<String> {
+pub(super) fn unreadable_text(snapshot: &Snapshot) -> Option<String> {
     let all: Vec<_> = snapshot.unreadable_members().collect();
     let text = all.first()?.describe::<Machine>();
     let more = if all.len() > 1 { format!(" (and {} more)", all.len() - 1) } else { String::new() };
@@ -84,8 +84,8 @@ pub(super) fn unreadable_text(snapshot: &World) -> Option<String> {
 /// `ReplicaFailure` is True while the ledger or a Machine cannot be read, or the API server refuses a step, and
 /// `FailedMachinesTruncated` while not all failed Machines are listed. Conditions of other types stay as they are.
 fn conditions(
-    context: &Moment<'_, Never>,
-    snapshot: &World,
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
     before: &MachineSetStatus,
     failed: &FailedMachines,
 ) -> Vec<MachineSetCondition> {

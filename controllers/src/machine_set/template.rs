@@ -7,9 +7,9 @@ use kube::Resource;
 use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    apply_configuration::{ApplyConfiguration, Subresource},
     effect::Never,
     object::annotation,
-    owned::{Owned, Part},
     plan::{Planned, Step},
 };
 use serde::Serialize;
@@ -97,11 +97,11 @@ fn blocking(mut owner: OwnerReference) -> OwnerReference {
     owner
 }
 
-impl Owned for MachinePart {
+impl ApplyConfiguration for MachinePart {
     type Of = Machine;
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
 
-    fn seen(live: &Machine) -> Self {
+    fn extract(live: &Machine) -> Self {
         let meta = &live.metadata;
         let metadata = MachineMeta {
             labels: meta.labels.clone().unwrap_or_default(),
@@ -114,7 +114,7 @@ impl Owned for MachinePart {
     }
 
     fn seen_like(&self, live: &Machine) -> Self {
-        let mut seen = Self::seen(live);
+        let mut seen = Self::extract(live);
         let wanted = &self.metadata;
         seen.metadata.labels.retain(|key, _| wanted.labels.contains_key(key));
         seen.metadata.annotations.retain(|key, _| wanted.annotations.contains_key(key));

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
-    object::{Key, name},
-    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Planned, Step, StepVerb},
+    object::{ObjectRef, name},
+    plan::{Context, FailedStep, Failure, FailureClass, Plan, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
-use super::{World, reconcile::plan};
+use super::{Snapshot, reconcile::plan};
 use crate::shared::clusters::CONTROL;
 use crate::{
     shared::ledger::Ledger,
@@ -37,8 +37,8 @@ fn member(set: &MachineSet, index: usize) -> MachineBuilder {
         .phase("Running")
 }
 
-fn world(set: MachineSet, machines: Vec<Machine>) -> World {
-    World {
+fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
+    Snapshot {
         set: Arc::new(set),
         machines: machines.into_iter().map(Arc::new).collect(),
         orphans: vec![],
@@ -48,19 +48,19 @@ fn world(set: MachineSet, machines: Vec<Machine>) -> World {
     }
 }
 
-fn planned(world: &World) -> Plan<Never> {
+fn planned(snapshot: &Snapshot) -> Plan<Never> {
     let outcomes = Outcomes::default();
-    let at = Moment {
+    let at = Context {
         now: NOW.parse().unwrap(),
-        since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        in_touch: "2026-06-01T09:00:00Z".parse().unwrap(),
+        leader_since: "2026-06-01T09:00:00Z".parse().unwrap(),
+        connected_since: "2026-06-01T09:00:00Z".parse().unwrap(),
         attempt: 0,
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
         status_written: None,
     };
-    plan(&at, world, true)
+    plan(&at, snapshot, true)
 }
 
 /// Stage by stage, what is done to what, without the status.
@@ -78,8 +78,8 @@ fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
 }
 
 /// The status that is written, if one is.
-fn status_of(world: &World) -> Option<serde_json::Value> {
-    let plan = planned(world);
+fn status_of(snapshot: &Snapshot) -> Option<serde_json::Value> {
+    let plan = planned(snapshot);
     plan.steps().find_map(|planned| match &planned.step {
         Step::Apply(apply) => apply.fragment().get("status").cloned(),
         _ => None,
@@ -92,7 +92,7 @@ fn ledger_apply(text: &str) -> String {
 
 #[test]
 fn the_ledger_is_fixed_before_the_first_machine() {
-    let plan = planned(&world(machine_set("set", 3, None), vec![]));
+    let plan = planned(&snapshot(machine_set("set", 3, None), vec![]));
     let steps = steps(&plan);
     assert_eq!(steps.len(), 1);
     assert!(steps[0][0].starts_with("apply set") && steps[0][0].contains("nodewright.dev/ledger"), "{steps:?}");
@@ -102,11 +102,11 @@ fn the_ledger_is_fixed_before_the_first_machine() {
 fn a_ledger_that_cannot_be_read_stops_everything_and_is_told_once() {
     let set = machine_set("set", 3, Some("nonsense"));
     let member = member(&set, 0).build();
-    let mut world = world(set, vec![member]);
-    let plan = planned(&world);
+    let mut snapshot = snapshot(set, vec![member]);
+    let plan = planned(&snapshot);
     assert!(steps(&plan).is_empty());
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("InvalidLedger", "InvalidLedger"));
-    let status = status_of(&world).unwrap();
+    let status = status_of(&snapshot).unwrap();
     assert_eq!(status["replicas"], 1, "its machines are counted all the same");
     let told = &status["machineSetCondition"][0];
     assert_eq!((&told["type"], &told["status"]), (&json!("ReplicaFailure"), &json!("True")));
@@ -115,19 +115,19 @@ fn a_ledger_that_cannot_be_read_stops_everything_and_is_told_once() {
     assert!(message.starts_with("annotation nodewright.dev/ledger: `nonsense` is no ledger"), "{message}");
     assert!(message.contains("restore it, or delete the machines of the set and remove the annotation"), "{message}");
 
-    Arc::make_mut(&mut world.set).status = serde_json::from_value(status).unwrap();
-    let again = planned(&world);
+    Arc::make_mut(&mut snapshot.set).status = serde_json::from_value(status).unwrap();
+    let again = planned(&snapshot);
     assert_eq!((again.waits.len(), again.events.len(), again.stages.len()), (1, 0, 0));
     let mended = machine_set("set", 1, Some(LEDGER));
-    Arc::make_mut(&mut world.set).metadata.annotations = mended.metadata.annotations;
-    assert_eq!(status_of(&world).unwrap().get("machineSetCondition"), None);
+    Arc::make_mut(&mut snapshot.set).metadata.annotations = mended.metadata.annotations;
+    assert_eq!(status_of(&snapshot).unwrap().get("machineSetCondition"), None);
 }
 
 #[test]
 fn missing_machines_are_created_under_the_lowest_free_names() {
     let set = machine_set("set", 3, Some(LEDGER));
     let one = member(&set, 1).build();
-    let plan = planned(&world(set, vec![one]));
+    let plan = planned(&snapshot(set, vec![one]));
     assert_eq!(
         steps(&plan),
         [[format!("create {}", index_name(LEDGER, 0)), format!("create {}", index_name(LEDGER, 2))]]
@@ -148,7 +148,7 @@ fn only_a_trace_context_reaches_the_machines() {
         let note = |text: &str| (annotations::TRACEPARENT.to_owned(), text.to_owned());
         set.metadata.annotations.get_or_insert_default().extend([note(of_set)]);
         set.spec.template.metadata.annotations.get_or_insert_default().extend([note(of_template)]);
-        let plan = planned(&world(set, vec![]));
+        let plan = planned(&snapshot(set, vec![]));
         let Step::Create { body, .. } = &plan.stages[0][0].step else { panic!() };
         (plan.traceparent, body["metadata"]["annotations"][annotations::TRACEPARENT].clone())
     };
@@ -162,7 +162,7 @@ fn machines_of_an_older_template_keep_the_bounds_of_the_schema() {
     let mut set = machine_set("set", 1, Some(LEDGER));
     set.spec.template.spec.drain_timeout = "-5m".parse().ok();
     set.spec.template.spec.max_evict_retries = Some(-1);
-    let plan = planned(&world(set, vec![]));
+    let plan = planned(&snapshot(set, vec![]));
     let Step::Create { body, .. } = &plan.stages[0][0].step else { panic!() };
     let spec = &body["spec"];
     assert_eq!((&spec["drainTimeout"], &spec["maxEvictRetries"]), (&json!("0s"), &json!(0)));
@@ -172,14 +172,14 @@ fn machines_of_an_older_template_keep_the_bounds_of_the_schema() {
 fn enough_machines_need_nothing() {
     let set = machine_set("set", 2, Some(LEDGER));
     let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
-    assert!(steps(&planned(&world(set, machines))).is_empty());
+    assert!(steps(&planned(&snapshot(set, machines))).is_empty());
 }
 
 #[test]
 fn a_name_is_retired_before_its_machine_is_deleted() {
     let set = machine_set("set", 1, Some(LEDGER));
     let machines = vec![member(&set, 0).build(), member(&set, 1).phase("Pending").build()];
-    let plan = planned(&world(set, machines));
+    let plan = planned(&snapshot(set, machines));
     assert_eq!(steps(&plan), [[ledger_apply("k7f;1")], [format!("delete {}", index_name(LEDGER, 1))]]);
     let Step::Apply(retire) = &plan.stages[0][0].step else { panic!() };
     assert!(retire.at().version().is_some(), "the ledger is written under the version that was seen");
@@ -189,14 +189,14 @@ fn a_name_is_retired_before_its_machine_is_deleted() {
 fn a_crash_between_retiring_and_deleting_is_made_good() {
     let set = machine_set("set", 1, Some("k7f;1"));
     let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
-    assert_eq!(steps(&planned(&world(set, machines))), [[format!("delete {}", index_name(LEDGER, 1))]]);
+    assert_eq!(steps(&planned(&snapshot(set, machines))), [[format!("delete {}", index_name(LEDGER, 1))]]);
 }
 
 /// The same as people read it: what is done, in which order, and why.
 #[test]
 fn a_scale_down_reads_as_two_stages() {
     let set = machine_set("set", 1, Some(LEDGER));
-    let plan = planned(&world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).phase("Pending").build()]));
+    let plan = planned(&snapshot(set.clone(), vec![member(&set, 0).build(), member(&set, 1).phase("Pending").build()]));
     let text = plan.to_string();
     let mut lines = text.lines().filter(|line| !line.contains("status of"));
     let (first, second) = (lines.next().unwrap(), lines.next().unwrap());
@@ -209,20 +209,20 @@ fn a_scale_down_reads_as_two_stages() {
 fn what_a_user_deletes_is_retired_at_first_sight_and_then_replaced() {
     let set = machine_set("set", 2, Some(LEDGER));
     let machines = vec![member(&set, 0).build(), member(&set, 1).deleting().build()];
-    assert_eq!(steps(&planned(&world(set, machines.clone()))), [[ledger_apply("k7f;1")]]);
+    assert_eq!(steps(&planned(&snapshot(set, machines.clone()))), [[ledger_apply("k7f;1")]]);
     let noted = machine_set("set", 2, Some("k7f;1"));
-    assert_eq!(steps(&planned(&world(noted, machines))), [[format!("create {}", index_name(LEDGER, 2))]]);
+    assert_eq!(steps(&planned(&snapshot(noted, machines))), [[format!("create {}", index_name(LEDGER, 2))]]);
 }
 
 #[test]
 fn a_failed_machine_is_replaced_by_exactly_one() {
     let set = machine_set("set", 2, Some(LEDGER));
     let machines = vec![member(&set, 0).phase("Failed").build(), member(&set, 1).build()];
-    let first = steps(&planned(&world(set, machines.clone())));
+    let first = steps(&planned(&snapshot(set, machines.clone())));
     assert_eq!(first, [[ledger_apply("k7f;0")], [format!("delete {}", index_name(LEDGER, 0))]]);
     let noted = machine_set("set", 2, Some("k7f;0"));
     let leaving = member(&noted, 0).phase("Failed").deleting().build();
-    let second = planned(&world(noted, vec![leaving, machines[1].clone()]));
+    let second = planned(&snapshot(noted, vec![leaving, machines[1].clone()]));
     assert_eq!(steps(&second), [[format!("create {}", index_name(LEDGER, 2))]]);
 }
 
@@ -231,7 +231,7 @@ fn a_failed_machine_is_replaced_by_exactly_one() {
 fn who_goes_anyway_is_of_the_surplus() {
     let set = machine_set("set", 1, Some(LEDGER));
     let machines = vec![member(&set, 0).phase("Failed").build(), member(&set, 1).phase("").build()];
-    let steps_of = |set: &MachineSet, machines: Vec<Machine>| steps(&planned(&world(set.clone(), machines)));
+    let steps_of = |set: &MachineSet, machines: Vec<Machine>| steps(&planned(&snapshot(set.clone(), machines)));
     assert_eq!(
         steps_of(&set, machines),
         [[ledger_apply("k7f;0")], [format!("delete {}", index_name(LEDGER, 0))]],
@@ -258,9 +258,9 @@ fn who_goes_anyway_is_of_the_surplus() {
 fn a_preserved_failed_machine_stays_until_its_time_is_over() {
     let set = machine_set("set", 1, Some(LEDGER));
     let kept = member(&set, 0).phase("Failed").preserved_until("2026-06-02T00:00:00Z").build();
-    assert!(steps(&planned(&world(set.clone(), vec![kept]))).is_empty());
+    assert!(steps(&planned(&snapshot(set.clone(), vec![kept]))).is_empty());
     let over = member(&set, 0).phase("Failed").preserved_until("2026-06-01T00:00:00Z").build();
-    assert_eq!(steps(&planned(&world(set, vec![over]))).len(), 2);
+    assert_eq!(steps(&planned(&snapshot(set, vec![over]))).len(), 2);
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn the_status_of_many_failures_fits_into_etcd_and_says_how_many_are_left_out() {
         let operation = json!({"type": "Create", "state": "Failed", "description": "x".repeat(30_000)});
         member(&set, index).phase("CrashLoopBackOff").with("/status/lastOperation", operation).build()
     };
-    let world = world(set.clone(), (0..70).map(failed).collect());
-    let status = status_of(&world).unwrap();
+    let snapshot = snapshot(set.clone(), (0..70).map(failed).collect());
+    let status = status_of(&snapshot).unwrap();
     assert_eq!(status["failedMachines"].as_array().unwrap().len(), 50);
     let size = status.to_string().len();
     assert!(size < 100_000, "{size} bytes");
@@ -280,16 +280,16 @@ fn the_status_of_many_failures_fits_into_etcd_and_says_how_many_are_left_out() {
     assert!(condition["message"].as_str().unwrap().contains("20 are left out"), "{condition}");
     let mut told = set;
     told.status = serde_json::from_value(status).unwrap();
-    let again = World { set: Arc::new(told), ..world };
+    let again = Snapshot { set: Arc::new(told), ..snapshot };
     assert_eq!(status_of(&again), None, "written once");
 }
 
 #[test]
 fn a_foreign_machine_under_a_name_of_ours_costs_the_name() {
     let set = machine_set("set", 1, Some(LEDGER));
-    let mut world = world(set, vec![]);
-    world.namesakes = vec![Arc::new(machine(&index_name(LEDGER, 0)).build())];
-    assert_eq!(steps(&planned(&world)), [[ledger_apply("k7f;0")]]);
+    let mut snapshot = snapshot(set, vec![]);
+    snapshot.namesakes = vec![Arc::new(machine(&index_name(LEDGER, 0)).build())];
+    assert_eq!(steps(&planned(&snapshot)), [[ledger_apply("k7f;0")]]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
     let set = machine_set("set", 1, Some(LEDGER));
     let adopted = machine("set-abcde").owned_by(&set).phase("Pending").build();
     let own = member(&set, 0).build();
-    let first = planned(&world(set, vec![adopted.clone(), own.clone()]));
+    let first = planned(&snapshot(set, vec![adopted.clone(), own.clone()]));
     assert_eq!(
         steps(&first),
         [[ledger_apply("k7f;;set-abcde")], ["delete set-abcde".to_owned()]],
@@ -307,7 +307,7 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
     assert!(note.at().version().is_some());
     // A crash in between: it is still the one that goes, and no other.
     let noted = machine_set("set", 1, Some("k7f;;set-abcde"));
-    assert_eq!(steps(&planned(&world(noted, vec![adopted, own]))), [["delete set-abcde"]]);
+    assert_eq!(steps(&planned(&snapshot(noted, vec![adopted, own]))), [["delete set-abcde"]]);
 }
 
 #[test]
@@ -319,23 +319,23 @@ fn the_autoscalers_choice_goes_once_its_replica_count_has_come() {
             .build()
     };
     let set = machine_set("set", 1, Some(LEDGER));
-    assert!(steps(&planned(&world(set.clone(), vec![marked(&set)]))).is_empty());
+    assert!(steps(&planned(&snapshot(set.clone(), vec![marked(&set)]))).is_empty());
     let mut later = set;
     let annotations = later.metadata.annotations.get_or_insert_default();
     annotations.insert(
         "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time".into(),
         "2026-06-01T11:00:00Z".into(),
     );
-    let steps = steps(&planned(&world(later.clone(), vec![marked(&later)])));
+    let steps = steps(&planned(&snapshot(later.clone(), vec![marked(&later)])));
     assert_eq!(steps[1], [format!("delete {}", index_name(LEDGER, 0))]);
 }
 
 #[test]
 fn a_machine_whose_vm_is_anothers_is_not_adopted_and_the_set_says_so() {
     let set = machine_set("set", 1, Some(LEDGER));
-    let mut world = world(set.clone(), vec![member(&set, 0).build()]);
-    world.contested = vec![Arc::new(machine("copy").label("name", "set").build())];
-    let plan = planned(&world);
+    let mut snapshot = snapshot(set.clone(), vec![member(&set, 0).build()]);
+    snapshot.contested = vec![Arc::new(machine("copy").label("name", "set").build())];
+    let plan = planned(&snapshot);
     let writes =
         plan.steps().filter(|planned| !matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == "uid-set"));
     assert_eq!(writes.count(), 0, "{:?}", plan.stages);
@@ -346,13 +346,13 @@ fn a_machine_whose_vm_is_anothers_is_not_adopted_and_the_set_says_so() {
 #[test]
 fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     let set = machine_set("set", 3, Some(LEDGER));
-    let mut world = world(set.clone(), vec![]);
+    let mut snapshot = snapshot(set.clone(), vec![]);
     let restored = machine("set-old")
         .label("name", "set")
         .with("/spec/providerID", json!("p:///1"))
         .with("/metadata/finalizers", json!(null));
-    world.orphans = vec![Arc::new(restored.build())];
-    let plan = planned(&world);
+    snapshot.orphans = vec![Arc::new(restored.build())];
+    let plan = planned(&snapshot);
     let Step::Confirm(at) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(at.uid(), "uid-set", "before anything is taken");
     assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
@@ -362,33 +362,33 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
     // What is refused again and again has to be told of: the question alone is no write.
     let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
-    let mut untold = world.clone();
+    let mut untold = snapshot.clone();
     Arc::make_mut(&mut untold.set).status = None;
     assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
     // A set is born with no replicas: what it took before it has its size it would delete.
     let mut young = machine_set("set", 0, Some(LEDGER));
     let owned = machine("any").owned_by(&machine_set("owner", 1, None)).build();
     young.metadata.owner_references = owned.metadata.owner_references;
-    let newborn = World { set: Arc::new(young.clone()), ..world.clone() };
+    let newborn = Snapshot { set: Arc::new(young.clone()), ..snapshot.clone() };
     assert!(steps(&planned(&newborn)).is_empty());
     assert_eq!(planned(&newborn).waits[0].reason, "SurplusOrphans");
     // One that has its size takes also what it does not need, and deletes it then.
     let annotations = young.metadata.annotations.get_or_insert_default();
     annotations.insert("deployment.kubernetes.io/desired-replicas".into(), "0".into());
-    let sized = World { set: Arc::new(young), ..world.clone() };
+    let sized = Snapshot { set: Arc::new(young), ..snapshot.clone() };
     assert_eq!(steps(&planned(&sized))[1].len(), 1);
     // Taken over, it counts.
     let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
-    world.orphans.clear();
-    world.machines = vec![Arc::new(adopted)];
-    assert_eq!(steps(&planned(&world))[0].len(), 2);
+    snapshot.orphans.clear();
+    snapshot.machines = vec![Arc::new(adopted)];
+    assert_eq!(steps(&planned(&snapshot))[0].len(), 2);
 }
 
 #[test]
 fn negative_replicas_delete_nothing() {
     let mut set = machine_set("set", -1, Some(LEDGER));
     set.spec.replicas = -1;
-    let plan = planned(&world(set.clone(), vec![member(&set, 0).build()]));
+    let plan = planned(&snapshot(set.clone(), vec![member(&set, 0).build()]));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "InvalidSpec");
 }
@@ -397,38 +397,38 @@ fn negative_replicas_delete_nothing() {
 fn an_own_machine_that_does_not_count_costs_its_name() {
     let set = machine_set("set", 2, Some(LEDGER));
     let unindexed = machine(&index_name(LEDGER, 0)).owned_by(&set).phase("Running").build();
-    assert_eq!(steps(&planned(&world(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
+    assert_eq!(steps(&planned(&snapshot(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
 }
 
-fn with_failure(world: &World, class: FailureClass, created: &str) -> Plan<Never> {
+fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let step = FailedStep::of::<Machine>(StepVerb::Create, Key::new(CONTROL, "default", created));
+    let step = FailedStep::of::<Machine>(StepVerb::Create, ObjectRef::new(CONTROL, "default", created));
     let failure = Failure { at: now, step, class, message: "no".into(), retry_after: None };
-    let at = Moment {
+    let at = Context {
         now,
-        since: now,
-        in_touch: now,
+        leader_since: now,
+        connected_since: now,
         attempt: 1,
         failure: Some(&failure),
         outcomes: &outcomes,
         refusals: &[],
         status_written: None,
     };
-    plan(&at, world, true)
+    plan(&at, snapshot, true)
 }
 
 #[test]
 fn a_name_that_is_taken_by_what_the_cache_does_not_show_is_given_up() {
-    let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
+    let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
     let taken = index_name(LEDGER, 0);
-    assert_eq!(steps(&with_failure(&world, FailureClass::Taken, &taken)), [[ledger_apply("k7f;0")]]);
+    assert_eq!(steps(&with_failure(&snapshot, FailureClass::AlreadyExists, &taken)), [[ledger_apply("k7f;0")]]);
 }
 
 #[test]
 fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
-    let world = world(machine_set("set", 1, Some(LEDGER)), vec![]);
-    let plan = with_failure(&world, FailureClass::Forbidden, "x");
+    let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
+    let plan = with_failure(&snapshot, FailureClass::Forbidden, "x");
     let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
     assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
     assert!(matches!(plan.stages[1][0].step, Step::Create { .. }));
@@ -438,7 +438,7 @@ fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
 fn a_frozen_set_creates_nothing() {
     let mut set = machine_set("set", 1, Some(LEDGER));
     set.metadata.labels.get_or_insert_default().insert("freeze".into(), "True".into());
-    let plan = planned(&world(set, vec![]));
+    let plan = planned(&snapshot(set, vec![]));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "Frozen");
 }
@@ -449,11 +449,11 @@ fn a_set_without_selector_does_nothing() {
     set.spec.selector = None;
     let gone = member(&set, 0).deleting().build();
     assert_eq!(
-        steps(&planned(&world(set.clone(), vec![gone]))),
+        steps(&planned(&snapshot(set.clone(), vec![gone]))),
         [[ledger_apply("k7f;0")]],
         "but what was deleted is retired"
     );
-    let plan = planned(&world(set, vec![]));
+    let plan = planned(&snapshot(set, vec![]));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "InvalidSpec");
 }
@@ -463,10 +463,10 @@ fn a_deleted_set_takes_its_machines_along_and_goes_last() {
     let mut set = machine_set("set", 3, Some(LEDGER));
     set.metadata.deletion_timestamp = serde_json::from_value(json!("2026-06-01T11:00:00Z")).unwrap();
     let machines = vec![member(&set, 0).build(), member(&set, 1).build()];
-    let plan = planned(&world(set.clone(), machines));
+    let plan = planned(&snapshot(set.clone(), machines));
     assert_eq!(steps(&plan)[0], [ledger_apply("k7f;0-1")]);
     assert_eq!(steps(&plan)[1].len(), 2);
-    assert_eq!(steps(&planned(&world(set, vec![]))), [["edit set"]]);
+    assert_eq!(steps(&planned(&snapshot(set, vec![]))), [["edit set"]]);
 }
 
 #[test]
@@ -476,11 +476,11 @@ fn machines_that_are_to_be_orphaned_stay() {
     let machines = vec![member(&set, 0).build()];
     let mut orphaning = set.clone();
     orphaning.metadata.finalizers.get_or_insert_default().push("orphan".to_owned());
-    let plan = planned(&world(orphaning, machines.clone()));
+    let plan = planned(&snapshot(orphaning, machines.clone()));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "Orphaning");
     // The set may be seen without that finalizer before its machines are seen without their owner.
-    let plan = planned(&world(set, machines));
+    let plan = planned(&snapshot(set, machines));
     let deletions = plan.steps().filter_map(|planned| match &planned.step {
         Step::Delete(at) => Some(at.version().is_some()),
         _ => None,
@@ -492,11 +492,11 @@ fn machines_that_are_to_be_orphaned_stay() {
 fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote() {
     let mut set = machine_set("set", 1, Some(LEDGER));
     let one = member(&set, 0).annotation("users", "own").with("/spec/providerID", json!("p:///1")).build();
-    assert!(steps(&planned(&world(set.clone(), vec![one.clone()]))).is_empty());
+    assert!(steps(&planned(&snapshot(set.clone(), vec![one.clone()]))).is_empty());
     let template = std::sync::Arc::make_mut(&mut set.spec.template.spec.node_template);
     template.metadata.labels = Some([("pool".to_owned(), "a".to_owned())].into());
     set.spec.template.spec.class.name = "other".into();
-    let plan = planned(&world(set, vec![one]));
+    let plan = planned(&snapshot(set, vec![one]));
     let Step::Apply(apply) = &plan.stages[0][0].step else { panic!() };
     assert_eq!(apply.fragment()["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
     assert_eq!(apply.fragment()["spec"]["class"]["name"], "class");
@@ -507,20 +507,20 @@ fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote
 #[test]
 fn counts_alone_wait_and_the_final_state_does_not() {
     let set = machine_set("set", 3, Some(LEDGER));
-    let world = world(set.clone(), vec![member(&set, 0).build()]);
+    let snapshot = snapshot(set.clone(), vec![member(&set, 0).build()]);
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let mut at = Moment {
+    let mut at = Context {
         now,
-        since: now,
-        in_touch: now,
+        leader_since: now,
+        connected_since: now,
         attempt: 0,
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
         status_written: Some(now - jiff::SignedDuration::from_millis(500)),
     };
-    let mut known = world.clone();
+    let mut known = snapshot.clone();
     let mut with_generation = set;
     with_generation.status = Some(serde_json::from_value(json!({"replicas": 0, "observedGeneration": 1})).unwrap());
     known.set = Arc::new(with_generation);
@@ -537,7 +537,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
 #[test]
 fn planning_again_on_what_a_plan_leads_to_changes_nothing() {
     let set = machine_set("set", 2, Some(LEDGER));
-    let first = planned(&world(set.clone(), vec![]));
+    let first = planned(&snapshot(set.clone(), vec![]));
     let made: Vec<Machine> = first
         .steps()
         .filter_map(|planned| match &planned.step {
@@ -547,5 +547,5 @@ fn planning_again_on_what_a_plan_leads_to_changes_nothing() {
         .collect();
     assert_eq!(made.len(), 2);
     assert!(made.iter().all(|machine| name(machine).starts_with("set-")));
-    assert!(steps(&planned(&world(set, made))).is_empty());
+    assert!(steps(&planned(&snapshot(set, made))).is_empty());
 }

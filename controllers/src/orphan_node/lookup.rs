@@ -8,7 +8,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::Machine;
 use nodewright_runtime::{
-    effect::{Effect, Lane, Perform},
+    effect::{Effect, Perform, SerializationKey},
     object::ResourceType,
     request::{Call, Connection},
 };
@@ -69,8 +69,8 @@ pub enum Found {
 impl Effect for Lookup {
     type Outcome = Found;
 
-    fn lane(&self) -> Lane {
-        Lane(self.node.as_str().into())
+    fn lane(&self) -> SerializationKey {
+        SerializationKey(self.node.as_str().into())
     }
 
     fn name(&self) -> &'static str {
@@ -81,7 +81,7 @@ impl Effect for Lookup {
         Duration::from_secs(30)
     }
 
-    fn late(&self) -> Found {
+    fn timeout_outcome(&self) -> Found {
         Found::Failed("the API server did not answer in time".to_owned())
     }
 

@@ -28,14 +28,14 @@ use nodewright_api::Machine;
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
-    object::Key,
-    plan::{Moment, Plan},
+    object::ObjectRef,
+    plan::{Context, Plan},
 };
 
 use self::snapshot::is_orphan;
 pub use self::{
     lookup::{Found, Lookup, LookupClient, Round},
-    snapshot::World,
+    snapshot::Snapshot,
 };
 use crate::shared::{
     clusters::{CONTROL, TARGET},
@@ -56,14 +56,14 @@ pub struct OrphanNodeController {
 impl Controller for OrphanNodeController {
     const NAME: &'static str = "orphan-node";
     type Primary = Node;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Lookup;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
             // Kubelets change their Nodes all the time: only orphans are planned.
             if let Some(node) = change.new.as_ref().filter(|node| is_orphan(stores, node)) {
-                wake(Key::of(TARGET, node.as_ref()));
+                wake(ObjectRef::of(TARGET, node.as_ref()));
             }
         });
         on.kind::<Machine>(CONTROL, &self.namespace)
@@ -72,22 +72,22 @@ impl Controller for OrphanNodeController {
             .wakes_unreadable(|_, stores, wake| {
                 let nodes = stores.of::<Node>(TARGET).all();
                 let orphans = nodes.iter().filter(|node| is_orphan(stores, node));
-                orphans.for_each(|node| wake(Key::of(TARGET, node.as_ref())));
+                orphans.for_each(|node| wake(ObjectRef::of(TARGET, node.as_ref())));
             })
             .wakes(wake_abandoned);
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
-        World::observe(stores, key)
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key)
     }
 
-    fn plan(&self, context: &Moment<'_, Lookup>, snapshot: &World) -> Plan<Lookup> {
+    fn plan(&self, context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
         reconcile::plan(context, snapshot, SignedDuration::try_from(self.grace).unwrap_or(SignedDuration::MAX))
     }
 }
 
 /// Wakes the Nodes of a Machine that is gone, or that claims another Node now.
-fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Key)) {
+fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let Some(old) = &change.old else { return };
     let claim = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));
     if change.new.as_ref().is_some_and(|new| claim(new) == claim(old)) {
@@ -97,6 +97,6 @@ fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMu
     let mut nodes = vm_id(old).map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
     nodes.extend(node_name(old).and_then(|node| store.by_name("", node)));
     for node in nodes.iter().filter(|node| is_orphan(stores, node)) {
-        wake(Key::of(TARGET, node.as_ref()));
+        wake(ObjectRef::of(TARGET, node.as_ref()));
     }
 }

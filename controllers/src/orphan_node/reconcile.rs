@@ -5,12 +5,12 @@ use nodewright_api::{finalizers, reasons::unreadable};
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{has_finalizer, is_deleting, uid},
-    plan::{Moment, Plan, Step},
+    plan::{Context, Plan, Step},
 };
 
 use super::{
     lookup::{Found, Lookup, Round},
-    snapshot::{World, machine_name},
+    snapshot::{Snapshot, machine_name},
 };
 use crate::shared::clusters::TARGET;
 
@@ -34,7 +34,7 @@ enum Search {
 }
 
 /// `grace` is that of a Node that is being deleted.
-pub(super) fn plan(context: &Moment<'_, Lookup>, snapshot: &World, grace: SignedDuration) -> Plan<Lookup> {
+pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: SignedDuration) -> Plan<Lookup> {
     let mut plan = Plan::idle();
     let node = snapshot.node.as_ref();
     let orphaned = has_finalizer(node, finalizers::NODE) && !snapshot.is_claimed;
@@ -86,7 +86,7 @@ fn ask(lookup: Lookup, search: Search) -> Plan<Lookup> {
 }
 
 /// The result of a lookup that ended at `not_before` or later.
-fn search(context: &Moment<'_, Lookup>, lookup: &Lookup, not_before: Option<Timestamp>) -> Search {
+fn search(context: &Context<'_, Lookup>, lookup: &Lookup, not_before: Option<Timestamp>) -> Search {
     let known = context.outcomes.get(lookup);
     if known.is_some_and(|known| known.running) {
         return Search::Running;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nodewright_api::{Machine, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{Key, has_finalizer, label, name},
+    object::{ObjectRef, has_finalizer, label, name},
 };
 
 use crate::shared::{
@@ -16,7 +16,7 @@ use crate::shared::{
 
 /// A Node and whether it has a Machine.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Snapshot {
     /// The Node.
     pub node: Arc<Node>,
     /// Whether a Machine claims it.
@@ -25,8 +25,8 @@ pub struct World {
     pub unreadable: Option<String>,
 }
 
-impl World {
-    pub(super) fn observe(stores: &Stores, key: &Key) -> Option<Self> {
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let node = stores.of::<Node>(TARGET).get(key)?;
         let unreadable = stores.of::<Machine>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|machine| machine.describe::<Machine>());

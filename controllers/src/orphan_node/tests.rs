@@ -7,11 +7,11 @@ use nodewright_api::{Machine, finalizers, labels};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::Outcomes,
-    plan::{Moment, Plan, Step},
+    plan::{Context, Plan, Step},
 };
 use serde_json::{Value, json};
 
-use super::{Found, Lookup, World, reconcile::plan, snapshot::is_claimed};
+use super::{Found, Lookup, Snapshot, reconcile::plan, snapshot::is_claimed};
 use crate::{
     shared::{
         clusters::CONTROL,
@@ -34,24 +34,24 @@ fn deleting() -> Value {
     json!({"metadata": {"deletionTimestamp": NOW}})
 }
 
-fn orphan(node: Arc<Node>) -> World {
-    World { node, is_claimed: false, unreadable: None }
+fn orphan(node: Arc<Node>) -> Snapshot {
+    Snapshot { node, is_claimed: false, unreadable: None }
 }
 
 /// What is planned so many minutes after [`NOW`].
-fn planned(world: &World, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
+fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
     let start: Timestamp = NOW.parse().unwrap();
-    let at = Moment {
+    let at = Context {
         now: start + SignedDuration::from_mins(minutes),
-        since: start,
-        in_touch: start,
+        leader_since: start,
+        connected_since: start,
         attempt: 0,
         failure: None,
         outcomes,
         refusals: &[],
         status_written: None,
     };
-    plan(&at, world, SignedDuration::from_mins(5))
+    plan(&at, snapshot, SignedDuration::from_mins(5))
 }
 
 /// Makes the call of a plan, and gives its answer.
@@ -68,14 +68,14 @@ fn removes_finalizer(plan: &Plan<Lookup>) -> bool {
 
 #[test]
 fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
-    for (world, grace) in [(orphan(node(&deleting())), 5), (orphan(node(&json!({}))), 60)] {
+    for (snapshot, grace) in [(orphan(node(&deleting())), 5), (orphan(node(&json!({}))), 60)] {
         let mut outcomes = Outcomes::default();
-        answer(&planned(&world, &outcomes, 0), &mut outcomes, 0, Found::None);
-        let waiting = planned(&world, &outcomes, grace - 1);
+        answer(&planned(&snapshot, &outcomes, 0), &mut outcomes, 0, Found::None);
+        let waiting = planned(&snapshot, &outcomes, grace - 1);
         assert!(waiting.is_idle() && waiting.waits[0].reason == "Orphaned");
         assert_eq!(waiting.wake, Some(NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(grace)));
-        answer(&planned(&world, &outcomes, grace), &mut outcomes, grace, Found::None);
-        let done = planned(&world, &outcomes, grace);
+        answer(&planned(&snapshot, &outcomes, grace), &mut outcomes, grace, Found::None);
+        let done = planned(&snapshot, &outcomes, grace);
         let Some(Step::Edit { patch, .. }) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
         let mut live = json!({"metadata": {"finalizers": ["other/one", finalizers::NODE]}});
         nodewright_testing::json_patch(&mut live, patch).unwrap();
@@ -86,18 +86,19 @@ fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
 #[test]
 fn what_may_have_a_machine_keeps_the_finalizer() {
     let mut outcomes = Outcomes::default();
-    let claimed = World { is_claimed: true, ..orphan(node(&deleting())) };
+    let claimed = Snapshot { is_claimed: true, ..orphan(node(&deleting())) };
     let plan = planned(&claimed, &outcomes, 600);
     assert!(plan.is_idle() && plan.forgets_outcomes && plan.wake.is_none());
-    let unreadable = World { unreadable: Some("Machine default/x cannot be read".into()), ..orphan(node(&deleting())) };
+    let unreadable =
+        Snapshot { unreadable: Some("Machine default/x cannot be read".into()), ..orphan(node(&deleting())) };
     assert_eq!(planned(&unreadable, &outcomes, 600).waits[0].reason, "MachineUnreadable");
-    let world = orphan(node(&deleting()));
+    let snapshot = orphan(node(&deleting()));
     for (minute, found) in [(0, Found::Machine), (60, Found::Failed("forbidden".into())), (70, Found::None)] {
-        answer(&planned(&world, &outcomes, minute), &mut outcomes, minute, found);
-        assert!(planned(&world, &outcomes, minute + 4).is_idle(), "it waits after minute {minute}");
+        answer(&planned(&snapshot, &outcomes, minute), &mut outcomes, minute, found);
+        assert!(planned(&snapshot, &outcomes, minute + 4).is_idle(), "it waits after minute {minute}");
     }
-    answer(&planned(&world, &outcomes, 75), &mut outcomes, 75, Found::Machine);
-    assert!(!removes_finalizer(&planned(&world, &outcomes, 76)), "the second look has found one");
+    answer(&planned(&snapshot, &outcomes, 75), &mut outcomes, 75, Found::Machine);
+    assert!(!removes_finalizer(&planned(&snapshot, &outcomes, 76)), "the second look has found one");
     let unnamed = orphan(node(&json!({"metadata": {"deletionTimestamp": NOW, "labels": null}})));
     assert!(planned(&unnamed, &Outcomes::default(), 600).is_idle(), "nobody can be asked");
     let bare = orphan(node(&json!({"metadata": {"finalizers": null}})));

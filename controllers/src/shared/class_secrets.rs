@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    look::Look,
-    object::{Key, namespace},
+    object::{ObjectRef, namespace},
+    scoped_watch::ScopedWatch,
 };
 
 /// A field selector of the Secrets that a class may name. Others are the secrets of other programs: the key of the webhooks,
@@ -27,14 +27,14 @@ pub(crate) const NOT_READ: &str = "SecretNotRead";
 pub(crate) const NOT_FOUND: &str = "SecretNotFound";
 
 /// What to look at to see the Secrets of a class.
-pub(crate) fn looks(class: &MachineClass) -> Vec<Look> {
+pub(crate) fn looks(class: &MachineClass) -> Vec<ScopedWatch> {
     let own = class.secret_names().filter(|(place, secret)| *place == namespace(class) && can_exist(secret));
-    own.map(|(place, secret)| Look::named::<Secret>(&Key::new(CONTROL, place, secret), NAMEABLE)).collect()
+    own.map(|(place, secret)| ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, place, secret), NAMEABLE)).collect()
 }
 
 /// What is known of a Secret that a class of its namespace names, while somebody looks at it.
 pub(crate) fn find(stores: &Stores, place: &str, secret: &str) -> Lookup<Secret> {
-    if can_exist(secret) { stores.named(&Key::new(CONTROL, place, secret), NAMEABLE) } else { Lookup::Missing }
+    if can_exist(secret) { stores.named(&ObjectRef::new(CONTROL, place, secret), NAMEABLE) } else { Lookup::Missing }
 }
 
 /// What to do about a Secret that cannot be read.

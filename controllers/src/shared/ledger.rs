@@ -20,8 +20,8 @@ use std::{
 
 use nodewright_api::{MachineSet, annotations};
 use nodewright_runtime::{
+    apply_configuration::{ApplyConfiguration, Subresource},
     object::annotation,
-    owned::{Owned, Part},
 };
 use serde::Serialize;
 
@@ -249,11 +249,11 @@ impl LedgerAnnotation {
     }
 }
 
-impl Owned for LedgerAnnotation {
+impl ApplyConfiguration for LedgerAnnotation {
     type Of = MachineSet;
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
 
-    fn seen(live: &MachineSet) -> Self {
+    fn extract(live: &MachineSet) -> Self {
         let text = annotation(live, annotations::LEDGER).map(|text| (annotations::LEDGER.to_owned(), text.to_owned()));
         Self { metadata: Annotations { annotations: text.into_iter().collect() } }
     }

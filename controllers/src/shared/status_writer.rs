@@ -5,10 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 use kube::core::object::HasStatus;
 use nodewright_api::{ConditionStatus, MachineClassStatus, MachineDeploymentStatus, MachineSetStatus};
 use nodewright_runtime::{
+    apply_configuration::{ApplyConfiguration, Subresource},
     effect::Effect,
     object::Kind,
-    owned::{Owned, Part},
-    plan::{Moment, Plan, Planned, Step},
+    plan::{Context, Plan, Planned, Step},
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
@@ -59,11 +59,11 @@ impl<K: HasStatus<Status: Status>> Serialize for StatusPart<K> {
     }
 }
 
-impl<K: Kind + HasStatus<Status: Status>> Owned for StatusPart<K> {
+impl<K: Kind + HasStatus<Status: Status>> ApplyConfiguration for StatusPart<K> {
     type Of = K;
-    const PART: Part = Part::Status;
+    const SUBRESOURCE: Subresource = Subresource::Status;
 
-    fn seen(live: &K) -> Self {
+    fn extract(live: &K) -> Self {
         Self(live.status().cloned().unwrap_or_default())
     }
 }
@@ -92,7 +92,7 @@ impl<E> StatusWrite<E> {
 
 /// Decides when the status of an object is written: at once if it `is_urgent`, or says something new besides counts.
 pub(crate) fn write_status<K, E>(
-    context: &Moment<'_, E>,
+    context: &Context<'_, E>,
     live: &K,
     wanted: K::Status,
     is_urgent: bool,
@@ -112,7 +112,7 @@ where
 
 /// When a status in which only counts have moved may be written: `None` means now, also where the clock was set back
 /// since the last write.
-fn next_write<E: Effect>(context: &Moment<'_, E>) -> Option<Timestamp> {
+fn next_write<E: Effect>(context: &Context<'_, E>) -> Option<Timestamp> {
     let next = context.status_written.filter(|written| *written <= context.now)?.checked_add(PAUSE).ok()?;
     (next > context.now).then_some(next)
 }

@@ -23,10 +23,10 @@ use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
     effect::{Effect, Never, Outcomes, Perform},
-    leadership::Leading,
+    leadership::LeadershipHandle,
     manager::{Manager, Options},
-    object::{Key, Kind, Version},
-    plan::{Apply, FailedStep, Failure, FailureClass, Moment, Plan, Step, StepVerb},
+    object::{Kind, ObjectRef, Version},
+    plan::{Apply, Context, FailedStep, Failure, FailureClass, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ impl Product {
     pub(super) fn new(mutant: Option<Mutant>) -> Self {
         let empty: Ledger = EMPTY.parse().unwrap();
         let indices = empty.lowest_free(&BTreeSet::new(), INDICES);
-        let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leading::default()).unwrap();
+        let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &LeadershipHandle::default()).unwrap();
         let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
         let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
         let sets = MachineSetController { namespace: NAMESPACE.into(), full_schema: true.into() };
@@ -165,12 +165,12 @@ impl Product {
         let failure = taken.map(|index| Failure {
             at: NOW.parse().unwrap(),
             step: FailedStep::of::<Machine>(StepVerb::Create, key(self.name(usize::from(index)))),
-            class: FailureClass::Taken,
+            class: FailureClass::AlreadyExists,
             message: "already exists".into(),
             retry_after: None,
         });
-        let world = self.sets.observe(&self.stores, &key(SET.into())).unwrap();
-        self.sets.plan(&moment(failure.as_ref(), &Outcomes::default()), &world)
+        let snapshot = self.sets.snapshot(&self.stores, &key(SET.into())).unwrap();
+        self.sets.plan(&moment(failure.as_ref(), &Outcomes::default()), &snapshot)
     }
 
     /// The requests of a plan. Writes of the status are left out: see the caveats of the crate.
@@ -267,11 +267,11 @@ impl Product {
     fn run_machine(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, Plan<Call>) {
         self.show((set.phase != Phase::Gone).then(|| self.set(set)));
         self.show([self.machine(index, slot, since)]);
-        let world = self.machines.observe(&self.stores, &key(self.name(index))).unwrap();
+        let snapshot = self.machines.snapshot(&self.stores, &key(self.name(index))).unwrap();
         let (mut outcomes, mut calls) = (Outcomes::default(), vec![]);
         loop {
             let moment = moment(None, &outcomes);
-            let (plan, now) = (self.machines.plan(&moment, &world), moment.now);
+            let (plan, now) = (self.machines.plan(&moment, &snapshot), moment.now);
             let call = plan.steps().find_map(|planned| match &planned.step {
                 Step::Call(call) => Some(call.clone()),
                 _ => None,
@@ -341,8 +341,8 @@ impl Product {
     }
 }
 
-fn key(name: String) -> Key {
-    Key::new(CONTROL, NAMESPACE, name)
+fn key(name: String) -> ObjectRef {
+    ObjectRef::new(CONTROL, NAMESPACE, name)
 }
 
 /// A class that can be used: without Secrets, and with its finalizer.
@@ -359,11 +359,11 @@ fn second_uid(name: &str) -> String {
     format!("uid-{name}-2")
 }
 
-fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>) -> Moment<'a, E> {
-    Moment {
+fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>) -> Context<'a, E> {
+    Context {
         now: NOW.parse().unwrap(),
-        since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        in_touch: "2026-06-01T09:00:00Z".parse().unwrap(),
+        leader_since: "2026-06-01T09:00:00Z".parse().unwrap(),
+        connected_since: "2026-06-01T09:00:00Z".parse().unwrap(),
         attempt: 0,
         failure,
         outcomes,

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     server::{BAD_END, Broken, NO_END, WAITS},
-    state::{Key, State},
+    state::{ObjectRef, State},
     steps::{Action, Described, Next, Rules},
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Violation {
 /// states collide has a probability of 10⁻²⁴.
 type Numbers = HashMap<u128, u32, BuildHasherDefault<Mixed>>;
 
-fn fingerprint(key: Key) -> u128 {
+fn fingerprint(key: ObjectRef) -> u128 {
     const ODD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     let mut mixed: u128 = 0;
     for word in key {

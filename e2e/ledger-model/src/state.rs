@@ -244,7 +244,7 @@ pub(super) struct State {
 }
 
 /// A state as a key: equal for equal states.
-pub(super) type Key = [u64; 6];
+pub(super) type ObjectRef = [u64; 6];
 
 impl State {
     /// A set of so many replicas without Machines, and two planners that have seen it.
@@ -254,7 +254,7 @@ impl State {
         Self { set, budget, peak: replicas, planners: [planner.clone(), planner], ..Self::default() }
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> ObjectRef {
         let Budget { rescales, harms, faults } = self.budget;
         let late = self.late.iter().fold(0, |bits, message| bits << 10 | message.bits());
         let small = [rescales, harms, faults, self.peak, self.harmed];

@@ -17,7 +17,7 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, binaries, 
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    leadership::{BootClock, Term},
+    leadership::{BootClock, Leadership},
     request::Connection,
 };
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
@@ -184,7 +184,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
         },
         registration: Registration::Bundle,
         installation: Installation::default_one(),
-        connection: Connection::new(client, agent, Term::unlimited(), 10, metrics),
+        connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(|_| vec![]),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),

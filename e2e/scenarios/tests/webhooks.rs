@@ -18,7 +18,7 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, client, ma
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    leadership::{BootClock, Term},
+    leadership::{BootClock, Leadership},
     request::Connection,
 };
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
@@ -239,7 +239,7 @@ fn options(client: Client) -> Options {
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
         installation: Installation { namespace: "default".to_owned() },
-        connection: Connection::new(client, agent, Term::unlimited(), 10, metrics),
+        connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(cluster_is_given),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),

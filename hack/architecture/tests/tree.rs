@@ -1,5 +1,7 @@
 //! The tree keeps to the tables in CONTRIBUTING.md.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

@@ -12,10 +12,10 @@ use nodewright_api::Machine;
 use nodewright_runtime::{
     cache::{Store, Stores},
     controller::{Controller, Watches},
-    effect::{Effect, Lane, Never, Perform},
+    effect::{Effect, Never, Perform, SerializationKey},
     manager::{Manager, Options},
-    object::{Cluster, Key, uid},
-    plan::{Moment, Plan, Step},
+    object::{Cluster, ObjectRef, uid},
+    plan::{Context, Plan, Step},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -29,18 +29,18 @@ struct Keeps;
 impl Controller for Keeps {
     const NAME: &'static str = "keeps";
     type Primary = Machine;
-    type World = ();
+    type Snapshot = ();
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Machine>(HOME, "").sharing(Machine::share);
     }
 
-    fn observe(&self, _: &Stores, _: &Key) -> Option<()> {
+    fn snapshot(&self, _: &Stores, _: &ObjectRef) -> Option<()> {
         None
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, (): &()) -> Plan<Never> {
+    fn plan(&self, _: &Context<'_, Never>, (): &()) -> Plan<Never> {
         Plan::idle()
     }
 }
@@ -51,7 +51,7 @@ struct Works(Arc<Job>);
 impl Controller for Works {
     const NAME: &'static str = "works";
     type Primary = Machine;
-    type World = Arc<Machine>;
+    type Snapshot = Arc<Machine>;
     type Effect = Slow;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -59,21 +59,21 @@ impl Controller for Works {
         on.kind::<ConfigMap>(HOME, "").wakes(|_, stores, wake| {
             let machines = stores.of::<Machine>(HOME).all();
             for machine in machines {
-                wake(Key::of(HOME, machine.as_ref()));
+                wake(ObjectRef::of(HOME, machine.as_ref()));
             }
         });
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<Arc<Machine>> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Arc<Machine>> {
         stores.of::<Machine>(key.cluster).get(key)
     }
 
-    fn plan(&self, at: &Moment<'_, Slow>, machine: &Arc<Machine>) -> Plan<Slow> {
+    fn plan(&self, context: &Context<'_, Slow>, machine: &Arc<Machine>) -> Plan<Slow> {
         (self.0.look)(machine);
         let mut plan = Plan::idle();
         if self.0.is_slow(machine) {
             let slow = Slow { uid: uid(machine.as_ref()).into(), job: self.0.clone() };
-            if !at.outcomes.is_running(&slow) {
+            if !context.outcomes.is_running(&slow) {
                 plan.then("it has to be asked for", Step::Call(slow));
             }
         }
@@ -110,8 +110,8 @@ impl Hash for Slow {
 
 impl Effect for Slow {
     type Outcome = ();
-    fn lane(&self) -> Lane {
-        Lane(self.uid.clone())
+    fn lane(&self) -> SerializationKey {
+        SerializationKey(self.uid.clone())
     }
     fn name(&self) -> &'static str {
         "slow"
@@ -119,7 +119,7 @@ impl Effect for Slow {
     fn deadline(&self) -> Duration {
         Duration::from_hours(1)
     }
-    fn late(&self) {}
+    fn timeout_outcome(&self) {}
     fn succeeded((): &()) -> bool {
         true
     }

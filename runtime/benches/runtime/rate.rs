@@ -25,14 +25,14 @@ use crate::{
 
 /// Counts looks.
 #[derive(Default)]
-struct Looks {
+struct ScopedWatches {
     seen: AtomicUsize,
     first: Mutex<Option<Instant>>,
     last: Mutex<Option<Instant>>,
     all: Notify,
 }
 
-impl Looks {
+impl ScopedWatches {
     fn count(&self) {
         match self.seen.fetch_add(1, Relaxed) + 1 {
             1 => *self.first.lock() = Some(Instant::now()),
@@ -56,7 +56,7 @@ impl Looks {
 pub(crate) async fn measure(who: Contender) -> Numbers {
     let server = Server::new(MACHINES);
     let before = heap::live();
-    let looks = Arc::new(Looks::default());
+    let looks = Arc::new(ScopedWatches::default());
     let counted = looks.clone();
     who.control(&server, Job::new(move |_| counted.count()));
     let (last, first) = looks.complete().await;

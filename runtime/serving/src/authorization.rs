@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
     use nodewright_observability::metrics::Metrics;
-    use nodewright_runtime::leadership::Term;
+    use nodewright_runtime::leadership::Leadership;
 
     /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
     struct Server {
@@ -237,7 +237,7 @@ mod tests {
             let metrics = Arc::new(Metrics::new());
             let agent = HeaderValue::from_static("test");
             let authorization = Authorization::new();
-            authorization.connect(Connection::new(client, agent, Term::unlimited(), 4, metrics));
+            authorization.connect(Connection::new(client, agent, Leadership::unlimited(), 4, metrics));
             let router = Router::new().route("/metrics", get(|| async { "numbers" }).put(|| async { "set" }));
             Self { asked, router: authorization.protect(router), authorization }
         }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::time::Instant;
 
 use crate::{
-    object::{Key, Version},
-    queue::Sleeper,
+    object::{ObjectRef, Version},
+    queue::RequeueHandle,
 };
 
 /// What a cache has to show.
@@ -16,9 +16,9 @@ pub(crate) enum Until {
     /// there: a server that was restored from a backup may never reach it.
     Version(Version, Instant),
     /// The object with this UID is gone, or its deletion has begun.
-    Leaving(Key, Arc<str>),
+    Leaving(ObjectRef, Arc<str>),
     /// The object with this UID is gone.
-    Gone(Key, Arc<str>),
+    Gone(ObjectRef, Arc<str>),
     /// A complete list that was begun at this moment or later.
     Listed(Instant),
 }
@@ -27,10 +27,10 @@ pub(crate) enum Until {
 /// somebody asks for the same, he waits once.
 #[derive(Default)]
 pub(super) struct Waiters {
-    versions: BTreeMap<Version, BTreeMap<Sleeper, Written>>,
-    objects: BTreeMap<Key, Vec<(Until, Instant, Sleeper)>>,
+    versions: BTreeMap<Version, BTreeMap<RequeueHandle, Written>>,
+    objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
     /// With the moment at which the list is to be begun, and that since which they wait.
-    lists: BTreeMap<Sleeper, (Instant, Instant)>,
+    lists: BTreeMap<RequeueHandle, (Instant, Instant)>,
 }
 
 struct Written {
@@ -48,7 +48,7 @@ impl fmt::Debug for Waiters {
 }
 
 impl Waiters {
-    pub(super) fn push(&mut self, until: &Until, sleeper: Sleeper) {
+    pub(super) fn push(&mut self, until: &Until, sleeper: RequeueHandle) {
         let since = Instant::now();
         match until {
             Until::Version(version, written) => {
@@ -70,7 +70,7 @@ impl Waiters {
     }
 
     /// Takes out those who wait for `reached` or less.
-    pub(super) fn release(&mut self, reached: Version) -> Vec<Sleeper> {
+    pub(super) fn release(&mut self, reached: Version) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         while let Some(first) = self.versions.first_entry().filter(|first| *first.key() <= reached) {
             free.extend(first.remove().into_keys());
@@ -79,7 +79,7 @@ impl Waiters {
     }
 
     /// Takes out those who wait for something of one object that has come about.
-    pub(super) fn release_object(&mut self, key: &Key, met: impl Fn(&Until) -> bool) -> Vec<Sleeper> {
+    pub(super) fn release_object(&mut self, key: &ObjectRef, met: impl Fn(&Until) -> bool) -> Vec<RequeueHandle> {
         let Some(waiting) = self.objects.get_mut(key) else { return vec![] };
         let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., sleeper)| sleeper).collect();
         if waiting.is_empty() {
@@ -89,12 +89,12 @@ impl Waiters {
     }
 
     /// The objects of which something is waited for.
-    pub(super) fn objects(&self) -> Vec<Key> {
+    pub(super) fn objects(&self) -> Vec<ObjectRef> {
         self.objects.keys().cloned().collect()
     }
 
     /// Takes out those who wait for a version that was there before a list was begun, and those who wait for the list.
-    pub(super) fn release_listed(&mut self, started: Instant) -> Vec<Sleeper> {
+    pub(super) fn release_listed(&mut self, started: Instant) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         self.versions.retain(|_, waiting| {
             free.extend(waiting.extract_if(.., |_, written| written.at < started).map(|(sleeper, _)| sleeper));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{store::Store, unreadable::Unreadable};
-use crate::object::{Key, Kind};
+use crate::object::{Kind, ObjectRef};
 
-/// What is known of an object that is looked at by its name ([`crate::look::Look::named`]).
+/// What is known of an object that is looked at by its name ([`crate::scoped_watch::ScopedWatch::named`]).
 ///
 /// Only [`Lookup::Missing`] says that there is none: the API server was asked, and said so.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub enum Lookup<K> {
 }
 
 impl<K: Kind> Lookup<K> {
-    pub(super) fn of(store: &Store<K>, key: &Key) -> Self {
+    pub(super) fn of(store: &Store<K>, key: &ObjectRef) -> Self {
         if !store.is_synced() {
             return store.failure().map_or(Self::Pending, Self::Failed);
         }

@@ -20,8 +20,8 @@ use super::{
     unreadable::UnreadableObjects,
 };
 use crate::{
-    object::{Cluster, Key, Kind, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid},
-    queue::Sleeper,
+    object::{Cluster, Kind, ObjectRef, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid},
+    queue::RequeueHandle,
 };
 
 /// A change of one object: created (no `old`), changed, or gone (no `new`).
@@ -171,7 +171,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// One object.
-    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+    pub fn get(&self, key: &ObjectRef) -> Option<Arc<K>> {
         self.by_name(&key.namespace, &key.name)
     }
 
@@ -204,9 +204,9 @@ impl<K: Kind> Store<K> {
     }
 
     /// The keys of all objects, in no order.
-    pub fn keys(&self) -> Vec<Key> {
+    pub fn keys(&self) -> Vec<ObjectRef> {
         let objects = self.objects.read();
-        objects.slots.iter().flatten().map(|slot| Key::of(self.cluster, slot.object.as_ref())).collect()
+        objects.slots.iter().flatten().map(|slot| ObjectRef::of(self.cluster, slot.object.as_ref())).collect()
     }
 
     /// How many objects there are.
@@ -313,7 +313,7 @@ impl<K: Kind> Store<K> {
         }
         free.extend(waiters.release(self.version()));
         drop(waiters);
-        free.iter().for_each(Sleeper::wake);
+        free.iter().for_each(RequeueHandle::wake);
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
@@ -325,7 +325,7 @@ impl<K: Kind> Store<K> {
 
     fn meets(&self, until: &Until) -> bool {
         let objects = self.objects.read();
-        let find = |key: &Key, wanted: &str| {
+        let find = |key: &ObjectRef, wanted: &str| {
             let object = objects.find(&key.namespace, &key.name).and_then(|slot| objects.at(slot));
             object.filter(|object| uid(object.as_ref()) == wanted)
         };
@@ -347,11 +347,11 @@ impl<K: Kind> Store<K> {
         }
         let mut free = waiters.release(self.version());
         if let Some((namespace, name)) = touched {
-            let key = Key::new(self.cluster, namespace, name);
+            let key = ObjectRef::new(self.cluster, namespace, name);
             free.extend(waiters.release_object(&key, |until| self.meets(until)));
         }
         drop(waiters);
-        free.iter().for_each(Sleeper::wake);
+        free.iter().for_each(RequeueHandle::wake);
     }
 }
 
@@ -502,7 +502,7 @@ pub(crate) trait AnyStore: Send + Sync {
     /// Whether a complete list was begun at this moment or later.
     fn is_listed_since(&self, since: Instant) -> bool;
     /// Whether the condition holds; if not, who asks is woken once when it does.
-    fn wait(&self, until: &Until, who: &Sleeper) -> bool;
+    fn wait(&self, until: &Until, who: &RequeueHandle) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
     /// Asks the watch for a consistent list.
     fn relist(&self);
@@ -540,7 +540,7 @@ impl<K: Kind> AnyStore for Store<K> {
     fn is_listed_since(&self, since: Instant) -> bool {
         self.objects.read().is_listed_since(since)
     }
-    fn wait(&self, until: &Until, who: &Sleeper) -> bool {
+    fn wait(&self, until: &Until, who: &RequeueHandle) -> bool {
         // The lock is held across the check: an event that comes in between finds the waiter.
         let mut waiters = self.waiters.lock();
         let met = self.meets(until);

@@ -10,9 +10,9 @@ use super::{
     store::{AnyStore, Glimpse, Store},
 };
 use crate::{
-    look::{self, Look},
-    object::{Cluster, Key, Kind, ResourceType},
+    object::{Cluster, Kind, ObjectRef, ResourceType},
     request::Contact,
+    scoped_watch::{self, ScopedWatch},
 };
 
 type Place = (Cluster, TypeId, Option<Arc<str>>);
@@ -37,7 +37,7 @@ pub(crate) struct Asked {
     /// The stores that have shown no list since the moment that was given.
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
     /// Since when there is contact with the servers of all stores that were asked.
-    pub(crate) in_touch: Option<Instant>,
+    pub(crate) connected_since: Option<Instant>,
     /// What was seen through looks, or not yet.
     pub(crate) looked: Vec<Looked>,
 }
@@ -76,7 +76,8 @@ impl Stores {
         };
         if let Some(view) = &self.view {
             let mut asked = view.asked.lock();
-            asked.in_touch = asked.in_touch.max(self.contacts.get(&cluster).map(|contact| contact.since()));
+            asked.connected_since =
+                asked.connected_since.max(self.contacts.get(&cluster).map(|contact| contact.since()));
             if !store.is_listed_since(view.since) {
                 asked.behind.push(store.clone());
             }
@@ -105,17 +106,17 @@ impl Stores {
 
     /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.
     pub fn seen<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
-        self.look(cluster, selector).filter(|store| store.is_synced())
+        self.scoped_watch(cluster, selector).filter(|store| store.is_synced())
     }
 
-    /// What is known of the object that [`Look::named`] with the same arguments looks at.
-    pub fn named<K: Kind>(&self, key: &Key, fields: &str) -> Lookup<K> {
-        let store = self.look::<K>(key.cluster, &look::named_selector(key, fields));
+    /// What is known of the object that [`ScopedWatch::named`] with the same arguments looks at.
+    pub fn named<K: Kind>(&self, key: &ObjectRef, fields: &str) -> Lookup<K> {
+        let store = self.scoped_watch::<K>(key.cluster, &scoped_watch::named_selector(key, fields));
         store.map_or(Lookup::Pending, |store| Lookup::of(&store, key))
     }
 
     /// The store of a look, listed or not.
-    fn look<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
+    fn scoped_watch<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
         let place = (cluster, TypeId::of::<K>(), Some(selector.into()));
         let store = self.lookup::<K>(&place);
         if let Some(view) = &self.view {
@@ -140,7 +141,7 @@ impl Stores {
     }
 
     /// Adds the store of a look; for the manager and for tests that build a world.
-    pub fn add_look<K: Kind>(&self, look: &Look, store: Arc<Store<K>>) {
+    pub fn add_look<K: Kind>(&self, look: &ScopedWatch, store: Arc<Store<K>>) {
         self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(look.selector().into())), store);
     }
 
@@ -149,7 +150,7 @@ impl Stores {
     }
 
     /// The stores that would show a write to an object.
-    pub(crate) fn showing(&self, resource: &ResourceType, key: &Key) -> Vec<Arc<dyn AnyStore>> {
+    pub(crate) fn showing(&self, resource: &ResourceType, key: &ObjectRef) -> Vec<Arc<dyn AnyStore>> {
         let shared = self.shared.read();
         let shows = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
             let fits = place.0 == key.cluster && place.2.is_none();
@@ -159,9 +160,14 @@ impl Stores {
     }
 
     /// The stores of those looks that are about this object alone.
-    pub(crate) fn of_looks(&self, looks: &[Look], resource: &ResourceType, key: &Key) -> Vec<Arc<dyn AnyStore>> {
+    pub(crate) fn of_looks(
+        &self,
+        looks: &[ScopedWatch],
+        resource: &ResourceType,
+        key: &ObjectRef,
+    ) -> Vec<Arc<dyn AnyStore>> {
         let shared = self.shared.read();
-        let places = looks.iter().filter(|look| look.is_of(key)).map(Look::place);
+        let places = looks.iter().filter(|look| look.is_of(key)).map(ScopedWatch::place);
         let stores = places.filter_map(|at| shared.get(&(at.cluster, at.kind, Some(at.selector))).cloned());
         stores.filter(|store| store.resource() == *resource).collect()
     }
@@ -203,8 +209,8 @@ mod tests {
     /// Whoever begins to look is not woken by what came before, also not by what came while its plan was made.
     #[test]
     fn what_comes_between_a_look_and_its_beginning_is_noticed() {
-        let (all, key) = (Stores::default(), Key::new(HOME, "default", "a"));
-        let look = Look::named::<ConfigMap>(&key, "");
+        let (all, key) = (Stores::default(), ObjectRef::new(HOME, "default", "a"));
+        let look = ScopedWatch::named::<ConfigMap>(&key, "");
         let asked = |expected: &str| {
             let view = all.since(Instant::now());
             let found = view.named::<ConfigMap>(&key, "");

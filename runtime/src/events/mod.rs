@@ -29,7 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::send::Sender;
 use crate::clip::clip;
-use crate::leadership::{Clock, Term};
+use crate::leadership::{Clock, Leadership};
 use nodewright_observability::metrics::Metrics;
 
 /// How many events may wait to be sent.
@@ -97,14 +97,14 @@ struct Queued {
     event: Event,
     reporter: Arc<Reporter>,
     /// Events are writes: none is sent after it.
-    term: Term,
+    term: Leadership,
 }
 
 /// Where events are handed in. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     reporter: Arc<Reporter>,
-    term: Term,
+    term: Leadership,
     /// Absent in a recorder that discards.
     queue: Option<mpsc::Sender<Queued>>,
     metrics: Arc<Metrics>,
@@ -114,7 +114,7 @@ impl Recorder {
     /// A recorder that sends nothing: for tests and dry runs.
     pub fn discarding() -> Self {
         let reporter = Reporter { component: String::new(), user_agent: HeaderValue::from_static("") };
-        Self { reporter: Arc::new(reporter), term: Term::unlimited(), queue: None, metrics: Arc::default() }
+        Self { reporter: Arc::new(reporter), term: Leadership::unlimited(), queue: None, metrics: Arc::default() }
     }
 
     /// The same recorder in the name of another component.
@@ -125,7 +125,7 @@ impl Recorder {
 
     /// The same recorder for the writes of a term: what waits when it ends is dropped.
     #[must_use]
-    pub fn within(&self, term: Term) -> Self {
+    pub fn within(&self, term: Leadership) -> Self {
         Self { term, ..self.clone() }
     }
 
@@ -162,7 +162,7 @@ impl EventTask {
         let reporter = Arc::new(Reporter { component: component.into(), user_agent });
         let sender = Sender::new(client, metrics.clone(), clock);
         let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
-        (Recorder { reporter, term: Term::unlimited(), queue: Some(queue), metrics }, Self { task, stop })
+        (Recorder { reporter, term: Leadership::unlimited(), queue: Some(queue), metrics }, Self { task, stop })
     }
 
     /// Takes no more events, sends what waits, and gives up after a second.

@@ -130,7 +130,7 @@ async fn publishing_never_waits_and_the_overflow_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_the_term_ends_is_dropped() {
     let Bench { server, recorder, task, .. } = bench();
-    let term = Term::unlimited();
+    let term = Leadership::unlimited();
     let within = recorder.within(term.clone());
     server.fail_next(Match::verb("create"), Fault::Delay(Duration::from_secs(2)));
     within.publish(created("one"));

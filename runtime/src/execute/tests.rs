@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{leadership::Term, owned::Owned, plan::Plan};
+use crate::{apply_configuration::ApplyConfiguration, leadership::Leadership, plan::Plan};
 use nodewright_observability::metrics::Metrics;
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 
@@ -25,9 +25,9 @@ struct LabelsMeta {
     labels: BTreeMap<String, String>,
 }
 
-impl Owned for Labels {
+impl ApplyConfiguration for Labels {
     type Of = Pod;
-    fn seen(live: &Pod) -> Self {
+    fn extract(live: &Pod) -> Self {
         Self { metadata: LabelsMeta { labels: live.metadata.labels.clone().unwrap_or_default() } }
     }
 }
@@ -42,10 +42,10 @@ struct PhaseStatus {
     phase: Option<String>,
 }
 
-impl Owned for Phase {
+impl ApplyConfiguration for Phase {
     type Of = Pod;
-    const PART: Part = Part::Status;
-    fn seen(live: &Pod) -> Self {
+    const SUBRESOURCE: Subresource = Subresource::Status;
+    fn extract(live: &Pod) -> Self {
         Self { status: PhaseStatus { phase: live.status.as_ref().and_then(|status| status.phase.clone()) } }
     }
 }
@@ -55,8 +55,8 @@ fn apply(live: &Pod) -> Step<()> {
     Step::apply(HOME, live, &labels()).unwrap()
 }
 
-fn apply_pinned(live: &Pod) -> Step<()> {
-    Step::apply_pinned(HOME, live, &labels()).unwrap()
+fn apply_if_unchanged(live: &Pod) -> Step<()> {
+    Step::apply_if_unchanged(HOME, live, &labels()).unwrap()
 }
 
 fn labels() -> Labels {
@@ -108,23 +108,23 @@ fn seed(server: &ApiServer) -> Pod {
     serde_json::from_value(server.seed(PODS, pod)).unwrap()
 }
 
-async fn execute(server: &ApiServer, term: Term, stages: Vec<Vec<Step<()>>>) -> Execution {
+async fn execute(server: &ApiServer, term: Leadership, stages: Vec<Vec<Step<()>>>) -> Execution {
     execute_again(server, term, 0, stages).await
 }
 
 /// After so many runs that have failed.
-async fn execute_again(server: &ApiServer, term: Term, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
+async fn execute_again(server: &ApiServer, term: Leadership, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
     let metrics = Arc::new(Metrics::new());
     let connection = Connection::new(server.client(), agent("test/1", "test"), term, 100, metrics);
     let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
-    let sending = Sending { traceparent: TRACE.parse().ok(), ..Sending::default() };
+    let sending = RequestContext { traceparent: TRACE.parse().ok(), ..RequestContext::default() };
     executor.run(&stages, attempt, &sending, |()| {}).await
 }
 
 async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
-    execute(server, Term::unlimited(), vec![vec![step]]).await
+    execute(server, Leadership::unlimited(), vec![vec![step]]).await
 }
 
 /// How a step ended: `None` when it was done.
@@ -160,7 +160,7 @@ async fn what_a_step_rests_on_stands_in_its_request() {
     let said = |body: &Value| json!({"uid": body["uid"], "resourceVersion": body["resourceVersion"]});
     let cases: [(Step<()>, &str, &Value); 9] = [
         (apply(&live), "/metadata", &under_uid),
-        (apply_pinned(&live), "/metadata", &both),
+        (apply_if_unchanged(&live), "/metadata", &both),
         (apply_status(&live), "/metadata", &both),
         (delete(&live), "/preconditions", &under_uid),
         (delete_now(&live), "/preconditions", &under_uid),
@@ -183,8 +183,18 @@ async fn what_a_step_rests_on_stands_in_its_request() {
 
 #[tokio::test]
 async fn a_namesake_is_left_alone() {
-    let all =
-        [apply, apply_pinned, apply_status, edit, confirm, confirm_unchanged, delete, delete_now, delete_pinned, evict];
+    let all = [
+        apply,
+        apply_if_unchanged,
+        apply_status,
+        edit,
+        confirm,
+        confirm_unchanged,
+        delete,
+        delete_now,
+        delete_pinned,
+        evict,
+    ];
     for step in all {
         let server = ApiServer::new();
         let live = seed(&server);
@@ -202,10 +212,10 @@ async fn a_namesake_is_left_alone() {
 
 #[tokio::test]
 async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_it() {
-    let pinned: [fn(&Pod) -> Step<()>; 4] = [apply_pinned, apply_status, confirm_unchanged, delete_pinned];
+    let if_unchanged: [fn(&Pod) -> Step<()>; 4] = [apply_if_unchanged, apply_status, confirm_unchanged, delete_pinned];
     let free: [fn(&Pod) -> Step<()>; 4] = [apply, edit, delete, evict];
     for (step, expected) in
-        pinned.map(|step| (step, Some(FailureClass::Conflict))).into_iter().chain(free.map(|step| (step, None)))
+        if_unchanged.map(|step| (step, Some(FailureClass::Conflict))).into_iter().chain(free.map(|step| (step, None)))
     {
         let server = ApiServer::new();
         let live = seed(&server);
@@ -224,7 +234,7 @@ async fn what_cannot_be_patched_can_be_confirmed() {
         let server = ApiServer::new();
         let live = seed(&server);
         server.fail_always(Match::verb("patch"), Fault::Status(500));
-        let execution = execute(&server, Term::unlimited(), vec![vec![step(&live)], vec![delete(&live)]]).await;
+        let execution = execute(&server, Leadership::unlimited(), vec![vec![step(&live)], vec![delete(&live)]]).await;
         assert_eq!((class(&execution), server.objects(PODS).len()), (None, 0));
     }
 }
@@ -245,7 +255,7 @@ async fn a_plan_ends_where_what_it_confirms_is_otherwise() {
                 Value::Null => server.remove(&format!("{PODS}/a")),
                 change => server.change(&format!("{PODS}/a"), |pod| json_patch::merge(pod, change)),
             };
-            let execution = execute(&server, Term::unlimited(), vec![vec![step(&live)], vec![create("b")]]).await;
+            let execution = execute(&server, Leadership::unlimited(), vec![vec![step(&live)], vec![create("b")]]).await;
             let goes_on = (number, *what) == (0, "changed");
             assert_eq!(class(&execution).is_none(), goes_on, "{what}: {:?}", step(&live));
             assert!(goes_on || class(&execution) == Some(FailureClass::Conflict));
@@ -271,12 +281,12 @@ async fn a_stage_begins_with_one_step_and_doubles() {
     let server = ApiServer::new();
     let stage = || vec![(0..10).map(|n| create(&format!("pod-{n}"))).collect()];
     server.fail_always(Match::any(), Fault::Status(500));
-    execute(&server, Term::unlimited(), stage()).await;
+    execute(&server, Leadership::unlimited(), stage()).await;
     assert_eq!(server.take_requests().len(), 1, "what one meets, all meet");
     server.heal();
     server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(1)));
     let begun = Instant::now();
-    let under_way = execute(&server, Term::unlimited(), stage());
+    let under_way = execute(&server, Leadership::unlimited(), stage());
     tokio::pin!(under_way);
     let mut sent = vec![];
     for _ in 0..4 {
@@ -290,7 +300,7 @@ async fn a_stage_begins_with_one_step_and_doubles() {
 async fn no_step_follows_the_end_of_the_term() {
     for stages in [vec![vec![create("a"), create("b")]], vec![vec![create("a")], vec![create("b")]]] {
         let server = ApiServer::new();
-        let term = Term::unlimited();
+        let term = Leadership::unlimited();
         server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(5)));
         let under_way = tokio::spawn({
             let (server, term) = (server.clone(), term.clone());
@@ -317,7 +327,7 @@ async fn a_name_that_is_refused_for_good_does_not_hold_up_its_siblings() {
     let server = ApiServer::new();
     refuse(&server, |name| name == "pod-00");
     let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();
-    let execution = execute(&server, Term::unlimited(), vec![steps(), vec![create("rests-on-them")]]).await;
+    let execution = execute(&server, Leadership::unlimited(), vec![steps(), vec![create("rests-on-them")]]).await;
     assert_eq!(class(&execution), Some(FailureClass::Forbidden), "it is told of");
     assert_eq!(server.objects(PODS).len(), 19, "and the next stage is not begun");
 }
@@ -327,9 +337,9 @@ async fn who_refuses_all_is_asked_eight_times_and_the_next_run_begins_elsewhere(
     let server = ApiServer::new();
     refuse(&server, |name| name < "pod-12");
     let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();
-    execute_again(&server, Term::unlimited(), 0, vec![steps()]).await;
+    execute_again(&server, Leadership::unlimited(), 0, vec![steps()]).await;
     assert_eq!((server.take_requests().len(), server.objects(PODS).len()), (8, 0));
-    execute_again(&server, Term::unlimited(), 1, vec![steps()]).await;
+    execute_again(&server, Leadership::unlimited(), 1, vec![steps()]).await;
     assert_eq!(server.objects(PODS).len(), 8, "those from the twelfth on");
 }
 
@@ -339,7 +349,7 @@ async fn a_failure_that_meets_every_request_ends_the_stage() {
         let server = ApiServer::new();
         server.fail_next(Match::any(), fault);
         let steps = (0..20).map(|n| create(&format!("pod-{n:02}"))).collect();
-        execute(&server, Term::unlimited(), vec![steps]).await;
+        execute(&server, Leadership::unlimited(), vec![steps]).await;
         assert_eq!(server.requests().len(), 1);
     }
 }

@@ -20,7 +20,7 @@
 //!
 //! # Caveats
 //!
-//! - A write begun in the last moment of a term may be committed after it. See [`super::Term`].
+//! - A write begun in the last moment of a term may be committed after it. See [`super::Leadership`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use super::clock::{BootClock, Clock};
 use super::config::{JITTER, LeaseConfig, LeaseConfigError};
 use super::error::Report;
 use super::protocol::{Claim, Protocol};
-use super::term::Term;
+use super::term::Leadership;
 use nodewright_observability::metrics::Metrics;
 
 /// How long [`Election::release`] tries to give the lease back. The process is about to end, and others take the
@@ -42,7 +42,7 @@ use nodewright_observability::metrics::Metrics;
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One contender for one lease. A process that needs several leases makes one of these for each, and joins the
-/// terms by [`Term::all`].
+/// terms by [`Leadership::all`].
 ///
 /// Dropping it ends the term without giving the lease back.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub struct Election {
 /// The lease is held, and renewed by a task.
 #[derive(Debug)]
 struct Renewal {
-    term: Term,
+    term: Leadership,
     task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -110,7 +110,7 @@ impl Election {
     /// Failures are logged and retried for as long as this is waited for: what is missing (a permission, a
     /// namespace, the API server) may come. May be dropped at any time. While the lease is held already, the term
     /// under way is returned.
-    pub async fn acquire(&self) -> Term {
+    pub async fn acquire(&self) -> Leadership {
         let mut renewal = self.renewal.lock().await;
         if let Some(held) = renewal.as_ref().filter(|held| !held.term.is_over()) {
             return held.term.clone();
@@ -134,14 +134,14 @@ impl Election {
         }
     }
 
-    async fn contend(&self) -> Term {
+    async fn contend(&self) -> Leadership {
         let config = self.config();
         let (mut report, mut jitter) = (Report::default(), fastrand::Rng::with_seed(self.seed));
         loop {
             let begun = self.protocol.clock().elapsed();
             match self.protocol.attempt(config.attempt_timeout()).await {
                 Ok(Claim::Held { transitions }) => {
-                    let term = Term::until(self.protocol.clock().clone(), begun + config.renew_deadline);
+                    let term = Leadership::until(self.protocol.clock().clone(), begun + config.renew_deadline);
                     if !term.is_over() {
                         tracing::info!(lease = config.name, identity = config.identity, transitions, "acquired lease");
                         return term;
@@ -181,7 +181,7 @@ impl Election {
 }
 
 /// Renews the lease until the term ends, and ends the term once the lease is another's.
-async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Term) {
+async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Leadership) {
     let config = protocol.config().clone();
     let mut report = Report::default();
     loop {

@@ -2,12 +2,12 @@
 //!
 //! An HTTP client hands requests to tasks of its own, which own the connections. Stopped meanwhile (`SIGSTOP`, a frozen
 //! container), a process would send what it had handed over when it wakes, long after its term, and whoever asked for it
-//! could not prevent it. So there is a look at the clock where the bytes leave: in the [`TermStream`] below the client and
+//! could not prevent it. So there is a look at the clock where the bytes leave: in the [`LeadershipGuard`] below the client and
 //! its encryption.
 //!
 //! # Guarantees
-//! * Before the term begins [`Leading`] gives no right to write.
-//! * Nothing is sent through a [`TermStream`] once the term has *run out* ([`Term::has_lapsed`]). Before the term begins,
+//! * Before the term begins [`LeadershipHandle`] gives no right to write.
+//! * Nothing is sent through a [`LeadershipGuard`] once the term has *run out* ([`Leadership::has_lapsed`]). Before the term begins,
 //!   and after one that its holder ended, it works: a process that stands by reads, and one that is told to stop gives
 //!   its lease back.
 //!
@@ -28,27 +28,27 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::{Service, ServiceExt, util::MapResponse};
 
-use super::term::Term;
+use super::term::Leadership;
 
 /// The term in which a process leads, once it has begun. All clones are the same. For one [`crate::manager::Manager`].
 #[derive(Clone, Debug, Default)]
-pub struct Leading(Arc<OnceLock<Term>>);
+pub struct LeadershipHandle(Arc<OnceLock<Leadership>>);
 
-impl From<Term> for Leading {
-    fn from(term: Term) -> Self {
+impl From<Leadership> for LeadershipHandle {
+    fn from(term: Leadership) -> Self {
         Self(Arc::new(term.into()))
     }
 }
 
-impl Leading {
+impl LeadershipHandle {
     /// The term begins; the first one stands.
-    pub(crate) fn begin(&self, term: Term) -> &Term {
+    pub(crate) fn begin(&self, term: Leadership) -> &Leadership {
         self.0.get_or_init(|| term)
     }
 
     /// How long the right to write lasts; zero before the term begins.
     pub fn remaining(&self) -> Duration {
-        self.0.get().map_or(Duration::ZERO, Term::remaining)
+        self.0.get().map_or(Duration::ZERO, Leadership::remaining)
     }
 
     /// Makes connections, whether to an API server or to a cloud, for a client of `hyper-util`: over the streams of `inner`,
@@ -56,24 +56,24 @@ impl Leading {
     pub fn connector<C: Service<Uri>>(
         &self,
         inner: C,
-    ) -> MapResponse<C, impl FnOnce(C::Response) -> TermStream<C::Response> + Clone + Send + Sync + 'static> {
+    ) -> MapResponse<C, impl FnOnce(C::Response) -> LeadershipGuard<C::Response> + Clone + Send + Sync + 'static> {
         let leading = self.clone();
-        inner.map_response(move |stream| TermStream { stream, leading })
+        inner.map_response(move |stream| LeadershipGuard { stream, leading })
     }
 
     fn has_lapsed(&self) -> bool {
-        self.0.get().is_some_and(Term::has_lapsed)
+        self.0.get().is_some_and(Leadership::has_lapsed)
     }
 }
 
 /// A connection that sends nothing once the term has run out. See the [module](self).
 #[derive(Debug)]
-pub struct TermStream<S> {
+pub struct LeadershipGuard<S> {
     stream: S,
-    leading: Leading,
+    leading: LeadershipHandle,
 }
 
-impl<S> TermStream<S> {
+impl<S> LeadershipGuard<S> {
     /// The stream to send through.
     fn sending(&mut self) -> io::Result<Pin<&mut S>>
     where
@@ -86,7 +86,7 @@ impl<S> TermStream<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for TermStream<S> {
+impl<S: Write + Unpin> Write for LeadershipGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.sending()?.poll_write(cx, bytes)
     }
@@ -112,13 +112,13 @@ impl<S: Write + Unpin> Write for TermStream<S> {
     }
 }
 
-impl<S: Read + Unpin> Read for TermStream<S> {
+impl<S: Read + Unpin> Read for LeadershipGuard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: Connection> Connection for TermStream<S> {
+impl<S: Connection> Connection for LeadershipGuard<S> {
     fn connected(&self) -> Connected {
         self.stream.connected()
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// How many requests arrive when the second is handed to its connection, and `then` happens before that sends it.
-    async fn arriving(leading: Leading, then: impl FnOnce()) -> (bool, u64) {
+    async fn arriving(leading: LeadershipHandle, then: impl FnOnce()) -> (bool, u64) {
         let (url, count) = counting().await;
         let client = Client::builder(TokioExecutor::new()).build(leading.connector(HttpConnector::new()));
         let request = || Request::get(&url).body(Empty::<Bytes>::new()).unwrap();
@@ -181,16 +181,18 @@ mod tests {
     #[tokio::test]
     async fn what_a_sleeping_process_has_queued_is_not_sent_when_it_wakes() {
         let clock = Arc::new(HandClock::default());
-        let term = Term::until(clock.clone(), Duration::from_secs(10));
+        let term = Leadership::until(clock.clone(), Duration::from_secs(10));
         let wake = || clock.set(60);
         assert_eq!(arriving(term.into(), wake).await, (false, 1));
     }
 
     #[tokio::test]
     async fn who_stands_by_or_has_ended_its_term_is_connected() {
-        assert_eq!(arriving(Leading::default(), || ()).await, (true, 2));
-        let term = Term::unlimited();
+        assert_eq!(arriving(LeadershipHandle::default(), || ()).await, (true, 2));
+        let term = Leadership::unlimited();
         assert_eq!(arriving(term.clone().into(), || term.end()).await, (true, 2));
-        assert!(Leading::from(term).remaining().is_zero() && Leading::default().remaining().is_zero());
+        assert!(
+            LeadershipHandle::from(term).remaining().is_zero() && LeadershipHandle::default().remaining().is_zero()
+        );
     }
 }

@@ -12,8 +12,8 @@ pub use self::{
     clock::{BootClock, Clock, TokioClock},
     config::{LeaseConfig, LeaseConfigError},
     election::Election,
-    handle::{Leading, TermStream},
-    term::Term,
+    handle::{LeadershipGuard, LeadershipHandle},
+    term::Leadership,
 };
 
 #[cfg(test)]

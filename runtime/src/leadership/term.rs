@@ -1,15 +1,15 @@
 //! The right to write, and until when.
 //!
-//! A [`Term`] is handed to everything that sends a mutating request. Who holds none, or one that is over, sends
+//! A [`Leadership`] is handed to everything that sends a mutating request. Who holds none, or one that is over, sends
 //! nothing. It is given by leader election ([`super::Election`]); a process without election holds
-//! [`Term::unlimited`].
+//! [`Leadership::unlimited`].
 //!
 //! # Guarantees
 //!
 //! - Once a term is over it stays over: no extension, however late its answer arrives, brings it back.
-//! - [`Term::remaining`] reads the clock at each call. It counts time during which the process was stopped
+//! - [`Leadership::remaining`] reads the clock at each call. It counts time during which the process was stopped
 //!   (`SIGSTOP`, a frozen container) or the host was suspended, as [`BootClock`] does.
-//! - All clones of a term, and all terms made of it by [`Term::all`], see its end.
+//! - All clones of a term, and all terms made of it by [`Leadership::all`], see its end.
 //!
 //! # Assumptions
 //!
@@ -17,8 +17,8 @@
 //!
 //! # Caveats
 //!
-//! - [`Term::ended`] is built on timers that stand still while the host is suspended, so it looks again at
-//!   least once a second: after a suspension it resolves up to a second late. [`Term::remaining`] is never late.
+//! - [`Leadership::ended`] is built on timers that stand still while the host is suspended, so it looks again at
+//!   least once a second: after a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
 //! - A request that was sent in time may be committed late. A term narrows that window and cannot close it; what
 //!   must not happen twice needs names, UIDs and resource versions as well.
 
@@ -34,12 +34,12 @@ use tokio::sync::watch;
 
 use super::clock::{BootClock, Clock};
 
-/// The longest that [`Term::ended`] trusts a timer before it asks the clock again.
+/// The longest that [`Leadership::ended`] trusts a timer before it asks the clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The right to write, until it ends. Cheap to clone; all clones are the same term.
 #[derive(Clone)]
-pub struct Term {
+pub struct Leadership {
     /// The term lasts while all of these do. Empty: for ever.
     parts: Arc<[Arc<Part>]>,
 }
@@ -59,8 +59,8 @@ enum End {
     Over,
 }
 
-impl Term {
-    /// A term that lasts until [`Term::end`] is called: for a process that runs without leader election.
+impl Leadership {
+    /// A term that lasts until [`Leadership::end`] is called: for a process that runs without leader election.
     pub fn unlimited() -> Self {
         Self::of(Part { clock: Arc::new(BootClock), end: watch::Sender::new(End::Never) })
     }
@@ -96,7 +96,7 @@ impl Term {
 
     /// Goes on with `work` only while the term lasts; `None` when it is over first.
     ///
-    /// Beside [`Term::ended`] this is needed because whoever waits for that may be woken after the work: by then its
+    /// Beside [`Leadership::ended`] this is needed because whoever waits for that may be woken after the work: by then its
     /// next request would be sent.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
@@ -193,7 +193,7 @@ impl End {
     }
 }
 
-impl fmt::Debug for Term {
+impl fmt::Debug for Leadership {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Term").field("remaining", &self.remaining()).finish()
     }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn counts_down_and_is_extended() {
         let clock = Arc::new(HandClock::default());
-        let term = Term::until(clock.clone(), seconds(10));
+        let term = Leadership::until(clock.clone(), seconds(10));
         assert_eq!(term.remaining(), seconds(10));
         clock.set(4);
         assert_eq!(term.remaining(), seconds(6));
@@ -227,13 +227,13 @@ mod tests {
     #[test]
     fn what_is_over_stays_over() {
         let clock = Arc::new(HandClock::default());
-        let term = Term::until(clock.clone(), seconds(10));
+        let term = Leadership::until(clock.clone(), seconds(10));
         clock.set(10);
         assert!(term.is_over());
         assert!(!term.extend(seconds(30)), "the answer to a renewal that came after a long stop");
         assert!(term.is_over());
 
-        let ended = Term::unlimited();
+        let ended = Leadership::unlimited();
         assert_eq!(ended.remaining(), Duration::MAX);
         ended.clone().end();
         assert!(ended.is_over());
@@ -243,22 +243,22 @@ mod tests {
     #[test]
     fn to_run_out_is_not_to_be_ended() {
         let clock = Arc::new(HandClock::default());
-        let of_ten = || Term::until(clock.clone(), seconds(10));
+        let of_ten = || Leadership::until(clock.clone(), seconds(10));
         let (ended, lapsed) = (of_ten(), of_ten());
         ended.end();
         assert!(ended.is_over() && !lapsed.has_lapsed());
         clock.set(10);
         lapsed.extend(seconds(20));
         lapsed.end();
-        assert!(lapsed.has_lapsed() && Term::all([&ended, &lapsed]).has_lapsed());
-        assert!(!ended.has_lapsed() && !Term::unlimited().has_lapsed());
+        assert!(lapsed.has_lapsed() && Leadership::all([&ended, &lapsed]).has_lapsed());
+        assert!(!ended.has_lapsed() && !Leadership::unlimited().has_lapsed());
     }
 
     #[test]
     fn several_last_while_all_do() {
         let clock: Arc<dyn Clock> = Arc::new(HandClock::default());
-        let (short, long) = (Term::until(clock.clone(), seconds(5)), Term::until(clock, seconds(9)));
-        let both = Term::all([&short, &long]);
+        let (short, long) = (Leadership::until(clock.clone(), seconds(5)), Leadership::until(clock, seconds(9)));
+        let both = Leadership::all([&short, &long]);
         assert_eq!(both.remaining(), seconds(5));
         both.end();
         assert!(short.is_over() && long.is_over());
@@ -267,7 +267,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_resolves_in_time_and_after_an_extension() {
         let clock = TokioClock::starting_at(Timestamp::UNIX_EPOCH);
-        let term = Term::until(Arc::new(clock), seconds(10));
+        let term = Leadership::until(Arc::new(clock), seconds(10));
         let waiter = tokio::spawn({
             let term = term.clone();
             async move { term.ended().await }
@@ -284,7 +284,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_notices_time_that_timers_did_not_see() {
         let clock = Arc::new(HandClock::default());
-        let term = Term::until(clock.clone(), seconds(10));
+        let term = Leadership::until(clock.clone(), seconds(10));
         let waiter = tokio::spawn({
             let term = term.clone();
             async move { term.ended().await }
@@ -296,8 +296,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ended_resolves_at_once_when_one_of_several_ends() {
-        let (first, second) = (Term::unlimited(), Term::unlimited());
-        let both = Term::all([&first, &second]);
+        let (first, second) = (Leadership::unlimited(), Leadership::unlimited());
+        let both = Leadership::all([&first, &second]);
         assert!(tokio::time::timeout(seconds(60), both.ended()).await.is_err());
         second.end();
         both.ended().await;

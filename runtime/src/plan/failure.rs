@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    object::{Key, Kind, ResourceType},
+    object::{Kind, ObjectRef, ResourceType},
     request::FailureClass,
 };
 
@@ -17,12 +17,12 @@ pub struct FailedStep {
     /// The kind of the object.
     pub kind: Cow<'static, str>,
     /// The object.
-    pub key: Key,
+    pub key: ObjectRef,
 }
 
 impl FailedStep {
     /// The step that was to do this to the object of kind `K` with this name.
-    pub fn of<K: Kind>(verb: StepVerb, key: Key) -> Self {
+    pub fn of<K: Kind>(verb: StepVerb, key: ObjectRef) -> Self {
         Self { verb, kind: ResourceType::of::<K>().kind, key }
     }
 

@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
 use crate::{
+    apply_configuration::{ApplyConfiguration, ReadBack, Subresource, read_back},
     effect::{Effect, Outcomes},
     events::Event,
-    look::Look,
-    object::{Cluster, Key, Kind, ResourceType, Target},
-    owned::{Owned, Part, ReadBack, read_back},
+    object::{Cluster, Kind, ObjectRef, ResourceType, Target},
+    scoped_watch::ScopedWatch,
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext};
 
@@ -24,16 +24,16 @@ pub use crate::request::FailureClass;
 
 /// All that a plan may know besides objects.
 #[derive(Debug)]
-pub struct Moment<'a, E: Effect> {
+pub struct Context<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
     /// Since when this process may write: whatever an earlier leader began was begun before this. As all times here that
     /// are in no object, it moves along with `now` when somebody sets the clock.
-    pub since: Timestamp,
+    pub leader_since: Timestamp,
     /// Since when there is contact with the API servers of the caches that were asked, without a break of more than a
     /// minute, and this process may write: what was reported before may be old, because nobody could report. Not before
-    /// `since`.
-    pub in_touch: Timestamp,
+    /// `leader_since`.
+    pub connected_since: Timestamp,
     /// How many runs in a row have failed.
     pub attempt: u32,
     /// Why the last run failed, if it did.
@@ -46,7 +46,7 @@ pub struct Moment<'a, E: Effect> {
     pub status_written: Option<Timestamp>,
 }
 
-impl<E: Effect> Moment<'_, E> {
+impl<E: Effect> Context<'_, E> {
     /// The refusal that stands against the object with this UID.
     pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
         self.refusals.iter().find(|refusal| &*refusal.uid == uid)
@@ -61,7 +61,7 @@ pub enum Step<E> {
     /// A new object: answered 201 when the name is free and 409 when it is taken; never touches what is there.
     Create {
         /// The name that is asked for.
-        key: Key,
+        key: ObjectRef,
         /// The kind.
         resource: ResourceType,
         /// The object.
@@ -72,7 +72,7 @@ pub enum Step<E> {
         /// The object.
         at: Target,
         /// The endpoint that takes the patch.
-        part: Part,
+        part: Subresource,
         /// The operations.
         patch: Patch,
     },
@@ -96,7 +96,7 @@ pub enum Step<E> {
 #[derive(Clone)]
 pub struct Apply {
     pub(crate) at: Target,
-    pub(crate) part: Part,
+    pub(crate) part: Subresource,
     pub(crate) fragment: Value,
     pub(crate) read_back: ReadBack,
 }
@@ -123,28 +123,28 @@ impl Apply {
     }
 
     /// Through which endpoint.
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> Subresource {
         self.part
     }
 }
 
 impl<E> Step<E> {
     /// Applies `owned` to `live`; `None` when that would change nothing.
-    pub fn apply<O: Owned>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+    pub fn apply<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
         Self::apply_to(Target::of(cluster, live), live, owned)
     }
 
     /// Applies `owned` to `live`, refused once anybody has changed it; `None` when that would change nothing.
-    pub fn apply_pinned<O: Owned>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
-        Self::apply_to(Target::of(cluster, live).pinned(), live, owned)
+    pub fn apply_if_unchanged<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+        Self::apply_to(Target::of(cluster, live).if_unchanged(), live, owned)
     }
 
-    fn apply_to<O: Owned>(at: Target, live: &O::Of, owned: &O) -> Option<Self> {
+    fn apply_to<O: ApplyConfiguration>(at: Target, live: &O::Of, owned: &O) -> Option<Self> {
         if *owned == owned.seen_like(live) {
             return None;
         }
         let fragment = serde_json::to_value(owned).ok()?;
-        Some(Self::Apply(Apply { at, part: O::PART, fragment, read_back: read_back(owned) }))
+        Some(Self::Apply(Apply { at, part: O::SUBRESOURCE, fragment, read_back: read_back(owned) }))
     }
 
     /// Creates `object` in `cluster`, under the name that it carries.
@@ -153,13 +153,13 @@ impl<E> Step<E> {
         let mut body = serde_json::to_value(object).ok()?;
         body["apiVersion"] = resource.api_version().into();
         body["kind"] = resource.kind.as_ref().into();
-        Some(Self::Create { key: Key::of(cluster, object), resource, body })
+        Some(Self::Create { key: ObjectRef::of(cluster, object), resource, body })
     }
 
     /// Changes shared fields of `live`; `None` when there is nothing to do.
     pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Part::Main, patch })
+        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Main, patch })
     }
 
     /// Reads from the API server whether `live` is still there and is not being deleted. Before `live` takes something
@@ -178,11 +178,11 @@ impl<E> Step<E> {
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
     pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
         let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Part::Status, patch })
+        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Status, patch })
     }
 
     /// The object that it writes to or reads; `None` for a call outside Kubernetes.
-    pub fn key(&self) -> Option<&Key> {
+    pub fn key(&self) -> Option<&ObjectRef> {
         match self {
             Self::Apply(apply) => Some(apply.at.key()),
             Self::Create { key, .. } => Some(key),
@@ -230,7 +230,7 @@ pub struct Wait {
 /// What a controller decided for one object.
 ///
 /// Stages run in order; the steps of a stage run side by side, with a slow start, and fail alone. A failure ends the plan
-/// after its stage and is part of the next [`Moment`].
+/// after its stage and is part of the next [`Context`].
 #[derive(Clone, Debug)]
 pub struct Plan<E> {
     /// Steps, stage by stage.
@@ -244,7 +244,7 @@ pub struct Plan<E> {
     /// When to look again even though nothing changes.
     pub wake: Option<Timestamp>,
     /// What else this object has to see, for as long as its plans say so.
-    pub looks: Vec<Look>,
+    pub looks: Vec<ScopedWatch>,
     /// The trace that the plan's requests belong to.
     pub traceparent: Option<TraceContext>,
     /// That nothing that is known of calls outside Kubernetes matters any more. It is forgotten unless one is under way.
@@ -336,7 +336,7 @@ impl<E> Plan<E> {
     }
 
     /// Asks to see more.
-    pub fn look(&mut self, look: Look) -> &mut Self {
+    pub fn look(&mut self, look: ScopedWatch) -> &mut Self {
         self.looks.push(look);
         self
     }
@@ -356,7 +356,7 @@ impl<E> Plan<E> {
     pub fn pin_deletions(&mut self) {
         for planned in self.stages.iter_mut().flatten() {
             if let Step::Delete(target) = &mut planned.step {
-                *target = target.clone().pinned();
+                *target = target.clone().if_unchanged();
             }
         }
     }

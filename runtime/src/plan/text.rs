@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Plan, Step};
 use crate::{
+    apply_configuration::Subresource,
     effect::Effect,
     events::EventKind,
     object::{Cluster, Target},
-    owned::Part,
 };
 
 /// Steps stage by stage, each with its reason; then waits, events and the time of the next look.
@@ -76,8 +76,8 @@ impl<E: Effect> Display for Step<E> {
     }
 }
 
-fn of(part: Part) -> &'static str {
-    if part == Part::Status { "status of " } else { "" }
+fn of(part: Subresource) -> &'static str {
+    if part == Subresource::Status { "status of " } else { "" }
 }
 
 fn place(at: &Target, with_cluster: bool) -> String {
@@ -121,7 +121,7 @@ mod tests {
         plan.then("it is missing", Step::create(AWAY, &fresh));
         plan.then("it takes over", Step::confirm(HOME, &live));
         plan.beside("it is judged", Step::confirm_unchanged(HOME, &live));
-        plan.then("it is too much", Step::Delete(Target::of(HOME, &live).pinned()));
+        plan.then("it is too much", Step::Delete(Target::of(HOME, &live).if_unchanged()));
         plan.beside("so is this", Step::Evict(Target::of(HOME, &live)));
         plan.wait("Patience", "for its end").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
         let lines = [

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::{
     effect::{Effect, Outcomes},
-    execute::{Barrier, Execution, Unsure},
+    execute::{Barrier, Execution, UnknownOutcome},
     fair::Flow,
     leadership::Clock,
-    look::Look,
-    object::Key,
+    object::ObjectRef,
     plan::{Failure, Refusal, Wait},
+    scoped_watch::ScopedWatch,
 };
 
 /// The memory of one object.
@@ -26,14 +26,14 @@ pub(super) struct Memory<E: Effect> {
     /// Since when it waits for a cache to show what was written.
     pub(super) parked: Option<Instant>,
     /// Of which objects only a read can tell what became of a write.
-    pub(super) unsure: Vec<Unsure>,
+    pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
     /// The time of day at the zero of the clock that nobody sets, when it was asked last.
     zero: Option<Timestamp>,
-    pub(super) looks: Vec<Look>,
+    pub(super) looks: Vec<ScopedWatch>,
     /// When the next write to itself would be due if all had come evenly.
     due: Option<Instant>,
     /// The reasons for which the newest plan waits, and until when.
@@ -171,7 +171,7 @@ impl<E: Effect> Memory<E> {
 ///
 /// # Guarantees
 /// The lock of one is held for as long as a plan takes, and never across an await; that of all, for a look-up.
-pub(super) struct Memories<E: Effect>(Mutex<HashMap<Key, Arc<Mutex<Memory<E>>>>>);
+pub(super) struct Memories<E: Effect>(Mutex<HashMap<ObjectRef, Arc<Mutex<Memory<E>>>>>);
 
 impl<E: Effect> Default for Memories<E> {
     fn default() -> Self {
@@ -180,12 +180,12 @@ impl<E: Effect> Default for Memories<E> {
 }
 
 impl<E: Effect> Memories<E> {
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {
+    pub(super) fn get(&self, key: &ObjectRef) -> Option<Arc<Mutex<Memory<E>>>> {
         self.0.lock().get(key).cloned()
     }
 
     /// The memory of the object with this UID, whose requests take turns as those of `owner`.
-    pub(super) fn of(&self, key: &Key, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
+    pub(super) fn of(&self, key: &ObjectRef, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
         let fresh = || Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner))));
         let memory = self.0.lock().entry(key.clone()).or_insert_with(fresh).clone();
         memory.lock().is_about(uid, owner);
@@ -193,14 +193,14 @@ impl<E: Effect> Memories<E> {
     }
 
     /// Lets go of a memory in which nothing stands: most objects are left alone most of the time.
-    pub(super) fn forget_blank(&self, key: &Key) {
+    pub(super) fn forget_blank(&self, key: &ObjectRef) {
         let mut all = self.0.lock();
         if all.get(key).is_some_and(|memory| memory.try_lock().is_some_and(|memory| memory.is_blank())) {
             all.remove(key);
         }
     }
 
-    pub(super) fn forget(&self, key: &Key) -> Option<Arc<Mutex<Memory<E>>>> {
+    pub(super) fn forget(&self, key: &ObjectRef) -> Option<Arc<Mutex<Memory<E>>>> {
         self.0.lock().remove(key)
     }
 }

@@ -25,16 +25,16 @@ use crate::{
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
     events::{Event, Recorder},
-    execute::{Executor, Sending},
-    fair::{Flow, Gate, Pass},
+    execute::{Executor, RequestContext},
+    fair::{FairSemaphore, Flow, Permit},
     leadership::Clock,
-    look::Looks,
-    object::{Cluster, Key, controller, uid},
-    plan::{Failure, FailureClass, Moment, Plan, Wait, reference},
-    queue::{Class, Queue, Sleeper, Verdict},
+    object::{Cluster, ObjectRef, controller, uid},
+    plan::{Context, Failure, FailureClass, Plan, Wait, reference},
+    queue::{Priority, Queue, ReconcileResult, RequeueHandle},
+    scoped_watch::ScopedWatches,
 };
 use nodewright_observability::{
-    metrics::{Metrics, ReconcileResult},
+    metrics::{Metrics, ReconcileOutcome},
     trace::{self, Spans, TraceContext},
 };
 
@@ -58,7 +58,7 @@ const STEP_REFUSED: &str = "StepRefused";
 pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) executor: Executor,
-    pub(crate) looks: Arc<Looks>,
+    pub(crate) looks: Arc<ScopedWatches>,
     pub(crate) recorder: Recorder,
     pub(crate) spans: Spans,
     pub(crate) metrics: Arc<Metrics>,
@@ -96,13 +96,13 @@ pub(crate) struct Reconciler<C: Controller> {
     shared: Shared,
     memories: Memories<C::Effect>,
     /// Bound the plans that are executed at once.
-    gates: Mutex<BTreeMap<Cluster, Arc<Gate>>>,
+    gates: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
 }
 
 /// What there is to do for an object.
 enum Work<E> {
     /// Nothing, or nothing that could be done now.
-    None(Verdict),
+    None(ReconcileResult),
     /// To learn what became of writes whose answer was lost.
     FindOut,
     /// To execute a plan.
@@ -113,7 +113,7 @@ struct Act<E> {
     plan: Plan<E>,
     /// How long to leave the object alone after it.
     pause: Duration,
-    sending: Sending,
+    sending: RequestContext,
     subject: Subject,
 }
 
@@ -142,7 +142,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    fn begin(self: &Arc<Self>, key: Key) {
+    fn begin(self: &Arc<Self>, key: ObjectRef) {
         let begun = Instant::now();
         let this = self.clone();
         match self.prepare(&key) {
@@ -166,7 +166,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// Goes on with an object once there is a place. Whatever is not a plan for that place comes back through the queue.
-    async fn begin_in_turn(self: Arc<Self>, key: Key, gate: Arc<Gate>, flow: Flow) {
+    async fn begin_in_turn(self: Arc<Self>, key: ObjectRef, gate: Arc<FairSemaphore>, flow: Flow) {
         let pass = tokio::select! {
             biased;
             () = self.shared.stop.cancelled() => return,
@@ -177,16 +177,16 @@ impl<C: Controller> Reconciler<C> {
             Work::None(verdict) => self.end(&key, verdict, begun),
             Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
             Work::Act(act) if Arc::ptr_eq(&gate, &self.gate(&key, &act.plan)) => self.act(key, act, pass, begun).await,
-            Work::Act(_) => self.queue.done(&key, Verdict::Again),
+            Work::Act(_) => self.queue.done(&key, ReconcileResult::Again),
         }
     }
 
-    fn end(&self, key: &Key, verdict: Verdict, begun: Instant) {
+    fn end(&self, key: &ObjectRef, verdict: ReconcileResult, begun: Instant) {
         let result = match verdict {
-            Verdict::Failed(_) => Some(ReconcileResult::Error),
-            Verdict::Done { wake: Some(_), .. } => Some(ReconcileResult::RequeueAfter),
-            Verdict::Done { .. } => Some(ReconcileResult::Success),
-            Verdict::Parked | Verdict::Again => None,
+            ReconcileResult::Failed(_) => Some(ReconcileOutcome::Error),
+            ReconcileResult::Done { wake: Some(_), .. } => Some(ReconcileOutcome::RequeueAfter),
+            ReconcileResult::Done { .. } => Some(ReconcileOutcome::Success),
+            ReconcileResult::Parked | ReconcileResult::Again => None,
         };
         if let Some(result) = result {
             self.shared.metrics.reconciled(C::NAME, result, begun.elapsed());
@@ -195,7 +195,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// All that needs no waiting: is it fresh, what does it see, what does it decide.
-    fn prepare(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
+    fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
             self.go_on_without(key, &mut memory);
@@ -204,18 +204,18 @@ impl<C: Controller> Reconciler<C> {
             }
             if !self.is_fresh(key, &mut memory) {
                 self.shared.metrics.stale_skipped(C::NAME);
-                return Work::None(Verdict::Parked);
+                return Work::None(ReconcileResult::Parked);
             }
         }
         catch_unwind(AssertUnwindSafe(|| self.decide(key))).unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
-            Work::None(Verdict::Failed(None))
+            Work::None(ReconcileResult::Failed(None))
         })
     }
 
     /// Forgets what an object does not wait for any more, see [`Controller::goes_on_without`].
-    fn go_on_without(&self, key: &Key, memory: &mut Memory<C::Effect>) {
+    fn go_on_without(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) {
         if memory.unsure.is_empty() && memory.barriers.is_empty() {
             return;
         }
@@ -227,8 +227,8 @@ impl<C: Controller> Reconciler<C> {
 
     /// Reads what became of writes whose answer was lost. The object is looked at again at once, or after a back-off
     /// where that cannot be learnt.
-    async fn find_out(&self, key: &Key) -> Verdict {
-        let Some(memory) = self.memories.get(key) else { return Verdict::Again };
+    async fn find_out(&self, key: &ObjectRef) -> ReconcileResult {
+        let Some(memory) = self.memories.get(key) else { return ReconcileResult::Again };
         let unsure = memory.lock().unsure.clone();
         for one in unsure {
             match self.shared.executor.find_out(&one).await {
@@ -240,15 +240,15 @@ impl<C: Controller> Reconciler<C> {
                 Err(error) => {
                     tracing::warn!(controller = C::NAME, object = %key, unsure = %one.key, %error,
                         "cannot learn what became of a write; trying again");
-                    return Verdict::Failed(error.retry_after);
+                    return ReconcileResult::Failed(error.retry_after);
                 }
             }
         }
-        Verdict::Again
+        ReconcileResult::Again
     }
 
     /// Whether the caches show everything that was written for the object; if not, it is woken when they do.
-    fn is_fresh(&self, key: &Key, memory: &mut Memory<C::Effect>) -> bool {
+    fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) -> bool {
         while let Some(barrier) = memory.barriers.last() {
             let mut stores = self.shared.stores.showing(&barrier.resource, &barrier.key);
             if stores.is_empty() && !matches!(barrier.until, Until::Version(..)) {
@@ -268,38 +268,38 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// Whether stores show something. If not, the first that does not wakes the object when it does.
-    fn wait(&self, key: &Key, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
-        let sleeper = Sleeper::new(&self.queue, key);
+    fn wait(&self, key: &ObjectRef, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
+        let sleeper = RequeueHandle::new(&self.queue, key);
         stores.iter().all(|store| store.wait(until, &sleeper))
     }
 
-    fn decide(self: &Arc<Self>, key: &Key) -> Work<C::Effect> {
+    fn decide(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
         let stores = self.shared.stores.since(self.shared.gained);
         let live = stores.of::<C::Primary>(key.cluster).get(key);
-        let world = self.controller.observe(&stores, key);
+        let snapshot = self.controller.snapshot(&stores, key);
         let asked = stores.asked();
         if !asked.behind.is_empty() {
             // Even if they have been listed meanwhile: this world was seen before.
             let listed = self.wait(key, &asked.behind, &Until::Listed(self.shared.gained));
-            return Work::None(if listed { Verdict::Again } else { Verdict::Parked });
+            return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked });
         }
-        let (Some(world), Some(live)) = (world, live) else {
+        let (Some(snapshot), Some(live)) = (snapshot, live) else {
             self.forget(key);
-            return Work::None(Verdict::DONE);
+            return Work::None(ReconcileResult::DONE);
         };
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.moment(key, &mut memory, asked.in_touch), &world);
+        let plan = self.controller.plan(&self.moment(key, &mut memory, asked.connected_since), &snapshot);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
         if self.shared.stores.have_moved(&asked.looked) {
-            Sleeper::new(&self.queue, key).wake();
+            RequeueHandle::new(&self.queue, key).wake();
         }
         if plan.forgets_outcomes && !memory.outcomes.any_running() {
             memory.outcomes = Outcomes::default();
         }
-        let pause = pause_after(self.controller.children(&world));
+        let pause = pause_after(self.controller.children(&snapshot));
         let begun = memory.begun(&plan.waits);
         if !begun.is_empty() {
             Subject::new::<C>(key, owner, &plan).line().in_scope(|| tell_waits(&begun));
@@ -317,25 +317,25 @@ impl<C: Controller> Reconciler<C> {
         let only_itself = plan.steps().all(|planned| planned.step.key() == Some(key));
         let pause = if only_itself { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
-        let sending = Sending { traceparent: plan.traceparent, flow: memory.flow.clone() };
+        let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone() };
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
     fn moment<'a>(
         &self,
-        key: &Key,
+        key: &ObjectRef,
         memory: &'a mut Memory<C::Effect>,
-        in_touch: Option<Instant>,
-    ) -> Moment<'a, C::Effect> {
+        connected_since: Option<Instant>,
+    ) -> Context<'a, C::Effect> {
         let clock = self.shared.clock.as_ref();
         let now = memory.now(clock);
         // Whoever sets the time of day changes nothing in how long ago it was.
         let ago = |time: Duration| SignedDuration::try_from(time).ok().and_then(|time| now.checked_sub(time).ok());
         let since = ago(clock.elapsed().saturating_sub(self.shared.since)).unwrap_or(now);
-        Moment {
+        Context {
             now,
-            since,
-            in_touch: in_touch.and_then(|since| ago(since.elapsed())).unwrap_or(now).max(since),
+            leader_since: since,
+            connected_since: connected_since.and_then(|since| ago(since.elapsed())).unwrap_or(now).max(since),
             attempt: self.queue.failures(key),
             failure: memory.failure.as_ref(),
             outcomes: &memory.outcomes,
@@ -345,25 +345,25 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// A plan that writes to another cluster than its object's waits for that one's answers, and takes places there.
-    fn gate(&self, key: &Key, plan: &Plan<C::Effect>) -> Arc<Gate> {
+    fn gate(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
-        self.gates.lock().entry(cluster).or_insert_with(|| Gate::new(EXECUTING, None)).clone()
+        self.gates.lock().entry(cluster).or_insert_with(|| FairSemaphore::new(EXECUTING, None)).clone()
     }
 
-    async fn act(self: Arc<Self>, key: Key, act: Box<Act<C::Effect>>, pass: Pass, begun: Instant) {
+    async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect>>, pass: Permit, begun: Instant) {
         let span = act.subject.reconcile();
         let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
         let verdict = executed.unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
-            Verdict::Failed(None)
+            ReconcileResult::Failed(None)
         });
         drop(pass);
         self.end(&key, verdict, begun);
     }
 
-    async fn execute(self: &Arc<Self>, key: &Key, act: Box<Act<C::Effect>>) -> Verdict {
+    async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
         let Act { plan, pause, sending, subject } = *act;
         tell(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &subject);
@@ -381,14 +381,14 @@ impl<C: Controller> Reconciler<C> {
         match failed {
             Some(failure) => {
                 self.report(key, &failure);
-                Verdict::Failed(failure.retry_after)
+                ReconcileResult::Failed(failure.retry_after)
             }
             None => self.conclude(plan, pause, refused),
         }
     }
 
     /// Tells what a plan that succeeded has to tell.
-    fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> Verdict {
+    fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> ReconcileResult {
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
         let now = self.shared.clock.wall();
@@ -398,10 +398,10 @@ impl<C: Controller> Reconciler<C> {
             let after = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             Instant::now() + after.max(SOONEST)
         });
-        Verdict::Done { wake, pause }
+        ReconcileResult::Done { wake, pause }
     }
 
-    fn call(self: &Arc<Self>, key: &Key, effect: &C::Effect, subject: &Subject) {
+    fn call(self: &Arc<Self>, key: &ObjectRef, effect: &C::Effect, subject: &Subject) {
         let Some(memory) = self.memories.get(key) else { return };
         let mut memory = memory.lock();
         let now = memory.now(self.shared.clock.as_ref());
@@ -428,14 +428,14 @@ impl<C: Controller> Reconciler<C> {
                 let now = memory.now(this.shared.clock.as_ref());
                 memory.outcomes.finish(&same, now, outcome);
             }
-            this.queue.add(key, Class::Live);
+            this.queue.add(key, Priority::Live);
         });
     }
 
-    fn report(&self, key: &Key, failure: &Failure) {
+    fn report(&self, key: &ObjectRef, failure: &Failure) {
         match failure.class {
             // Ordinary among several writers: the next run sees what the other one wrote.
-            FailureClass::Conflict | FailureClass::Taken if self.queue.failures(key) < CONFLICTS => {
+            FailureClass::Conflict | FailureClass::AlreadyExists if self.queue.failures(key) < CONFLICTS => {
                 tracing::debug!(%failure, "somebody else was faster");
             }
             FailureClass::Invalid | FailureClass::Forbidden => {
@@ -450,7 +450,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    fn forget(&self, key: &Key) {
+    fn forget(&self, key: &ObjectRef) {
         if let Some(memory) = self.memories.forget(key) {
             let looks = std::mem::take(&mut memory.lock().looks);
             self.shared.looks.set(&self.queue, key, &looks, &[]);
@@ -462,13 +462,13 @@ impl<C: Controller> Reconciler<C> {
 #[derive(Clone, Debug)]
 struct Subject {
     controller: &'static str,
-    object: Key,
+    object: ObjectRef,
     owner: Option<String>,
     context: Option<TraceContext>,
 }
 
 impl Subject {
-    fn new<C: Controller>(key: &Key, owner: Option<&OwnerReference>, plan: &Plan<C::Effect>) -> Self {
+    fn new<C: Controller>(key: &ObjectRef, owner: Option<&OwnerReference>, plan: &Plan<C::Effect>) -> Self {
         let owner = owner.map(|owner| format!("{}/{}", owner.kind, owner.name));
         Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
     }

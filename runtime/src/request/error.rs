@@ -23,13 +23,13 @@ pub enum FailureClass {
     /// Somebody else was faster (409, a failed test or precondition): look again.
     Conflict,
     /// The name is taken (409 on a create): look who holds it.
-    Taken,
+    AlreadyExists,
     /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
     Invalid,
     /// Not allowed (401, 403).
     Forbidden,
     /// Not now (429), after the time that the server named.
-    Busy,
+    TooManyRequests,
     /// The server could not be reached: nothing was sent.
     Unreachable,
     /// It may or may not have happened (5xx, time-out, broken connection).
@@ -42,8 +42,8 @@ impl FailureClass {
     /// Whether it says something of one request only, and another one may succeed.
     pub(crate) fn is_of_one_request(self) -> bool {
         match self {
-            Self::Conflict | Self::Taken | Self::Invalid | Self::Forbidden => true,
-            Self::Busy | Self::Unreachable | Self::Unknown | Self::Expired => false,
+            Self::Conflict | Self::AlreadyExists | Self::Invalid | Self::Forbidden => true,
+            Self::TooManyRequests | Self::Unreachable | Self::Unknown | Self::Expired => false,
         }
     }
 
@@ -51,10 +51,10 @@ impl FailureClass {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
-            Self::Taken => "taken",
+            Self::AlreadyExists => "taken",
             Self::Invalid => "invalid",
             Self::Forbidden => "forbidden",
-            Self::Busy => "busy",
+            Self::TooManyRequests => "busy",
             Self::Unreachable => "unreachable",
             Self::Unknown => "unknown",
             Self::Expired => "expired",
@@ -161,7 +161,7 @@ fn classify_status(code: StatusCode) -> FailureClass {
     match code.as_u16() {
         409 => FailureClass::Conflict,
         401 | 403 => FailureClass::Forbidden,
-        429 => FailureClass::Busy,
+        429 => FailureClass::TooManyRequests,
         500.. => FailureClass::Unknown,
         _ => FailureClass::Invalid,
     }
@@ -176,7 +176,7 @@ mod tests {
         let of = |code| classify_status(StatusCode::from_u16(code).unwrap());
         assert_eq!(of(409), FailureClass::Conflict);
         assert_eq!(of(422), FailureClass::Invalid);
-        assert_eq!(of(429), FailureClass::Busy);
+        assert_eq!(of(429), FailureClass::TooManyRequests);
         assert_eq!(of(504), FailureClass::Unknown);
         assert_eq!(of(403), FailureClass::Forbidden);
     }

@@ -20,8 +20,8 @@ pub(crate) use self::contact::{ANSWER_WITHIN, Contact};
 pub use self::error::{FailureClass, RequestError};
 use self::error::{classify_transport, read_refusal};
 use crate::{
-    fair::{Flow, Gate},
-    leadership::{Leading, Term},
+    fair::{FairSemaphore, Flow},
+    leadership::{Leadership, LeadershipHandle},
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
@@ -31,14 +31,14 @@ const MAX_ANSWER: usize = 256 << 20;
 /// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it (see [`client`]), for a
 /// process without elections.
 pub async fn default_client() -> Result<kube::Client, kube::Error> {
-    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leading::default())
+    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &LeadershipHandle::default())
 }
 
 /// A client as the runtime needs it. It repeats nothing: kube's own default repeats writes as well, and a write whose answer
 /// was lost must be read, not repeated. And it sends nothing that it has queued once the term of this process has run out.
 ///
-/// It is kube's own without tracing, retries and proxies, over connections of [`Leading::connector`].
-pub fn client(config: kube::Config, leading: &Leading) -> Result<kube::Client, kube::Error> {
+/// It is kube's own without tracing, retries and proxies, over connections of [`LeadershipHandle::connector`].
+pub fn client(config: kube::Config, leading: &LeadershipHandle) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = &config.proxy_url {
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });
     }
@@ -77,8 +77,8 @@ pub fn client(config: kube::Config, leading: &Leading) -> Result<kube::Client, k
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
-    leading: Leading,
-    gate: Arc<Gate>,
+    leading: LeadershipHandle,
+    gate: Arc<FairSemaphore>,
     timeout: Duration,
     metrics: Arc<Metrics>,
     contact: Arc<Contact>,
@@ -140,15 +140,21 @@ pub struct Answer {
 
 impl Connection {
     /// A connection through `client` whose requests are sent as `agent` while `term` lasts, at most `at_once` at a time.
-    pub fn new(client: kube::Client, agent: HeaderValue, term: Term, at_once: usize, metrics: Arc<Metrics>) -> Self {
-        Self::through(Gate::new(at_once, None), client, agent, term, metrics)
+    pub fn new(
+        client: kube::Client,
+        agent: HeaderValue,
+        term: Leadership,
+        at_once: usize,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self::through(FairSemaphore::new(at_once, None), client, agent, term, metrics)
     }
 
     pub(crate) fn through(
-        gate: Arc<Gate>,
+        gate: Arc<FairSemaphore>,
         client: kube::Client,
         agent: HeaderValue,
-        term: Term,
+        term: Leadership,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (leading, timeout, contact) = (term.into(), Duration::from_secs(35), Arc::default());
@@ -163,12 +169,12 @@ impl Connection {
 
     /// The same connection for the writes of a term.
     #[must_use]
-    pub fn within(&self, term: Term) -> Self {
+    pub fn within(&self, term: Leadership) -> Self {
         Self { leading: term.into(), ..self.clone() }
     }
 
     /// The same connection for the writes of a term that is yet to begin: until it is given, nothing is written.
-    pub(crate) fn within_coming(&self, leading: Leading) -> Self {
+    pub(crate) fn within_coming(&self, leading: LeadershipHandle) -> Self {
         Self { leading, ..self.clone() }
     }
 
@@ -266,7 +272,7 @@ mod tests {
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-    fn connection(server: &ApiServer, term: Term) -> Connection {
+    fn connection(server: &ApiServer, term: Leadership) -> Connection {
         let agent = HeaderValue::from_static("test/1");
         Connection::new(server.client(), agent, term, 1, Arc::new(Metrics::new()))
     }
@@ -285,7 +291,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_long_refusal_beginning_and_end_are_kept() {
         let server = ApiServer::new();
-        let connection = connection(&server, Term::unlimited());
+        let connection = connection(&server, Leadership::unlimited());
         let message = format!("ConfigMap is invalid: {}: the cause", "x".repeat(6_000));
         let refusal = Status::failure(&message, "Invalid").with_code(422);
         server.fail_next(Match::any(), Fault::Refuse(Box::new(refusal)));
@@ -296,8 +302,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_written_before_a_term_begins_nor_after_its_end() {
-        let (server, coming, term) = (ApiServer::new(), Leading::default(), Term::unlimited());
-        let connection = connection(&server, Term::unlimited()).within_coming(coming.clone());
+        let (server, coming, term) = (ApiServer::new(), LeadershipHandle::default(), Leadership::unlimited());
+        let connection = connection(&server, Leadership::unlimited()).within_coming(coming.clone());
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 0));
         coming.begin(term.clone());
         assert_eq!(create(&connection, &server).await, (None, 1));
@@ -309,7 +315,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_whose_turn_comes_after_the_end_of_the_term_is_not_sent() {
-        let (server, term) = (ApiServer::new(), Term::unlimited());
+        let (server, term) = (ApiServer::new(), Leadership::unlimited());
         let connection = connection(&server, term.clone());
         server.fail_next(Match::verb("list"), Fault::Delay(Duration::from_secs(5)));
         let read = connection.send(Call::get(MAPS));
@@ -326,7 +332,7 @@ mod tests {
     async fn a_write_without_an_answer_is_given_up_when_the_term_ends() {
         let server = ApiServer::new();
         let clock = TokioClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
-        let connection = connection(&server, Term::until(Arc::new(clock), Duration::from_secs(10)));
+        let connection = connection(&server, Leadership::until(Arc::new(clock), Duration::from_secs(10)));
         server.fail_always(Match::any(), Fault::Hang);
         let begun = tokio::time::Instant::now();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Unknown), 1));

@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 use super::undecodable::Undecodable;
 use crate::{
     cache::Unreadable,
-    lean::{self, Lean},
     object::{Kind, Version},
+    without_managed_fields::{self, WithoutManagedFields},
 };
 
 /// One page of a list.
@@ -155,7 +155,7 @@ impl<'de, K: Kind> Visitor<'de> for PresentVisitor<K> {
         if !matches!(kind, Some(("type", "ADDED" | "MODIFIED"))) || map.next_key::<&str>()? != Some("object") {
             return Err(A::Error::custom("something else"));
         }
-        let object = map.next_value_seed(Lean(PhantomData))?;
+        let object = map.next_value_seed(WithoutManagedFields(PhantomData))?;
         match map.next_key::<&str>()? {
             None => Ok(Present(Box::new(object))),
             Some(_) => Err(A::Error::custom("something more")),
@@ -165,7 +165,7 @@ impl<'de, K: Kind> Visitor<'de> for PresentVisitor<K> {
 
 fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     // A type may have a decoder of its own, and that may have a mistake.
-    let decoded = catch_unwind(AssertUnwindSafe(|| lean::from_str::<K>(raw.get())));
+    let decoded = catch_unwind(AssertUnwindSafe(|| without_managed_fields::from_str::<K>(raw.get())));
     let why = match decoded {
         Ok(Ok(object)) => return Item::Good(Box::new(object)),
         Ok(Err(error)) => describe(&error),
@@ -181,7 +181,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
 
 /// The metadata of an object that cannot be decoded: most often the fault is elsewhere, and they tell whose it is.
 fn whole_metadata(raw: &RawValue) -> Option<ObjectMeta> {
-    let read = || lean::from_str::<Envelope>(raw.get()).ok();
+    let read = || without_managed_fields::from_str::<Envelope>(raw.get()).ok();
     let metadata = catch_unwind(AssertUnwindSafe(read)).ok()??.metadata;
     metadata.name.is_some().then_some(metadata)
 }

@@ -34,7 +34,7 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-pub(crate) use self::undecodable::Poison;
+pub(crate) use self::undecodable::DecodeFailures;
 use self::{
     decode::{Item, Line, Page},
     undecodable::Undecodable,
@@ -42,7 +42,7 @@ use self::{
 use crate::{
     cache::{Change, Store, Unreadable},
     object::{Kind, ResourceType, Version, name, namespace},
-    queue::Class,
+    queue::Priority,
     request::{ANSWER_WITHIN, Call, Connection, RequestError},
 };
 use nodewright_observability::metrics::Metrics;
@@ -68,10 +68,10 @@ const RELIST: Duration = Duration::from_mins(1);
 const TELLING_FAILURES: u32 = 3;
 
 /// Where changes go. False when somebody who was told has panicked.
-pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Class) -> bool + Send + Sync>;
+pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Priority) -> bool + Send + Sync>;
 
 /// Where it goes that an object cannot be decoded, or can be again, or is gone. False as in [`Deliver`].
-pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Class) -> bool + Send + Sync>;
+pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Priority) -> bool + Send + Sync>;
 
 /// What of the objects of a kind is asked for and kept.
 pub(crate) struct Projection<K> {
@@ -105,7 +105,7 @@ impl<K> Projection<K> {
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) poison: Arc<Poison>,
+    pub(crate) poison: Arc<DecodeFailures>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Watch<K> {
     pub(crate) deliver: Deliver<K>,
     pub(crate) deliver_unreadable: DeliverUnreadable,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) poison: Arc<Poison>,
+    pub(crate) poison: Arc<DecodeFailures>,
     /// How long to wait between the first list and the watch: for whom the list may be enough. Nothing is missed meanwhile.
     pub(crate) patience: Duration,
     /// Places for watches, where it has to have one: it lists each minute until there is one.
@@ -281,20 +281,20 @@ impl<K: Kind> Watch<K> {
                 }
                 let change = self.take(resource, item);
                 if let Some(change) = change.filter(|_| !is_first) {
-                    self.deliver(resource, &change, Class::Live);
+                    self.deliver(resource, &change, Priority::Live);
                 }
             }
             token = page.next;
             if token.is_none() {
                 for change in self.store.end_list(version, started) {
-                    self.deliver(resource, &change, Class::Live);
+                    self.deliver(resource, &change, Priority::Live);
                 }
                 for object in self.store.end_unreadable() {
                     self.tell_unreadable(resource, &object);
                 }
                 let listed = if is_first { self.store.all() } else { vec![] };
                 for object in listed {
-                    self.deliver(resource, &Change { old: None, new: Some(object) }, Class::Initial);
+                    self.deliver(resource, &Change { old: None, new: Some(object) }, Priority::Initial);
                 }
                 self.poison.retain(self.store.cluster(), resource, &self.selector, &bad);
                 return Ok(());
@@ -401,14 +401,14 @@ impl<K: Kind> Watch<K> {
         match line {
             Line::Present(item) => {
                 if let Some(change) = self.take(resource, item) {
-                    self.deliver(resource, &change, Class::Live);
+                    self.deliver(resource, &change, Priority::Live);
                 }
             }
             Line::Gone { namespace, name, version } => {
                 let version = version.ok_or(Broken::NoVersion)?;
                 self.poison.remove(self.store.cluster(), resource, &self.selector, &namespace, &name);
                 if let Some(change) = self.store.remove(&namespace, &name, version) {
-                    self.deliver(resource, &change, Class::Live);
+                    self.deliver(resource, &change, Priority::Live);
                 }
                 if let Some(object) = self.store.remove_unreadable(&namespace, &name) {
                     self.tell_unreadable(resource, &object);
@@ -460,12 +460,12 @@ impl<K: Kind> Watch<K> {
     }
 
     fn tell_unreadable(&self, resource: &ResourceType, object: &Unreadable) {
-        if !(self.deliver_unreadable)(object, Class::Live) {
+        if !(self.deliver_unreadable)(object, Priority::Live) {
             self.count_panic(resource);
         }
     }
 
-    fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Class) {
+    fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Priority) {
         if !(self.deliver)(change, class) {
             self.count_panic(resource);
         }

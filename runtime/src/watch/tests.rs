@@ -12,7 +12,7 @@ use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::testing::HOME;
-use crate::{leadership::Term, request::Contact};
+use crate::{leadership::Leadership, request::Contact};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -20,7 +20,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// A watch that runs, and what it has told.
 struct Watching<K> {
     store: Arc<Store<K>>,
-    told: Arc<Mutex<Vec<(String, Class)>>>,
+    told: Arc<Mutex<Vec<(String, Priority)>>>,
     metrics: Arc<Metrics>,
     contact: Arc<Contact>,
     _stop: DropGuard,
@@ -33,7 +33,7 @@ fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
 fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> Watching<K> {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
-    let connection = Connection::new(client, agent, Term::unlimited(), 8, metrics.clone());
+    let connection = Connection::new(client, agent, Leadership::unlimited(), 8, metrics.clone());
     let contact = connection.contact().clone();
     let (store, told) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
     let heard = told.clone();
@@ -47,7 +47,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
         heard.lock().push((format!("{} unreadable", object.name()), class));
         true
     });
-    let (poison, selector) = (Poison::new(metrics.clone()), "".into());
+    let (poison, selector) = (DecodeFailures::new(metrics.clone()), "".into());
     let one = Watch {
         connection,
         store: store.clone(),
@@ -66,7 +66,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
 
 impl<K: Kind> Watching<K> {
     /// What it has told since the last call, a minute from now.
-    async fn tells(&self) -> Vec<(String, Class)> {
+    async fn tells(&self) -> Vec<(String, Priority)> {
         sleep(Duration::from_mins(1)).await;
         std::mem::take(&mut *self.told.lock())
     }
@@ -76,7 +76,7 @@ fn seed(server: &ApiServer, name: &str, data: &Value) {
     server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}));
 }
 
-fn one(name: &str, class: Class) -> (String, Class) {
+fn one(name: &str, class: Priority) -> (String, Priority) {
     (name.to_owned(), class)
 }
 
@@ -86,14 +86,14 @@ async fn only_what_was_there_when_the_watch_began_is_not_urgent() {
     seed(&server, "a", &json!({}));
     seed(&server, "b", &json!({}));
     let watching = watch::<ConfigMap>(server.client());
-    assert_eq!(watching.tells().await, [one("a", Class::Initial), one("b", Class::Initial)]);
+    assert_eq!(watching.tells().await, [one("a", Priority::Initial), one("b", Priority::Initial)]);
     seed(&server, "c", &json!({}));
-    assert_eq!(watching.tells().await, [one("c", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("c", Priority::Live)]);
     // In a gap, so that another list shows it.
     server.break_watches();
     seed(&server, "d", &json!({}));
     server.compact();
-    assert_eq!(watching.tells().await, [one("d", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("d", Priority::Live)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,12 +107,12 @@ async fn what_can_no_longer_be_decoded_is_kept_as_it_was_over_another_list() {
     seed(&server, "b", &json!({}));
     server.compact();
     let told = watching.tells().await;
-    assert_eq!(told, [one("a unreadable", Class::Live), one("b", Class::Live)], "nobody is told that it is gone");
+    assert_eq!(told, [one("a unreadable", Priority::Live), one("b", Priority::Live)], "nobody is told that it is gone");
     let kept = watching.store.by_name("default", "a").unwrap();
     assert_eq!(kept.data.as_ref().unwrap()["key"], "good");
     assert!(watching.store.is_unreadable("default", "a"));
     server.remove(&format!("{MAPS}/a"));
-    assert_eq!(watching.tells().await, [one("a is gone", Class::Live), one("a unreadable", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("a is gone", Priority::Live), one("a unreadable", Priority::Live)]);
     assert!(!watching.store.is_unreadable("default", "a"));
 }
 
@@ -129,17 +129,17 @@ async fn what_cannot_be_decoded_is_known_to_exist_until_it_is_gone_or_readable()
     assert!(watching.store.is_synced() && watching.store.is_empty());
     assert_eq!(unreadable(), ["a", "b", "c"]);
     seed(&server, "a", &good);
-    assert_eq!(watching.tells().await, [one("a unreadable", Class::Live), one("a", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("a unreadable", Priority::Live), one("a", Priority::Live)]);
     assert_eq!(unreadable(), ["b", "c"]);
     server.remove(&format!("{MAPS}/b"));
-    assert_eq!(watching.tells().await, [one("b unreadable", Class::Live)], "the end of one that was never read");
+    assert_eq!(watching.tells().await, [one("b unreadable", Priority::Live)], "the end of one that was never read");
     assert_eq!(unreadable(), ["c"]);
     // In a gap, so that another list shows it.
     server.break_watches();
     server.remove(&format!("{MAPS}/c"));
     seed(&server, "d", &bad);
     server.compact();
-    assert_eq!(watching.tells().await, [one("d unreadable", Class::Live), one("c unreadable", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("d unreadable", Priority::Live), one("c unreadable", Priority::Live)]);
     assert_eq!(unreadable(), ["d"]);
 }
 
@@ -165,10 +165,10 @@ async fn a_decoder_that_panics_is_an_object_that_cannot_be_decoded() {
         seed(&server, name, &json!({"key": if name == "well" { "fine" } else { "panics" }}));
     }
     let watching = watch::<Fragile>(server.client());
-    assert_eq!(watching.tells().await, [one("well", Class::Initial)]);
+    assert_eq!(watching.tells().await, [one("well", Priority::Initial)]);
     seed(&server, "seen", &json!({"key": "panics"}));
     seed(&server, "other", &json!({"key": "fine"}));
-    assert_eq!(watching.tells().await, [one("seen unreadable", Class::Live), one("other", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("seen unreadable", Priority::Live), one("other", Priority::Live)]);
     let text = watching.metrics.encode().unwrap();
     assert!(text.contains(r#"watch_undecodable_objects{cluster="home",resource="configmaps"} 2"#), "{text}");
 }
@@ -315,16 +315,16 @@ async fn of_metadata_alone_only_what_is_to_be_kept_is_kept() {
     hold("b", None);
     let keeps = |map: &MapMetadata| map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("held"));
     let watching = watch_projected(server.client(), Projection { is_metadata: true, keeps });
-    assert_eq!(watching.tells().await, [one("a", Class::Initial)]);
+    assert_eq!(watching.tells().await, [one("a", Priority::Initial)]);
     assert_eq!(watching.store.by_name("default", "a").unwrap().data, None, "values are not even sent");
     hold("b", Some("yes"));
     hold("a", None);
-    assert_eq!(watching.tells().await, [one("b", Class::Live), one("a is gone", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("b", Priority::Live), one("a is gone", Priority::Live)]);
     assert_eq!((watching.store.len(), watching.store.version().0), (1, server.version()), "its version is reached");
     // In a gap, so that another list shows it.
     server.break_watches();
     hold("b", None);
     hold("a", Some("yes"));
     server.compact();
-    assert_eq!(watching.tells().await, [one("a", Class::Live), one("b is gone", Class::Live)]);
+    assert_eq!(watching.tells().await, [one("a", Priority::Live), one("b is gone", Priority::Live)]);
 }

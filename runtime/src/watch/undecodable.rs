@@ -38,7 +38,7 @@ type Name = (String, String);
 /// # Guarantees
 /// * One event for each, as soon as this process may write events; again when the object has changed and is no better.
 /// * Nothing of their content is kept.
-pub(crate) struct Poison {
+pub(crate) struct DecodeFailures {
     metrics: Arc<Metrics>,
     state: Mutex<State>,
 }
@@ -58,7 +58,7 @@ impl State {
     }
 }
 
-impl Poison {
+impl DecodeFailures {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { metrics, state: Mutex::default() })
     }

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
     leadership::TokioClock,
     manager::{Ended, Manager, Options},
-    object::{Cluster, Key, label, name, namespace},
-    owned::{Owned, Part},
-    plan::{Moment, Plan, Step},
+    object::{Cluster, ObjectRef, label, name, namespace},
+    plan::{Context, Plan, Step},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde::Serialize;
@@ -33,9 +33,9 @@ struct Content {
     data: BTreeMap<String, String>,
 }
 
-impl Owned for Content {
+impl ApplyConfiguration for Content {
     type Of = ConfigMap;
-    fn seen(live: &ConfigMap) -> Self {
+    fn extract(live: &ConfigMap) -> Self {
         Self { data: live.data.clone().unwrap_or_default() }
     }
 }
@@ -43,7 +43,7 @@ impl Owned for Content {
 impl Controller for Mirror {
     const NAME: &'static str = "mirror";
     type Primary = ConfigMap;
-    type World = (Arc<ConfigMap>, Cluster, Option<Arc<ConfigMap>>);
+    type Snapshot = (Arc<ConfigMap>, Cluster, Option<Arc<ConfigMap>>);
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -51,13 +51,13 @@ impl Controller for Mirror {
         for cluster in [NEAR, FAR] {
             on.kind::<ConfigMap>(cluster, "default").wakes(|change, _, wake| {
                 for map in change.sides() {
-                    wake(Key::new(HOME, namespace(map.as_ref()), name(map.as_ref())));
+                    wake(ObjectRef::new(HOME, namespace(map.as_ref()), name(map.as_ref())));
                 }
             });
         }
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<Self::World> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot> {
         let wanted = stores.of::<ConfigMap>(HOME).get(key)?;
         let named = label(wanted.as_ref(), "cluster")?;
         let cluster = [NEAR, FAR].into_iter().find(|cluster| cluster.to_string() == named)?;
@@ -69,10 +69,10 @@ impl Controller for Mirror {
         label(wanted, "without").is_some_and(|without| without == cluster.to_string())
     }
 
-    fn plan(&self, _: &Moment<'_, Never>, (wanted, cluster, copy): &Self::World) -> Plan<Never> {
+    fn plan(&self, _: &Context<'_, Never>, (wanted, cluster, copy): &Self::Snapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         let step = if let Some(copy) = copy {
-            Step::apply(*cluster, copy.as_ref(), &Content::seen(wanted))
+            Step::apply(*cluster, copy.as_ref(), &Content::extract(wanted))
         } else {
             let mut copy = ConfigMap { data: wanted.data.clone(), ..ConfigMap::default() };
             copy.metadata.name.clone_from(&wanted.metadata.name);

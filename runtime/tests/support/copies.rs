@@ -14,13 +14,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Resource;
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
     cache::Stores,
     controller::{Controller, Watches},
-    effect::{Effect, Lane, Perform},
-    look::Look,
-    object::{Key, Target, annotation, controller_uid, is_deleting, label, name, uid},
-    owned::{Owned, Part},
-    plan::{Moment, Plan, Planned, Step},
+    effect::{Effect, Perform, SerializationKey},
+    object::{ObjectRef, Target, annotation, controller_uid, is_deleting, label, name, uid},
+    plan::{Context, Plan, Planned, Step},
+    scoped_watch::ScopedWatch,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -37,7 +37,7 @@ pub(crate) struct Copies {
     pub(crate) plans: Arc<AtomicUsize>,
 }
 
-pub(crate) struct World {
+pub(crate) struct Snapshot {
     source: Arc<ConfigMap>,
     copies: Vec<Arc<ConfigMap>>,
     /// How many Pods are seen where it looks.
@@ -49,8 +49,8 @@ pub(crate) struct Ask(String);
 
 impl Effect for Ask {
     type Outcome = Result<(), String>;
-    fn lane(&self) -> Lane {
-        Lane(self.0.as_str().into())
+    fn lane(&self) -> SerializationKey {
+        SerializationKey(self.0.as_str().into())
     }
     fn name(&self) -> &'static str {
         "ask"
@@ -58,7 +58,7 @@ impl Effect for Ask {
     fn deadline(&self) -> Duration {
         Duration::from_secs(30)
     }
-    fn late(&self) -> Self::Outcome {
+    fn timeout_outcome(&self) -> Self::Outcome {
         Err("late".to_owned())
     }
     fn succeeded(outcome: &Self::Outcome) -> bool {
@@ -100,9 +100,9 @@ struct NoteMeta {
     annotations: BTreeMap<String, String>,
 }
 
-impl Owned for Note {
+impl ApplyConfiguration for Note {
     type Of = ConfigMap;
-    fn seen(live: &ConfigMap) -> Self {
+    fn extract(live: &ConfigMap) -> Self {
         let all = live.metadata.annotations.clone().unwrap_or_default();
         let annotations =
             all.into_iter().filter(|(key, _)| ["copies", "asked", "seen"].contains(&key.as_str())).collect();
@@ -113,7 +113,7 @@ impl Owned for Note {
 impl Controller for Copies {
     const NAME: &'static str = "copies";
     type Primary = ConfigMap;
-    type World = World;
+    type Snapshot = Snapshot;
     type Effect = Ask;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -124,36 +124,36 @@ impl Controller for Copies {
             for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
                 let all = stores.of::<ConfigMap>(HOME).all();
                 let owners = all.iter().filter(|map| uid(map.as_ref()) == owner);
-                owners.for_each(|map| wake(Key::of(HOME, map.as_ref())));
+                owners.for_each(|map| wake(ObjectRef::of(HOME, map.as_ref())));
             }
         });
         on.primary::<ConfigMap>(HOME, "default");
     }
 
-    fn observe(&self, stores: &Stores, key: &Key) -> Option<World> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let store = stores.of::<ConfigMap>(HOME);
         let source = store.get(key)?;
         assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as told");
         let mut copies = store.owned_by(uid(source.as_ref()));
         copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let seen = annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(HOME, &pods_of(node)));
-        Some(World { source, copies, seen: seen.map(|store| store.len()) })
+        Some(Snapshot { source, copies, seen: seen.map(|store| store.len()) })
     }
 
-    fn children(&self, world: &World) -> usize {
-        annotation(world.source.as_ref(), "children").and_then(|text| text.parse().ok()).unwrap_or_default()
+    fn children(&self, snapshot: &Snapshot) -> usize {
+        annotation(snapshot.source.as_ref(), "children").and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    fn plan(&self, at: &Moment<'_, Ask>, world: &World) -> Plan<Ask> {
+    fn plan(&self, context: &Context<'_, Ask>, snapshot: &Snapshot) -> Plan<Ask> {
         self.plans.fetch_add(1, Ordering::Relaxed);
         let mut plan = Plan::idle();
-        let source = world.source.as_ref();
+        let source = snapshot.source.as_ref();
         plan.forgets_outcomes = annotation(source, "forget").is_some();
         plan.traceparent = TraceContext::from_annotation(source.metadata.annotations.as_ref(), "traceparent");
         let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
         assert!(annotation(source, "panic").is_none(), "as told");
         let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();
-        let live: Vec<_> = world.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
+        let live: Vec<_> = snapshot.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
         let missing = names.iter().filter(|wanted| live.iter().all(|copy| name(copy.as_ref()) != wanted.as_str()));
         plan.stage(missing.filter_map(|name| {
             let step = Step::create(HOME, &copy(source, name))?;
@@ -166,9 +166,9 @@ impl Controller for Copies {
         let mut annotations = BTreeMap::from([("copies".to_owned(), live.len().to_string())]);
         if let Some(whom) = annotation(source, "ask") {
             let ask = Ask(whom.to_owned());
-            match at.outcomes.last(&ask) {
+            match context.outcomes.last(&ask) {
                 Some(answer) => drop(annotations.insert("asked".to_owned(), format!("{answer:?}"))),
-                None if at.outcomes.is_running(&ask) => {}
+                None if context.outcomes.is_running(&ask) => {}
                 None => {
                     plan.then("nobody has been asked", Step::Call(ask));
                 }
@@ -180,12 +180,12 @@ impl Controller for Copies {
             }
         }
         if let Some(node) = annotation(source, "look") {
-            plan.look(Look::at::<Pod>(HOME, pods_of(node)));
-            annotations.extend(world.seen.map(|count| ("seen".to_owned(), count.to_string())));
+            plan.look(ScopedWatch::at::<Pod>(HOME, pods_of(node)));
+            annotations.extend(snapshot.seen.map(|count| ("seen".to_owned(), count.to_string())));
         }
         if annotation(source, "evict").is_some() {
-            let due = at.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
-            match due.filter(|due| *due > at.now) {
+            let due = context.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
+            match due.filter(|due| *due > context.now) {
                 Some(due) => drop(plan.wake_at(due)),
                 None => drop(plan.then("as told", Step::Evict(Target::of(HOME, source)))),
             }

@@ -1,7 +1,7 @@
 //! Decodes objects. The error names the field and does not quote the content, which may be confidential.
 
 use nodewright_runtime::clip::clip;
-use nodewright_runtime::lean;
+use nodewright_runtime::without_managed_fields;
 use serde::de::DeserializeOwned;
 
 use super::overlay::has_field;
@@ -28,7 +28,7 @@ pub(super) enum Problem {
 
 /// Decodes an object.
 pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
-    lean::from_str(text).map_err(|error| explain::<T>(text, &error))
+    without_managed_fields::from_str(text).map_err(|error| explain::<T>(text, &error))
 }
 
 /// Decodes an object again, slower, to find the field.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use nodewright_observability::trace::Spans;
-use nodewright_runtime::leadership::{Clock, Term};
+use nodewright_runtime::leadership::{Clock, Leadership};
 use nodewright_runtime::request::Connection;
 use nodewright_serving::{self as serving, tls_acceptor};
 use rustls::sign::CertifiedKey;
@@ -160,7 +160,8 @@ impl WebhookServer {
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let connection = options.connection.as_agent(HeaderValue::from_static(USER_AGENT)).within(Term::unlimited());
+        let connection =
+            options.connection.as_agent(HeaderValue::from_static(USER_AGENT)).within(Leadership::unlimited());
         let source = match options.certificates {
             CertificateSource::Directory(path) => Source::Directory(Directory::new(path)),
             CertificateSource::Secret { namespace, name, hosts } => {

@@ -15,7 +15,7 @@ use nodewright_api::MachineClass;
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_observability::metrics::Metrics;
 use nodewright_observability::trace::Spans;
-use nodewright_runtime::leadership::{BootClock, Term};
+use nodewright_runtime::leadership::{BootClock, Leadership};
 use nodewright_runtime::request::Connection;
 use nodewright_testing::api_server::ApiServer;
 use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Readiness, Registration, WebhookServer};
@@ -163,7 +163,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
         installation: Installation { namespace: "fleet".to_owned() },
-        connection: Connection::new(cluster.client(), agent, Term::unlimited(), 10, metrics),
+        connection: Connection::new(cluster.client(), agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(check),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::new(spans.clone(), "test", 1.0),

@@ -24,7 +24,7 @@ use hyper_util::{
 };
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result, Scope};
-use nodewright_runtime::{error::with_causes, leadership::Leading};
+use nodewright_runtime::{error::with_causes, leadership::LeadershipHandle};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -133,7 +133,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client for the cloud at this URL, whose calls may take so long each. Over TCP.
-    pub(crate) fn new(url: &str, timeout: Duration, leading: &Leading) -> std::result::Result<Self, UrlError> {
+    pub(crate) fn new(url: &str, timeout: Duration, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);

@@ -29,7 +29,7 @@ use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
-use nodewright_runtime::leadership::Leading;
+use nodewright_runtime::leadership::LeadershipHandle;
 use tower::{BoxError, Service};
 
 use self::{
@@ -87,7 +87,7 @@ pub struct SimulatedDriver {
 
 impl SimulatedDriver {
     /// A driver for one cloud, for a process with the term `leading`. Nothing is sent yet.
-    pub fn new(options: &Options, leading: &Leading) -> std::result::Result<Self, UrlError> {
+    pub fn new(options: &Options, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
         Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leading)?, options))
     }
 

@@ -8,9 +8,9 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     events::EventKind,
-    look::Look,
     object::{Target, name, uid},
     plan::Step,
+    scoped_watch::ScopedWatch,
 };
 
 use super::{
@@ -42,7 +42,7 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
     if !marked.plan.is_idle() {
         return marked;
     }
-    let look = Look::at::<PodView>(TARGET, pods_of(name(node)));
+    let look = ScopedWatch::at::<PodView>(TARGET, pods_of(name(node)));
     let Some(pods) = &scope.snapshot.pods else {
         return Stage::waiting("ListingPods", "the pods of the node are being listed").looking_at(look);
     };

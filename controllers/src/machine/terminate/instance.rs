@@ -9,9 +9,9 @@ use nodewright_runtime::{effect::Known, events::EventKind, plan::Step};
 
 use super::{
     super::{
+        apply_configuration::Link,
         calls::{Outcome, Verb},
         claim::{Vm, is_verified},
-        owned::Link,
         provider::{Answer, PAUSE_OVER, Provider, Retry, deletion_pause},
         scope::Scope,
         snapshot::{CLASS_NOT_FOUND, ClassProblem},
@@ -81,7 +81,7 @@ fn identified(provider: &Provider<'_>) -> Stage {
     });
     if let Some(instance) = found {
         let link = Link::of(scope.machine, instance, scope.settings.has_target);
-        return Stage::step("the VM exists", Step::apply_pinned(CONTROL, scope.machine, &link));
+        return Stage::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, &link));
     }
     let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
         return Stage::step("has the machine a VM?", Step::Call(provider.call(Verb::Status)));
@@ -180,7 +180,7 @@ fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
 /// that was set since: they may lengthen the wait, and not shorten it.
 fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
     let scope = &provider.scope;
-    let (hidden, since) = (scope.driver.consistency(), scope.context.since);
+    let (hidden, since) = (scope.driver.consistency(), scope.context.leader_since);
     let asked = provider.known(Verb::Create);
     if vm_id(scope.machine).is_some() {
         let told = asked.and_then(|known| known.last.as_ref()).map_or(since, |(ended, _)| *ended);

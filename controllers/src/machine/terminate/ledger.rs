@@ -36,6 +36,6 @@ pub(in super::super) fn name_retired(scope: &Scope<'_>) -> Stage {
         return stage.waking_at(due);
     }
     let ledger = LedgerAnnotation::of(&ledger.retire([index]));
-    let step = Step::apply_pinned(CONTROL, set.as_ref(), &ledger);
+    let step = Step::apply_if_unchanged(CONTROL, set.as_ref(), &ledger);
     stage.beside("nobody else has retired the name", step)
 }

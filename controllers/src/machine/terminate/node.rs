@@ -2,7 +2,9 @@
 
 use jiff::SignedDuration;
 use nodewright_api::{conditions, finalizers, operations, reasons::unreadable};
-use nodewright_runtime::{events::EventKind, finalizers as finalizer, look::Look, object::is_deleting, plan::Step};
+use nodewright_runtime::{
+    events::EventKind, finalizers as finalizer, object::is_deleting, plan::Step, scoped_watch::ScopedWatch,
+};
 
 use super::{
     super::{
@@ -58,7 +60,7 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
 /// and the watch of the Nodes is broken, or it refused several times to delete the Node.
 fn ends_without_target(scope: &Scope<'_>) -> bool {
     let context = scope.context;
-    let is_away = context.now.duration_since(context.in_touch) < CONNECTION_LOST;
+    let is_away = context.now.duration_since(context.connected_since) < CONNECTION_LOST;
     let fails = context.failure.is_some_and(|failure| failure.step.key.cluster == TARGET);
     let attempt = context.attempt;
     scope.machine.is_force_deletion() && attempt > 0 && (is_away || fails && attempt >= REFUSALS)
@@ -89,12 +91,12 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
             }
         }
     };
-    stage.looking_at(Look::at::<Node>(TARGET, node_named(name)))
+    stage.looking_at(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
 /// A forced deletion goes on while the Nodes are not listed yet. Only at its end it waits a little for the list.
 fn nodes_listed(scope: &Scope<'_>) -> Stage {
-    match scope.context.since.checked_add(TARGET_LISTED) {
+    match scope.context.leader_since.checked_add(TARGET_LISTED) {
         Ok(due) if due > scope.now() => {
             let message = format!("the nodes of the target cluster are being listed; not after {due}");
             Stage::waiting("ListingNodes", message).waking_at(due)

@@ -6,7 +6,7 @@ use nodewright_driver::Mismatch;
 /// A Machine that names a VM, of which nothing is noted.
 fn unproven(phase: &str) -> Scene {
     let mut scene = scene(linked(phase));
-    scene.world.claim.vm = Vm::Unproven;
+    scene.snapshot.claim.vm = Vm::Unproven;
     scene
 }
 
@@ -21,10 +21,10 @@ fn noted(id: &str) -> Value {
 }
 
 fn dying(mut scene: Scene) -> Scene {
-    let mut machine: Value = serde_json::to_value(scene.world.machine.as_ref()).unwrap();
+    let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
     machine["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:00Z".into();
     machine["status"]["currentStatus"] = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
-    scene.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
     scene
 }
 
@@ -58,20 +58,20 @@ fn a_vm_that_is_anothers_is_left_alone_with_its_node() {
     for (phase, then) in [("Running", "Running"), ("Unknown", "Unknown"), ("", "CrashLoopBackOff")] {
         let told = || unproven(phase).answered(Verb::Status, 1, refuted(Mismatch::Machine));
         let mut scene = told();
-        scene.world.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
+        scene.snapshot.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
         assert_eq!(scene.steps(), [format!("status {then}")], "no node is touched");
         let plan = scene.plan();
         let proof = condition(&plan, "InstanceProvisioned");
         assert_eq!((proof["status"].as_str(), proof["reason"].as_str()), (Some("False"), Some("ProviderIDMismatch")));
         assert_eq!((proof["message"].as_str(), plan.events.len()), (Some("vm 1 is m2's"), 1));
         // Said once.
-        let mut machine: Value = serde_json::to_value(scene.world.machine.as_ref()).unwrap();
+        let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
         machine["status"] = status_of(&plan);
-        scene.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert!(scene.plan().is_idle() && scene.plan().events.is_empty(), "{:?}", scene.steps());
         assert_eq!(scene.plan().waits[0].reason, "ProviderIDMismatch");
         // The class has been corrected.
-        if let Ok(class) = &mut scene.world.class {
+        if let Ok(class) = &mut scene.snapshot.class {
             class.revision = "another".into();
         }
         assert_eq!(scene.steps(), ["call Status"]);
@@ -84,7 +84,7 @@ fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
     assert_eq!(away.steps(), ["status Running"], "only why nothing is done");
     assert_eq!(away.plan().waits[0].reason, "ProviderFailed");
     let mut classless = unproven("Running");
-    classless.world.class =
+    classless.snapshot.class =
         Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     assert_eq!(classless.steps(), ["status Running"]);
     assert_eq!(classless.plan().waits[0].reason, "ClassNotFound");
@@ -97,7 +97,7 @@ fn a_vm_of_which_the_provider_knows_nothing_proves_no_node() {
     assert_eq!(gone().plan().events[0].message, "the provider knows no VM p:///1");
     // A ready Node with its id speaks against it.
     let mut lives = gone();
-    lives.world.claim.node = Some(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
+    lives.snapshot.claim.node = Some(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
     assert!(lives.steps().is_empty());
     assert_eq!(lives.plan().waits[0].reason, "VMNotFound");
     lives.now += SignedDuration::from_secs(30);
@@ -131,7 +131,7 @@ fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
     let said = |mismatch| {
         let known = json!([{"type": "InstanceProvisioned", "status": "False", "reason": "ProviderIDMismatch"}]);
         let mut scene = dying(scene(linked("").with("/status/conditions", known)));
-        scene.world.claim.vm = Vm::Unproven;
+        scene.snapshot.claim.vm = Vm::Unproven;
         scene.answered(Verb::Status, 3, refuted(mismatch))
     };
     assert_eq!(said(Mismatch::Machine).steps(), ["call Delete"], "its own VMs go, if there are any");
@@ -157,7 +157,7 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
         assert_eq!(stays.steps(), ["status Terminating"]);
         let told = condition(&stays.plan(), "InstanceTerminated");
         assert_eq!((told["status"].as_str(), told["message"].as_str()), (Some("False"), Some("vm 1 is m2's")));
-        if let Ok(class) = &mut stays.world.class {
+        if let Ok(class) = &mut stays.snapshot.class {
             class.revision = "corrected".into();
         }
         assert_eq!(stays.steps(), ["call Delete"], "at once");
@@ -168,8 +168,8 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
 fn what_two_machines_name_is_touched_by_neither() {
     let contested = |scene: Scene| {
         let mut scene = scene.node(conditions(READY));
-        scene.world.claim.rivals = vec!["copy".into()];
-        scene.world.node = None;
+        scene.snapshot.claim.rivals = vec!["copy".into()];
+        scene.snapshot.node = None;
         scene
     };
     for phase in ["Pending", "Running", "Unknown"] {
@@ -179,33 +179,33 @@ fn what_two_machines_name_is_touched_by_neither() {
         let told = condition(&plan, "ConfigurationValid");
         assert_eq!((told["status"].as_str(), told["reason"].as_str()), (Some("False"), Some("ProviderIDNotUnique")));
         assert!(told["message"].as_str().unwrap().contains("copy") && plan.events.len() == 1, "{told}");
-        let mut machine: Value = serde_json::to_value(held.world.machine.as_ref()).unwrap();
+        let mut machine: Value = serde_json::to_value(held.snapshot.machine.as_ref()).unwrap();
         machine["status"] = status_of(&plan);
-        held.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        held.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert!(held.plan().is_idle() && held.plan().events.is_empty(), "said once: {:?}", held.steps());
         let mut dying = dying_of(&held);
         assert_eq!(dying.steps(), ["status Terminating"], "only the reason");
         let told = status_of(&dying.plan());
         assert!(told["lastOperation"]["description"].as_str().unwrap().contains("copy"), "{told}");
-        let mut machine: Value = serde_json::to_value(dying.world.machine.as_ref()).unwrap();
+        let mut machine: Value = serde_json::to_value(dying.snapshot.machine.as_ref()).unwrap();
         machine["status"] = told;
-        dying.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        dying.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert_eq!(dying.steps(), Vec::<String>::new(), "its VM stays while the other machine does");
-        held.world.claim.rivals.clear();
+        held.snapshot.claim.rivals.clear();
         assert_eq!(held.steps(), [format!("status {phase}")], "and it is in order again");
         assert_eq!(condition(&held.plan(), "ConfigurationValid"), Value::Null);
     }
     let copy = || {
         let known = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ProviderIDNotUnique"}]);
         let mut scene = contested(scene(linked("").with("/status/conditions", known)));
-        scene.world.claim.vm = Vm::Unproven;
+        scene.snapshot.claim.vm = Vm::Unproven;
         scene
     };
     // Its first status says it; then the provider is asked, and what it says is said, too.
     let mut said = copy();
-    let mut machine: Value = serde_json::to_value(said.world.machine.as_ref()).unwrap();
+    let mut machine: Value = serde_json::to_value(said.snapshot.machine.as_ref()).unwrap();
     machine["status"] = status_of(&said.plan());
-    said.world.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    said.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
     assert_eq!(said.steps(), ["call Status"]);
     let told = said.answered(Verb::Status, 1, refuted(Mismatch::Machine));
     assert_eq!(condition(&told.plan(), "InstanceProvisioned")["reason"], "ProviderIDMismatch");
@@ -214,8 +214,8 @@ fn what_two_machines_name_is_touched_by_neither() {
 }
 
 fn dying_of(scene: &Scene) -> Scene {
-    let world = scene.world.clone();
-    dying(Scene { world, outcomes: Outcomes::default(), refusals: vec![], failure: None, ..*scene })
+    let snapshot = scene.snapshot.clone();
+    dying(Scene { snapshot, outcomes: Outcomes::default(), refusals: vec![], failure: None, ..*scene })
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
 #[test]
 fn several_nodes_of_one_vm_are_left_alone() {
     let mut torn = scene(proven("Running"));
-    torn.world.claim.twins = vec!["aaa".into(), "bbb".into()];
+    torn.snapshot.claim.twins = vec!["aaa".into(), "bbb".into()];
     assert_eq!(torn.steps(), ["status Running"]);
     let told = condition(&torn.plan(), "ConfigurationValid");
     assert_eq!(told["reason"], "SeveralNodes");

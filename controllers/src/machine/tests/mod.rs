@@ -15,13 +15,13 @@ use nodewright_driver::{Class, DriverError, Instance, SecretData};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
-    object::{Cluster, Key, Version},
-    plan::{FailedStep, Failure, FailureClass, Moment, Plan, Refusal, Step, StepVerb},
+    object::{Cluster, ObjectRef, Version},
+    plan::{Context, FailedStep, Failure, FailureClass, Plan, Refusal, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
 use super::{
-    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Verb, Vm, World,
+    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Snapshot, Verb, Vm,
     indexes::{holds_place, may_be_replaced},
     provider::Provider,
     scope::Scope,
@@ -34,12 +34,12 @@ use crate::{
 
 /// A snapshot, the outcomes of calls, and the time.
 struct Scene {
-    world: World,
+    snapshot: Snapshot,
     outcomes: Outcomes<Call>,
     refusals: Vec<Refusal>,
     now: Timestamp,
     since: Timestamp,
-    in_touch: Option<Timestamp>,
+    connected_since: Option<Timestamp>,
     attempt: u32,
     failure: Option<Failure>,
     status_written: Option<Timestamp>,
@@ -53,7 +53,7 @@ fn scene(machine: MachineBuilder) -> Scene {
     let machine = Arc::new(machine.build());
     // Most tests are not about the claim: the VM that is named is proven.
     let vm = if machine.provider_id().is_some() { Vm::Proven } else { Vm::of(&machine) };
-    let world = World {
+    let snapshot = Snapshot {
         machine,
         class: Ok(class()),
         class_held: true,
@@ -71,12 +71,12 @@ fn scene(machine: MachineBuilder) -> Scene {
         pods: None,
     };
     Scene {
-        world,
+        snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
         now: at(NOW),
         since: at("2026-06-01T09:00:00Z"),
-        in_touch: None,
+        connected_since: None,
         attempt: 0,
         failure: None,
         status_written: None,
@@ -88,24 +88,24 @@ impl Scene {
     fn node(mut self, node: Value) -> Self {
         let mut base = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
         json_patch::merge(&mut base, &node);
-        self.world.node = Some(Arc::new(serde_json::from_value(base).unwrap()));
+        self.snapshot.node = Some(Arc::new(serde_json::from_value(base).unwrap()));
         self
     }
 
     fn pods(mut self, pods: &[Value]) -> Self {
         let parse = |pod: &Value| Arc::new(serde_json::from_value::<PodView>(pod.clone()).unwrap());
-        self.world.pods = Some(pods.iter().map(parse).collect());
+        self.snapshot.pods = Some(pods.iter().map(parse).collect());
         self
     }
 
     fn set(mut self, set: MachineSet) -> Self {
-        self.world.owner = Owner::Set(Arc::new(set));
+        self.snapshot.owner = Owner::Set(Arc::new(set));
         self
     }
 
     fn call(&self, verb: Verb) -> Call {
         let (settings, context) = (Settings::default(), self.moment());
-        let (snapshot, driver) = (&self.world, &Uncalled);
+        let (snapshot, driver) = (&self.snapshot, &Uncalled);
         let scope = Scope { machine: &snapshot.machine, snapshot, context: &context, settings: &settings, driver };
         Provider::of(&scope, snapshot.class.as_ref().unwrap()).call(verb)
     }
@@ -124,11 +124,11 @@ impl Scene {
         self
     }
 
-    fn moment(&self) -> Moment<'_, Call> {
-        Moment {
+    fn moment(&self) -> Context<'_, Call> {
+        Context {
             now: self.now,
-            since: self.since,
-            in_touch: self.in_touch.unwrap_or(self.since),
+            leader_since: self.since,
+            connected_since: self.connected_since.unwrap_or(self.since),
             attempt: self.attempt,
             failure: self.failure.as_ref(),
             outcomes: &self.outcomes,
@@ -143,7 +143,7 @@ impl Scene {
             settings: Settings::default(),
             driver: Arc::new(Uncalled),
         };
-        controller.plan(&self.moment(), &self.world)
+        controller.plan(&self.moment(), &self.snapshot)
     }
 
     fn steps(&self) -> Vec<String> {

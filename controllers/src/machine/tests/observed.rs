@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Change, Index, Store, Stores},
-    object::{Key, Kind, name},
+    object::{Kind, ObjectRef, name},
 };
 
 use super::super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
@@ -45,8 +45,8 @@ impl Cache {
         self
     }
 
-    fn see(&self, name: &str) -> World {
-        World::observe(&self.0, &Key::new(CONTROL, "default", name), "simulated").unwrap()
+    fn see(&self, name: &str) -> Snapshot {
+        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), "simulated").unwrap()
     }
 }
 
@@ -124,9 +124,9 @@ fn a_class_was_never_used_if_it_always_named_a_secret_that_is_missing_or_never_g
 fn a_secret_that_was_not_asked_for_is_not_missing() {
     let cache = Cache::default().with([machine("m").build()]).with([class_of(1, &["a"])]);
     let problem = || {
-        let world = cache.see("m");
-        let pending = world.secret_pending().is_some();
-        let problem = world.class.unwrap_err();
+        let snapshot = cache.see("m");
+        let pending = snapshot.secret_pending().is_some();
+        let problem = snapshot.class.unwrap_err();
         (problem.reason, problem.never_used, pending)
     };
     assert_eq!(problem(), ("SecretPending", false, true), "it is not watched");
@@ -146,7 +146,7 @@ fn while_a_secret_is_pending_a_machine_waits_and_looks() {
     for machine in [machine("m"), machine("m").phase("Terminating").deleting(), linked("CrashLoopBackOff")] {
         let cache = Cache::default().with([machine.clone().build()]).with([class_of(1, &["a"])]);
         let mut waiting = scene(machine);
-        waiting.world = cache.see("m");
+        waiting.snapshot = cache.see("m");
         let plan = waiting.plan();
         assert!(plan.is_idle(), "{:?}", waiting.steps());
         assert_eq!((plan.waits[0].reason, plan.looks.len()), ("SecretPending", 1));
@@ -177,8 +177,8 @@ fn a_machine_that_runs_looks_at_no_secret() {
 #[test]
 fn what_cannot_be_the_name_of_a_secret_is_not_asked_for() {
     for name in ["", "a,metadata.name!=a", "a=b", "A", "a/b"] {
-        let world = Cache::default().with([machine("m").build()]).with([class_of(2, &[name])]).see("m");
-        assert_eq!((world.looks.len(), world.class.unwrap_err().reason), (0, "SecretNotFound"), "{name}");
+        let snapshot = Cache::default().with([machine("m").build()]).with([class_of(2, &[name])]).see("m");
+        assert_eq!((snapshot.looks.len(), snapshot.class.unwrap_err().reason), (0, "SecretNotFound"), "{name}");
     }
 }
 

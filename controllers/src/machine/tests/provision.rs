@@ -96,7 +96,8 @@ fn after_the_creation_timeout_a_refusal_is_final() {
 #[test]
 fn a_class_that_is_missing_says_what_to_do() {
     let mut missing = scene(machine("m"));
-    missing.world.class = Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
+    missing.snapshot.class =
+        Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let plan = missing.plan();
     let condition = &status_of(&plan)["conditions"][0];
     assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("ConfigurationValid"), Some("False")));
@@ -107,7 +108,7 @@ fn a_class_that_is_missing_says_what_to_do() {
 #[test]
 fn a_class_that_could_vanish_gets_no_vm() {
     let mut loose = scene(machine("m"));
-    loose.world.class_held = false;
+    loose.snapshot.class_held = false;
     assert!(loose.steps().is_empty());
     assert_eq!(loose.plan().waits[0].reason, "ClassNotHeld");
 }
@@ -115,7 +116,7 @@ fn a_class_that_could_vanish_gets_no_vm() {
 #[test]
 fn a_class_whose_identity_was_changed_makes_no_vm() {
     let mut unborn = scene(machine("m"));
-    unborn.world.changed_identity = Some(changed_identity());
+    unborn.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(unborn.steps(), ["status of Machine default/m"]);
     let condition = &status_of(&unborn.plan())["conditions"][0];
     assert_eq!(
@@ -127,7 +128,7 @@ fn a_class_whose_identity_was_changed_makes_no_vm() {
 #[test]
 fn a_secret_without_user_data_makes_no_vm() {
     let mut bare = scene(machine("m"));
-    bare.world.class = Ok(Class { secret: without_user_data(), ..class() });
+    bare.snapshot.class = Ok(Class { secret: without_user_data(), ..class() });
     assert_eq!(bare.plan().waits[0].reason, "UserDataMissing");
     assert_eq!(status_of(&bare.plan())["conditions"][0]["reason"], "UserDataMissing");
     assert_eq!(bare.steps(), ["status of Machine default/m"]);
@@ -153,7 +154,7 @@ fn a_corrected_class_is_tried_at_once() {
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, failed(Code::InvalidArgument));
     assert_eq!(refused.steps(), ["status CrashLoopBackOff"]);
-    if let Ok(class) = &mut refused.world.class {
+    if let Ok(class) = &mut refused.snapshot.class {
         class.revision = "another".into();
     }
     assert_eq!(refused.steps(), ["call Status"]);

@@ -99,7 +99,7 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
 fn refusal(at: Timestamp) -> Failure {
     Failure {
         at,
-        step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(TARGET, "", "n")),
+        step: FailedStep::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n")),
         class: FailureClass::Invalid,
         message: "year is out of range".into(),
         retry_after: None,
@@ -116,9 +116,9 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     let mut away = gone(scene(forced()).node(synced(READY)));
     away.attempt = 1;
     assert_eq!(away.steps(), ["delete Node n"], "a request has failed, and the watch goes on");
-    away.in_touch = Some(away.now);
+    away.connected_since = Some(away.now);
     assert_eq!(away.steps(), end);
-    away.world.machine = Arc::new(dying().build());
+    away.snapshot.machine = Arc::new(dying().build());
     assert_eq!(away.steps(), ["delete Node n"], "only a forced one");
     // An API server that answers may refuse for good, as one that cannot patch the Node.
     let refused = |times: u32, machine: MachineBuilder| {
@@ -131,7 +131,7 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     assert_eq!(refused(4, dying()), ["delete Node n"], "only a forced one");
     // The Nodes have not been listed since this process began.
     let mut unlisted = gone(scene(forced()));
-    unlisted.world.nodes_listed = false;
+    unlisted.snapshot.nodes_listed = false;
     assert_eq!(unlisted.steps(), end);
     unlisted.since = unlisted.now - SignedDuration::from_secs(20);
     assert_eq!(unlisted.plan().waits[0].reason, "ListingNodes");
@@ -157,7 +157,7 @@ fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
     assert_eq!(asked.steps(), ["call Status"]);
     assert_eq!(asked.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Delete"]);
     let mut stale = scene(linked("Running")).answered(Verb::Status, 60, failed(Code::NotFound));
-    stale.world.machine = Arc::new(dying().build());
+    stale.snapshot.machine = Arc::new(dying().build());
     let stale = stale.node(dead.clone()).pods(std::slice::from_ref(&pod));
     assert_eq!(stale.steps(), ["call Status"], "an answer from before the VM was made says nothing");
     let there = scene(dying()).node(dead).pods(std::slice::from_ref(&pod)).answered(Verb::Status, 0, vm());
@@ -239,7 +239,7 @@ fn a_deletion_that_the_provider_refuses_is_tried_less_and_less_often() {
         let pauses = [1, 2, 3, 20].map(pause);
         assert_eq!(pauses, [5, 10, 20, 600], "{verb:?}");
         let mut corrected = refused(20, verb);
-        if let Ok(class) = &mut corrected.world.class {
+        if let Ok(class) = &mut corrected.snapshot.class {
             class.revision = "another".into();
         }
         assert_eq!(corrected.steps(), [format!("call {verb:?}")], "other credentials are tried at once");
@@ -279,7 +279,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
     let mut shown = gone(made("2026-06-01T11:59:45Z"));
-    shown.world.unseen_node = UnseenNode::Unknown;
+    shown.snapshot.unseen_node = UnseenNode::Unknown;
     assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
     // The clock was set meanwhile: this process knows how long ago it was told, and one that begins asks no clock at all.
@@ -289,7 +289,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     new.since = new.now - SignedDuration::from_secs(2);
     assert_eq!(new.plan().waits[0].reason, "Confirming");
     let mut ahead = gone(made("2026-06-02T12:00:00Z"));
-    ahead.world.unseen_node = UnseenNode::None;
+    ahead.snapshot.unseen_node = UnseenNode::None;
     assert_eq!(ahead.steps(), ["edit Machine default/m"], "a time in the future is not waited for");
 }
 
@@ -301,7 +301,7 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
         let mut scene = scene(machine).answered(Verb::Delete, 40, Outcome::Done);
         scene.now += SignedDuration::from_secs(40);
         let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
-        scene.world.unseen_node = seen;
+        scene.snapshot.unseen_node = seen;
         scene
     };
     let asking = gone(UnseenNode::Unknown).plan();
@@ -315,7 +315,7 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     // A node that was seen may have been seen by another manager, whose watch was not silent.
     let mut seen =
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
-    seen.world.unseen_node = UnseenNode::Unknown;
+    seen.snapshot.unseen_node = UnseenNode::Unknown;
     assert_eq!((seen.plan().looks.len(), seen.steps()), (1, vec![]), "that it goes has been told");
 }
 
@@ -358,8 +358,8 @@ fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
     let mut linked_later = scene(machine("m").phase("Terminating").deleting())
         .answered(Verb::Delete, 9, Outcome::Done)
         .answered(Verb::Status, 0, vm());
-    linked_later.world.machine = Arc::new(unseen().build());
-    linked_later.world.claim.vm = Vm::Proven;
+    linked_later.snapshot.machine = Arc::new(unseen().build());
+    linked_later.snapshot.claim.vm = Vm::Proven;
     assert_eq!(linked_later.steps(), ["call Delete"], "the deletion of a VM that was not known does not count");
 }
 
@@ -403,12 +403,12 @@ fn a_machine_whose_class_never_was_needs_none_to_end() {
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", told.clone());
     let mut typo = scene(dying());
-    typo.world.class = missing();
+    typo.snapshot.class = missing();
     assert_eq!(typo.steps(), ["edit Machine default/m"]);
     // What has a VM, or may have one, needs the class with which it was made.
     for other in [dying().with("/spec/providerID", json!("p:///1")), dying().with("/status/conditions", json!([]))] {
         let mut other = scene(other);
-        other.world.class = missing();
+        other.snapshot.class = missing();
         assert!(!other.steps().contains(&"edit Machine default/m".to_owned()));
         assert_eq!(other.plan().waits[0].reason, "ClassNotFound");
     }
@@ -419,13 +419,13 @@ fn a_machine_whose_class_could_never_be_used_needs_none_to_end() {
     let unusable = |never_used| Err(ClassProblem { reason: "SecretNotFound", message: "create it".into(), never_used });
     let dying = || scene(machine("m").phase("Terminating").deleting());
     let mut typo = dying();
-    typo.world.class = unusable(true);
+    typo.snapshot.class = unusable(true);
     assert_eq!(typo.steps(), ["edit Machine default/m"]);
     // What an edited class named before may have been there, and what has a VM or was asked for one needs a class.
     let asked = dying().answered(Verb::Create, 60, failed(Code::Internal));
     let linked = scene(unseen());
     for (mut other, never_used) in [(dying(), false), (asked, true), (linked, true)] {
-        other.world.class = unusable(never_used);
+        other.snapshot.class = unusable(never_used);
         assert!(!other.steps().contains(&"edit Machine default/m".to_owned()), "{:?}", other.steps());
         assert_eq!(other.plan().waits[0].reason, "SecretNotFound");
     }
@@ -436,7 +436,8 @@ fn a_deletion_that_waits_for_a_secret_says_so() {
     let waiting = dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
     let mut waiting = scene(waiting);
     let message = "Secret \"s\" does not exist: create it".to_owned();
-    waiting.world.class = Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
+    waiting.snapshot.class =
+        Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
     let status = status_of(&waiting.plan());
     let message = format!(
         "{message}; the class is needed to remove VM p:///1: if that is not to be removed, take finalizer \
@@ -449,14 +450,14 @@ fn a_deletion_that_waits_for_a_secret_says_so() {
 #[test]
 fn a_deletion_needs_no_user_data() {
     let mut dying = scene(dying());
-    dying.world.class = Ok(Class { secret: without_user_data(), ..class() });
+    dying.snapshot.class = Ok(Class { secret: without_user_data(), ..class() });
     assert_eq!(dying.steps(), ["call Delete"]);
 }
 
 #[test]
 fn a_deletion_asks_the_provider_though_the_identity_of_the_class_was_changed() {
     let mut dying = scene(dying());
-    dying.world.changed_identity = Some(changed_identity());
+    dying.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(dying.steps(), ["call Delete"], "a VM that it does not find is a mismatch, and not gone");
 }
 
@@ -469,7 +470,7 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
         scene.attempt = 1;
         scene.failure = Some(Failure {
             at: scene.now,
-            step: FailedStep::of::<Node>(StepVerb::Patch, Key::new(TARGET, "", "n")),
+            step: FailedStep::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n")),
             class,
             message: "connection refused".into(),
             retry_after: None,

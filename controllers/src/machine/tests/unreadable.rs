@@ -3,7 +3,7 @@
 use nodewright_api::{MachineClass, labels};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
-    object::Key,
+    object::ObjectRef,
 };
 
 use super::*;
@@ -17,7 +17,7 @@ const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
 
 fn unreadable_node(machine: MachineBuilder) -> Scene {
     let mut scene = scene(machine);
-    scene.world.unreadable_node = Some(TEXT.to_owned());
+    scene.snapshot.unreadable_node = Some(TEXT.to_owned());
     scene
 }
 
@@ -69,7 +69,7 @@ fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
     cordoned["status"]["conditions"].as_array_mut().unwrap().push(terminating);
     let drain = |machine: MachineBuilder| {
         let mut scene = scene(machine).node(cordoned.clone()).pods(&[]);
-        scene.world.unreadable_pod = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
+        scene.snapshot.unreadable_pod = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
         scene
     };
     let held = drain(linked("Terminating").deleting().with("/spec/drainTimeout", json!("2h")));
@@ -86,7 +86,7 @@ fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
 fn a_set_that_cannot_be_read_is_not_gone() {
     let with_owner = |machine: MachineBuilder| {
         let mut scene = scene(machine);
-        scene.world.owner = Owner::Unreadable("MachineSet default/set exists and cannot be read".to_owned());
+        scene.snapshot.owner = Owner::Unreadable("MachineSet default/set exists and cannot be read".to_owned());
         scene
     };
     let unborn = with_owner(machine("m"));
@@ -97,7 +97,7 @@ fn a_set_that_cannot_be_read_is_not_gone() {
     assert_eq!(reason(&given_up), "ReplacementHeld");
     let gone = || Outcome::Failed(DriverError::new(Code::NotFound, "none"));
     let mut dead = with_owner(linked("Terminating").deleting());
-    dead.world.unseen_node = UnseenNode::None;
+    dead.snapshot.unseen_node = UnseenNode::None;
     let dead = dead.answered(Verb::Delete, 40, Outcome::Done).answered(Verb::Status, 30, gone());
     assert_eq!(reason(&dead), "MachineSetUnreadable");
     assert!(dead.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dead.steps());
@@ -160,8 +160,8 @@ fn stores(machine: MachineBuilder) -> Stores {
     stores
 }
 
-fn observed(stores: &Stores) -> World {
-    World::observe(stores, &Key::new(CONTROL, "default", "m"), "simulated").unwrap()
+fn observed(stores: &Stores) -> Snapshot {
+    Snapshot::take(stores, &ObjectRef::new(CONTROL, "default", "m"), "simulated").unwrap()
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_termination_waits_for_a_class_that_cannot_be_read() {
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let mut dying = scene(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
     let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
-    dying.world.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
+    dying.snapshot.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
     assert_eq!(reason(&dying), "MachineClassUnreadable");
     assert!(dying.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dying.steps());
 }

@@ -5,17 +5,17 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
+    apply_configuration::Subresource,
     cache::Unreadable,
     effect::{Never, Outcomes},
-    object::{Key, controller_uid},
-    owned::Part,
-    plan::{FailedStep, Failure, Moment, Plan, Step, StepVerb},
+    object::{ObjectRef, controller_uid},
+    plan::{Context, FailedStep, Failure, Plan, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
 use super::super::{
     reconcile::plan,
-    snapshot::{SetView, World, may_adopt},
+    snapshot::{SetView, Snapshot, may_adopt},
     template,
 };
 use crate::shared::clusters::CONTROL;
@@ -26,7 +26,7 @@ use crate::{
 
 /// The creation of a set, where it has failed.
 pub(super) fn creation(set: &str) -> FailedStep {
-    FailedStep::of::<MachineSet>(StepVerb::Create, Key::new(CONTROL, "default", set))
+    FailedStep::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set))
 }
 
 /// A cluster that holds one deployment.
@@ -85,7 +85,7 @@ impl Cluster {
         &self.live()["status"]
     }
 
-    pub(super) fn world(&self) -> World {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let deployment: MachineDeployment = serde_json::from_value(self.live().clone()).unwrap();
         let all = self.sets.values().map(|set| Arc::new(serde_json::from_value::<MachineSet>(set.clone()).unwrap()));
         let all: Vec<_> = all.collect();
@@ -116,22 +116,22 @@ impl Cluster {
         let name = template::set_name(&deployment);
         let namesake = all.iter().find(|set| set.metadata.name.as_ref() == Some(&name)).cloned();
         let unreadable = self.unreadable_sets.clone();
-        World { deployment: Arc::new(deployment), sets, orphans, unreadable, namesake }
+        Snapshot { deployment: Arc::new(deployment), sets, orphans, unreadable, namesake }
     }
 
     pub(super) fn plan(&self) -> Plan<Never> {
         let outcomes = Outcomes::default();
-        let moment = Moment {
+        let moment = Context {
             now: self.now,
-            since: self.now,
-            in_touch: self.now,
+            leader_since: self.now,
+            connected_since: self.now,
             attempt: 0,
             failure: self.failure.as_ref(),
             outcomes: &outcomes,
             refusals: &[],
             status_written: self.status_written,
         };
-        plan(&moment, &self.world(), self.full_schema)
+        plan(&moment, &self.snapshot(), self.full_schema)
     }
 
     /// Plans and does it. Returns whether anything was done.
@@ -169,7 +169,7 @@ impl Cluster {
                     let seen = object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
                     assert_eq!(apply.at().version().map(|it| it.to_string()), seen, "a write of a set is pinned");
                 }
-                if apply.part() == Part::Status {
+                if apply.part() == Subresource::Status {
                     object["status"] = apply.fragment()["status"].clone();
                     self.status_written = Some(self.now);
                 } else {

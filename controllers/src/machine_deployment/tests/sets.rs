@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nodewright_api::MachineSet;
 use nodewright_runtime::{
+    apply_configuration::Subresource,
     cache::Unreadable,
-    owned::Part,
     plan::{Failure, FailureClass, Step},
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::testing::{NOW, machine_deployment, rolling};
 fn a_new_deployment_gets_one_set_and_comes_to_rest() {
     let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));
     let first = cluster.plan();
-    let name = format!("create {}", template::set_name(&cluster.world().deployment));
+    let name = format!("create {}", template::set_name(&cluster.snapshot().deployment));
     assert_eq!(kinds(&first), [name.as_str(), "apply MachineDeployment/status"]);
     assert_eq!(first.traceparent, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok());
     cluster.act();
@@ -57,7 +57,7 @@ fn a_set_is_born_with_all_that_it_needs() {
     let set = cluster.sets.values().next().unwrap();
     let noted = &set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"];
     assert_eq!((&set["spec"]["replicas"], noted), (&json!(0), &json!(null)), "that it has no machine is not its goal");
-    let hash = template::hash_label(&cluster.world().deployment);
+    let hash = template::hash_label(&cluster.snapshot().deployment);
     let labels = json!({"name": "pool", "machine-template-hash": hash});
     assert_eq!(set["apiVersion"], "machine.sapcloud.io/v1alpha1");
     assert_eq!(set["metadata"]["labels"], labels);
@@ -153,7 +153,7 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
     cluster.change("/spec/replicas", json!(5));
     let plan = cluster.plan();
     let applied = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) if apply.part() == Part::Main => Some(apply.fragment().clone()),
+        Step::Apply(apply) if apply.part() == Subresource::Main => Some(apply.fragment().clone()),
         _ => None,
     });
     let applied = applied.unwrap();
@@ -203,23 +203,23 @@ fn orphans_are_adopted_before_anything_else() {
 #[test]
 fn a_set_that_merely_matches_is_not_adopted() {
     let cluster = Cluster::of(machine_deployment(2, &rolling(1, 0)));
-    let world = cluster.world();
+    let snapshot = cluster.snapshot();
     let set = |labels: Value, class: &str| -> MachineSet {
         serde_json::from_value(json!({"metadata": {"name": "x", "labels": labels},
             "spec": {"template": {"metadata": {"labels": {"name": "pool"}}, "spec": {"class": {"name": class}}}}}))
         .unwrap()
     };
-    assert!(!may_adopt(&world.deployment, &set(json!({"name": "pool"}), "other")));
-    assert!(may_adopt(&world.deployment, &set(json!({"name": "pool"}), "v1")));
-    assert!(may_adopt(&world.deployment, &set(json!({"name": "pool", "machine-template-hash": "1"}), "other")));
-    assert!(!may_adopt(&world.deployment, &set(json!({"name": "other", "machine-template-hash": "1"}), "v1")));
+    assert!(!may_adopt(&snapshot.deployment, &set(json!({"name": "pool"}), "other")));
+    assert!(may_adopt(&snapshot.deployment, &set(json!({"name": "pool"}), "v1")));
+    assert!(may_adopt(&snapshot.deployment, &set(json!({"name": "pool", "machine-template-hash": "1"}), "other")));
+    assert!(!may_adopt(&snapshot.deployment, &set(json!({"name": "other", "machine-template-hash": "1"}), "v1")));
 }
 
 #[test]
 fn a_name_that_was_just_left_is_asked_for_again() {
     // Its deployment was deleted without it, and so was it without its machines: the cache may not know that it is gone.
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
-    let name = template::set_name(&cluster.world().deployment);
+    let name = template::set_name(&cluster.snapshot().deployment);
     cluster.sets.insert(
         name.clone(),
         json!({"metadata": {"name": name, "namespace": "default", "uid": "left", "deletionTimestamp": NOW},
@@ -230,7 +230,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
     cluster.failure = Some(Failure {
         at: cluster.now,
         step: creation(&name),
-        class: FailureClass::Taken,
+        class: FailureClass::AlreadyExists,
         message: "already exists".into(),
         retry_after: None,
     });
@@ -242,7 +242,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
 #[test]
 fn a_name_that_somebody_else_holds_is_passed_over() {
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
-    let taken = template::set_name(&cluster.world().deployment);
+    let taken = template::set_name(&cluster.snapshot().deployment);
     cluster.sets.insert(
         taken.clone(),
         json!({"metadata": {"name": taken, "namespace": "default", "uid": "foreign",
@@ -252,7 +252,7 @@ fn a_name_that_somebody_else_holds_is_passed_over() {
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
     cluster.act();
     assert_eq!(cluster.status()["collisionCount"], 1);
-    let next = template::set_name(&cluster.world().deployment);
+    let next = template::set_name(&cluster.snapshot().deployment);
     assert_ne!(next, taken);
     assert_eq!(kinds(&cluster.plan())[0], format!("create {next}"));
 }
@@ -333,7 +333,7 @@ fn a_set_that_cannot_be_read_keeps_its_deployment_from_going() {
 fn machines_that_cannot_be_read_count_in_a_rollout() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.unreadable_machines = 1;
-    let sizes: Vec<i64> = cluster.world().sets.iter().map(|view| view.size().live).collect();
+    let sizes: Vec<i64> = cluster.snapshot().sets.iter().map(|view| view.size().live).collect();
     assert_eq!(sizes, [4]);
 }
 

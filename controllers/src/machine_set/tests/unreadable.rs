@@ -2,7 +2,7 @@
 
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
-    object::Key,
+    object::ObjectRef,
 };
 
 use super::*;
@@ -45,18 +45,18 @@ fn an_unreadable_machine_that_may_be_the_sets_counts_and_no_other_does() {
         ),
     ] {
         let set = machine_set("set", 3, Some(LEDGER));
-        let mut world = world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
-        world.unreadable = vec![machine];
-        assert_eq!(steps(&planned(&world)), expected, "{what}");
+        let mut snapshot = snapshot(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
+        snapshot.unreadable = vec![machine];
+        assert_eq!(steps(&planned(&snapshot)), expected, "{what}");
     }
 }
 
 #[test]
 fn nobody_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
     let set = machine_set("set", 2, Some(LEDGER));
-    let mut world = world(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
-    world.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
-    let plan = planned(&world);
+    let mut snapshot = snapshot(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
+    snapshot.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
+    let plan = planned(&snapshot);
     assert!(steps(&plan).is_empty());
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
     assert!(plan.events[0].message.starts_with("Machine default/adopted exists and cannot be read"));
@@ -71,20 +71,20 @@ fn nobody_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
 fn a_failed_machine_is_replaced_beside_an_unreadable_one() {
     let set = machine_set("set", 3, Some("k7f;0"));
     let machines = vec![member(&set, 0).phase("Failed").deleting().build(), member(&set, 1).build()];
-    let mut world = world(set, machines);
-    world.unreadable = vec![unreadable(&index_name(LEDGER, 2), controlled_by("uid-set"))];
-    assert_eq!(steps(&planned(&world)), [[format!("create {}", index_name(LEDGER, 3))]]);
+    let mut snapshot = snapshot(set, machines);
+    snapshot.unreadable = vec![unreadable(&index_name(LEDGER, 2), controlled_by("uid-set"))];
+    assert_eq!(steps(&planned(&snapshot)), [[format!("create {}", index_name(LEDGER, 3))]]);
 }
 
 #[test]
 fn a_deleted_set_waits_for_its_unreadable_machines() {
     let mut set = machine_set("set", 2, Some(LEDGER));
     set.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap());
-    let mut world = world(set, vec![]);
-    assert_eq!(steps(&planned(&world)), [["edit set"]]);
-    world.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
-    assert!(steps(&planned(&world)).is_empty());
-    assert_eq!(planned(&world).waits[0].reason, "MachineUnreadable");
+    let mut snapshot = snapshot(set, vec![]);
+    assert_eq!(steps(&planned(&snapshot)), [["edit set"]]);
+    snapshot.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];
+    assert!(steps(&planned(&snapshot)).is_empty());
+    assert_eq!(planned(&snapshot).waits[0].reason, "MachineUnreadable");
 }
 
 /// What the cache has of a Machine that was readable once says too little to delete it by.
@@ -98,6 +98,6 @@ fn an_unreadable_machine_is_the_same_before_and_after_a_restart() {
     machines.add_unreadable(Unreadable::clone(&unreadable(&index_name(LEDGER, 0), controlled_by("uid-set"))));
     stores.add(Arc::new(sets));
     stores.add(Arc::new(machines));
-    let world = World::observe(&stores, &Key::new(CONTROL, "default", "set")).unwrap();
-    assert!(world.machines.is_empty() && steps(&planned(&world)).is_empty());
+    let snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "set")).unwrap();
+    assert!(snapshot.machines.is_empty() && steps(&planned(&snapshot)).is_empty());
 }

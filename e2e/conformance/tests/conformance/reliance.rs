@@ -12,7 +12,7 @@ use nodewright_api::API_VERSION;
 use nodewright_e2e_control_plane::testing::{Cluster, Failure, TestResult, ensure};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
-    leadership::Term,
+    leadership::Leadership,
     plan::FailureClass,
     request::{Answer, Call, Connection, RequestError},
 };
@@ -76,7 +76,7 @@ impl Server {
             .create(&PostParams::default(), &object)
             .await?;
         let agent = HeaderValue::from_static("conformance");
-        let connection = Connection::new(client, agent, Term::unlimited(), 4, Arc::new(Metrics::new()));
+        let connection = Connection::new(client, agent, Leadership::unlimited(), 4, Arc::new(Metrics::new()));
         Ok(Self { connection, namespace, cluster })
     }
 

@@ -24,7 +24,7 @@ use nodewright_e2e_cloud::{
 const BACKLOG: usize = 1_024;
 
 /// Namespace and name; the namespace of a Node is empty.
-type Key = (String, String);
+type ObjectRef = (String, String);
 
 /// The objects of one kind, as a watch shows them.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Mirrored<K> {
     changes: watch::Sender<u64>,
 }
 
-type Objects<K> = BTreeMap<Key, Arc<K>>;
+type Objects<K> = BTreeMap<ObjectRef, Arc<K>>;
 
 impl<K> Default for Mirrored<K> {
     fn default() -> Self {
@@ -93,7 +93,7 @@ impl<K: Resource> Mirrored<K> {
     }
 }
 
-fn key<K: Resource>(object: &K) -> Key {
+fn key<K: Resource>(object: &K) -> ObjectRef {
     let metadata = object.meta();
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }

@@ -43,7 +43,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// How a reconcile ended, as controller-runtime tells it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReconcileResult {
+pub enum ReconcileOutcome {
     /// Nothing is left to do until something changes.
     Success,
     /// It failed and comes again after its back-off.
@@ -54,7 +54,7 @@ pub enum ReconcileResult {
     RequeueAfter,
 }
 
-impl ReconcileResult {
+impl ReconcileOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -258,10 +258,10 @@ impl Metrics {
     }
 
     /// A reconcile has ended.
-    pub fn reconciled(&self, controller: &'static str, result: ReconcileResult, took: Duration) {
+    pub fn reconciled(&self, controller: &'static str, result: ReconcileOutcome, took: Duration) {
         self.reconciles.get_or_create(&ReconcileLabels { controller, result: result.as_str() }).inc();
         self.reconcile_time.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
-        if result == ReconcileResult::Error {
+        if result == ReconcileOutcome::Error {
             self.reconcile_errors.get_or_create(&ControllerLabels { controller }).inc();
         }
     }
@@ -485,8 +485,8 @@ mod tests {
     #[test]
     fn reconciles_carry_controller_runtimes_names() {
         let metrics = Metrics::new();
-        metrics.reconciled("machine-set", ReconcileResult::Success, Duration::from_millis(3));
-        metrics.reconciled("machine-set", ReconcileResult::Error, Duration::from_millis(3));
+        metrics.reconciled("machine-set", ReconcileOutcome::Success, Duration::from_millis(3));
+        metrics.reconciled("machine-set", ReconcileOutcome::Error, Duration::from_millis(3));
         metrics.reconcile_panicked("machine-set");
         metrics.stale_skipped("machine-set");
         let text = metrics.encode().unwrap();

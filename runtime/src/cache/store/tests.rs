@@ -10,18 +10,18 @@ use crate::testing::HOME;
 use nodewright_observability::metrics::Metrics;
 
 /// One that waits, and whether it has been woken since this was asked the last time.
-struct Asleep(Arc<Queue>, Sleeper);
+struct Asleep(Arc<Queue>, RequeueHandle);
 
 impl Asleep {
     fn new() -> Self {
         let queue = Arc::new(Queue::new("test", 1, Arc::new(Metrics::new())));
-        let sleeper = Sleeper::new(&queue, &Key::new(HOME, "default", "sleeper"));
+        let sleeper = RequeueHandle::new(&queue, &ObjectRef::new(HOME, "default", "sleeper"));
         Self(queue, sleeper)
     }
 
     fn was_woken(&self) -> bool {
         let key = self.0.next().now_or_never();
-        key.map(|key| self.0.done(&key, crate::queue::Verdict::DONE)).is_some()
+        key.map(|key| self.0.done(&key, crate::queue::ReconcileResult::DONE)).is_some()
     }
 }
 
@@ -109,7 +109,7 @@ fn waiters_are_woken_once_their_version_is_reached() {
     store.apply(map("a", 7, None));
     assert!(asleep.was_woken());
     assert!(store.wait(&written, &asleep.1), "already reached");
-    let key = Key::new(HOME, "default", "a");
+    let key = ObjectRef::new(HOME, "default", "a");
     assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &asleep.1));
     store.remove("default", "a", Version(8));
     assert!(asleep.was_woken());
@@ -119,8 +119,8 @@ fn waiters_are_woken_once_their_version_is_reached() {
 #[test]
 fn whoever_asks_again_waits_once() {
     let store = Store::<ConfigMap>::new(HOME, "");
-    let (asleep, other, now) = (Asleep::new(), Key::new(HOME, "default", "a"), Instant::now());
-    let another = Sleeper::new(&asleep.0, &other);
+    let (asleep, other, now) = (Asleep::new(), ObjectRef::new(HOME, "default", "a"), Instant::now());
+    let another = RequeueHandle::new(&asleep.0, &other);
     store.apply(map("a", 1, None));
     let conditions = [Until::Version(Version(7), now), Until::Gone(other.clone(), "uid-a".into()), Until::Listed(now)];
     for until in &conditions {

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use jiff::SignedDuration;
 use nodewright_observability::metrics::Metrics;
-use nodewright_runtime::leadership::Term;
+use nodewright_runtime::leadership::Leadership;
 use nodewright_runtime::request::Connection;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ impl World {
     fn connection(&self) -> Connection {
         let agent = HeaderValue::from_static(crate::USER_AGENT);
         let metrics = Arc::new(Metrics::new());
-        Connection::new(self.server.client(), agent, Term::unlimited(), 10, metrics)
+        Connection::new(self.server.client(), agent, Leadership::unlimited(), 10, metrics)
     }
 
     fn replica(&self, registration: Registration) -> CertificateManager {

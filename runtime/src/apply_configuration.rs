@@ -11,20 +11,20 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    lean,
     object::{Kind, Target, Version, is_deleting, standing},
+    without_managed_fields,
 };
 
 /// Which endpoint of an object a set of fields is written through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum Subresource {
     /// The object itself: metadata and spec.
     Main,
     /// Its `/status` subresource.
     Status,
 }
 
-impl Part {
+impl Subresource {
     /// The suffix of the URL path.
     pub fn suffix(self) -> &'static str {
         match self {
@@ -40,23 +40,23 @@ impl Part {
 /// without name, UID and version, which the runtime adds.
 ///
 /// # Guarantees
-/// Equal to what is seen: nothing is sent. After a write the answer is read back with [`Owned::seen`], and what
+/// Equal to what is seen: nothing is sent. After a write the answer is read back with [`ApplyConfiguration::extract`], and what
 /// should be gone but came back is removed by one merge patch under the answer's version.
 ///
 /// # Assumptions
 /// No two writers have a field in common, and `seen` returns every field that `Self` could write.
-pub trait Owned: Serialize + PartialEq + Clone + Send + Sync + 'static {
+pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
     /// The endpoint that they are written through.
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
     /// The fields as they stand in a live object.
-    fn seen(live: &Self::Of) -> Self;
+    fn extract(live: &Self::Of) -> Self;
     /// The fields as they stand in a live object, as far as `self` writes them. To be given where single keys of a
     /// map are owned and others have keys in the same map, such as labels.
     #[must_use]
     fn seen_like(&self, live: &Self::Of) -> Self {
-        Self::seen(live)
+        Self::extract(live)
     }
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct Applied {
 /// Reads the body of an answer.
 pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Error> + Send + Sync>;
 
-pub(crate) fn read_back<O: Owned>(wanted: &O) -> ReadBack {
+pub(crate) fn read_back<O: ApplyConfiguration>(wanted: &O) -> ReadBack {
     let wanted = wanted.clone();
     Arc::new(move |answer| {
-        let live: O::Of = lean::from_slice(answer)?;
+        let live: O::Of = without_managed_fields::from_slice(answer)?;
         let seen = wanted.seen_like(&live);
         let differs = (seen != wanted).then(|| serde_json::to_value(seen)).transpose()?;
         let finalizers = live.meta().finalizers.as_deref().unwrap_or_default();
@@ -107,7 +107,7 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
 ///
 /// A main apply carries the UID, so that it never creates and never hits a namesake. A status apply carries the
 /// version, because a `/status` apply with a wrong UID is accepted by the API server.
-pub(crate) fn apply_body(target: &Target, part: Part, fragment: &Value) -> Value {
+pub(crate) fn apply_body(target: &Target, part: Subresource, fragment: &Value) -> Value {
     let mut body = fragment.clone();
     let mut identity = Map::new();
     identity.insert("name".into(), target.key().name.as_ref().into());
@@ -115,7 +115,7 @@ pub(crate) fn apply_body(target: &Target, part: Part, fragment: &Value) -> Value
         identity.insert("namespace".into(), target.key().namespace.as_ref().into());
     }
     identity.insert("uid".into(), target.uid().into());
-    if part == Part::Status || target.version().is_some() {
+    if part == Subresource::Status || target.version().is_some() {
         identity.insert("resourceVersion".into(), target.seen().to_string().into());
     }
     if let Value::Object(body) = &mut body {

@@ -7,8 +7,8 @@ use nodewright_api::{Machine, MachineStatus, annotations, labels};
 use nodewright_driver::Instance;
 use nodewright_runtime::{
     annotations::set_label,
+    apply_configuration::{ApplyConfiguration, Subresource},
     object::annotation,
-    owned::{Owned, Part},
 };
 use serde::Serialize;
 
@@ -59,11 +59,11 @@ impl Link {
     }
 }
 
-impl Owned for Link {
+impl ApplyConfiguration for Link {
     type Of = Machine;
-    const PART: Part = Part::Main;
+    const SUBRESOURCE: Subresource = Subresource::Main;
 
-    fn seen(live: &Machine) -> Self {
+    fn extract(live: &Machine) -> Self {
         let some = |map: Option<&BTreeMap<String, String>>, keys: &[&str]| {
             let found = keys.iter().filter_map(|key| map?.get_key_value(*key));
             found.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -94,11 +94,11 @@ pub(super) struct StatusPart {
     pub(super) status: MachineStatus,
 }
 
-impl Owned for StatusPart {
+impl ApplyConfiguration for StatusPart {
     type Of = Machine;
-    const PART: Part = Part::Status;
+    const SUBRESOURCE: Subresource = Subresource::Status;
 
-    fn seen(live: &Machine) -> Self {
+    fn extract(live: &Machine) -> Self {
         Self { status: live.status.clone().unwrap_or_default() }
     }
 }

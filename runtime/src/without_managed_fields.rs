@@ -22,15 +22,15 @@ pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K,
 fn read<'de, K: Deserialize<'de>>(
     mut json: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
 ) -> Result<K, serde_json::Error> {
-    let object = Lean(PhantomData).deserialize(&mut json)?;
+    let object = WithoutManagedFields(PhantomData).deserialize(&mut json)?;
     json.end()?;
     Ok(object)
 }
 
 /// Decodes an object without its managedFields where it is a part of something.
-pub(crate) struct Lean<K>(pub(crate) PhantomData<K>);
+pub(crate) struct WithoutManagedFields<K>(pub(crate) PhantomData<K>);
 
-impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for Lean<K> {
+impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for WithoutManagedFields<K> {
     type Value = K;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<K, D::Error> {

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Store, Stores},
-    object::{Cluster, Key, Kind, ResourceType},
-    queue::{Queue, Sleeper},
+    object::{Cluster, Kind, ObjectRef, ResourceType},
+    queue::{Queue, RequeueHandle},
     request::Connection,
     watch::{Projection, Watch, Watching},
 };
@@ -34,23 +34,23 @@ pub(crate) const NAMED_WATCHES: usize = 128;
 
 /// A wish to see the objects of a kind that a field selector picks.
 #[derive(Clone)]
-pub struct Look {
+pub struct ScopedWatch {
     cluster: Cluster,
     kind: TypeId,
     selector: Arc<str>,
     /// The one object that it is about, if it is about one.
-    object: Option<Key>,
-    open: fn(&Arc<Looks>, &Look, CancellationToken),
-    close: fn(&Looks, &Place),
+    object: Option<ObjectRef>,
+    open: fn(&Arc<ScopedWatches>, &ScopedWatch, CancellationToken),
+    close: fn(&ScopedWatches, &Place),
 }
 
-impl fmt::Debug for Look {
+impl fmt::Debug for ScopedWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Look").field("cluster", &self.cluster).field("selector", &self.selector).finish_non_exhaustive()
     }
 }
 
-impl Look {
+impl ScopedWatch {
     /// The objects of `K` in all namespaces of a cluster that match a field selector, such as `spec.nodeName=a`.
     pub fn at<K: Kind>(cluster: Cluster, selector: impl Into<Arc<str>>) -> Self {
         let (kind, selector) = (TypeId::of::<K>(), selector.into());
@@ -61,12 +61,12 @@ impl Look {
     /// matches all. What is found, [`Stores::named`] tells.
     ///
     /// It is a watch of one name in one namespace: rights on that name are enough for it.
-    pub fn named<K: Kind>(key: &Key, fields: &str) -> Self {
+    pub fn named<K: Kind>(key: &ObjectRef, fields: &str) -> Self {
         Self { object: Some(key.clone()), ..Self::at::<K>(key.cluster, named_selector(key, fields)) }
     }
 
     /// Whether it is about this object alone.
-    pub(crate) fn is_of(&self, key: &Key) -> bool {
+    pub(crate) fn is_of(&self, key: &ObjectRef) -> bool {
         self.object.as_ref() == Some(key)
     }
 
@@ -81,7 +81,7 @@ impl Look {
 }
 
 /// The field selector of an object. It has the namespace, too: a look is known by its selector.
-pub(crate) fn named_selector(key: &Key, fields: &str) -> String {
+pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
     let narrowed = if fields.is_empty() { String::new() } else { format!(",{fields}") };
     format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
 }
@@ -94,9 +94,9 @@ pub(crate) struct Place {
 }
 
 struct Active {
-    users: BTreeSet<Sleeper>,
+    users: BTreeSet<RequeueHandle>,
     stop: CancellationToken,
-    close: fn(&Looks, &Place),
+    close: fn(&ScopedWatches, &Place),
 }
 
 /// All looks of a manager.
@@ -109,7 +109,7 @@ struct Active {
 ///
 /// # Caveats
 /// Changes reach a look at several objects up to 200 ms late at its beginning, while it is content with its list.
-pub(crate) struct Looks {
+pub(crate) struct ScopedWatches {
     stores: Stores,
     connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
@@ -118,15 +118,21 @@ pub(crate) struct Looks {
     places: Arc<Semaphore>,
 }
 
-impl Looks {
+impl ScopedWatches {
     pub(crate) fn new(stores: Stores, connections: BTreeMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
         let places = Arc::new(Semaphore::new(NAMED_WATCHES));
         Arc::new(Self { stores, connections, watching, active: Mutex::default(), places })
     }
 
     /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
-    pub(crate) fn set(self: &Arc<Self>, queue: &Arc<Queue>, key: &Key, former: &[Look], wanted: &[Look]) -> Vec<Look> {
-        let user = Sleeper::new(queue, key);
+    pub(crate) fn set(
+        self: &Arc<Self>,
+        queue: &Arc<Queue>,
+        key: &ObjectRef,
+        former: &[ScopedWatch],
+        wanted: &[ScopedWatch],
+    ) -> Vec<ScopedWatch> {
+        let user = RequeueHandle::new(queue, key);
         for look in wanted.iter().filter(|look| self.connections.contains_key(&look.cluster)) {
             self.begin(look, user.clone());
         }
@@ -136,7 +142,7 @@ impl Looks {
         wanted.to_vec()
     }
 
-    fn begin(self: &Arc<Self>, look: &Look, user: Sleeper) {
+    fn begin(self: &Arc<Self>, look: &ScopedWatch, user: RequeueHandle) {
         let place = look.place();
         let mut active = self.active.lock();
         let fresh = !active.contains_key(&place);
@@ -153,7 +159,7 @@ impl Looks {
         }
     }
 
-    fn end(&self, look: &Look, user: &Sleeper) {
+    fn end(&self, look: &ScopedWatch, user: &RequeueHandle) {
         let place = look.place();
         let mut active = self.active.lock();
         let Some(entry) = active.get_mut(&place) else { return };
@@ -168,7 +174,7 @@ impl Looks {
 
     fn wake(&self, place: &Place) {
         if let Some(entry) = self.active.lock().get(place) {
-            entry.users.iter().for_each(Sleeper::wake);
+            entry.users.iter().for_each(RequeueHandle::wake);
         }
     }
 
@@ -177,7 +183,7 @@ impl Looks {
     }
 }
 
-fn open<K: Kind>(looks: &Arc<Looks>, look: &Look, stop: CancellationToken) {
+fn open<K: Kind>(looks: &Arc<ScopedWatches>, look: &ScopedWatch, stop: CancellationToken) {
     let Some(connection) = looks.connections.get(&look.cluster) else { return };
     let place = look.place();
     let store = Arc::new(Store::<K>::new(look.cluster, look.object.as_ref().map_or("", |key| &key.namespace)));
@@ -191,7 +197,7 @@ fn open<K: Kind>(looks: &Arc<Looks>, look: &Look, stop: CancellationToken) {
         Some(_) => (Duration::ZERO, Some(looks.places.clone())),
         None => (PATIENCE, None),
     };
-    let weak: Weak<Looks> = Arc::downgrade(looks);
+    let weak: Weak<ScopedWatches> = Arc::downgrade(looks);
     let (here, weak_too, here_too) = (place.clone(), weak.clone(), place.clone());
     let watch = Watch {
         connection: connection.clone(),
@@ -220,7 +226,12 @@ fn open<K: Kind>(looks: &Arc<Looks>, look: &Look, stop: CancellationToken) {
 }
 
 /// An empty first list changes nothing, and yet it is an answer; so is that it cannot be had.
-async fn wake_when_answered<K: Kind>(looks: Weak<Looks>, place: Place, store: Arc<Store<K>>, stop: CancellationToken) {
+async fn wake_when_answered<K: Kind>(
+    looks: Weak<ScopedWatches>,
+    place: Place,
+    store: Arc<Store<K>>,
+    stop: CancellationToken,
+) {
     let answered = async {
         for answer in [store.answered().boxed(), store.synced().boxed()] {
             answer.await;
@@ -239,7 +250,7 @@ async fn wake_when_answered<K: Kind>(looks: Weak<Looks>, place: Place, store: Ar
     }
 }
 
-fn close<K: Kind>(looks: &Looks, place: &Place) {
+fn close<K: Kind>(looks: &ScopedWatches, place: &Place) {
     looks.stores.remove_look(place.cluster, TypeId::of::<K>(), &place.selector);
     looks.watching.poison.retain(place.cluster, &ResourceType::of::<K>(), &place.selector, &BTreeSet::new());
 }
