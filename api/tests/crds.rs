@@ -1,4 +1,4 @@
-//! The definitions in `config/crd` are those that the code makes. `UPDATE_CRDS=1` writes them anew.
+//! Compares `config/crd` with the generated definitions. `UPDATE_CRDS=1` writes the files.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::definitions;
 
 const HEADER: &str = "# Made from the code of the crate nodewright-api by its tests (UPDATE_CRDS=1); do not edit.\n";
 
-/// What belongs into `config/crd`: path to content.
+/// The content of `config/crd`, by path.
 fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     let mut resources = String::new();
@@ -50,7 +50,7 @@ fn the_files_are_those_that_the_code_makes() {
 fn check_that_no_other_file_lies_there(known: &BTreeMap<PathBuf, String>) {
     for entry in fs::read_dir(directory().join("bases")).expect("config/crd/bases") {
         let path = Path::new("bases").join(entry.expect("an entry").file_name());
-        assert!(known.contains_key(&path), "{} is made by nobody", path.display());
+        assert!(known.contains_key(&path), "{} is not generated", path.display());
     }
 }
 
@@ -73,8 +73,7 @@ fn schemas_are_structural() {
     }
 }
 
-/// The rules of Kubernetes for a structural schema, and ours: no defaults, nothing nullable, a description
-/// for each field.
+/// Checks the rules of a structural schema, and ours: no defaults, nothing nullable, a description for each field.
 fn check_structural(schema: &Value, path: &str) {
     let object = schema.as_object().expect("a schema is an object");
     for keyword in ["$ref", "default", "nullable", "oneOf", "anyOf", "allOf", "not", "title", "definitions"] {

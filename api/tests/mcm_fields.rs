@@ -1,5 +1,4 @@
-//! Our definitions say all that MCM's say: the same names, columns and subresources, each field with the
-//! same type, and nothing more is required.
+//! Compares our definitions with MCM's: names, columns, subresources, the types of all fields, and required fields.
 
 mod support;
 
@@ -7,22 +6,22 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use support::definitions;
 
-/// Required by us and not by MCM, each with its reason.
+/// Fields that we require and MCM does not, with the reason.
 const MORE_REQUIRED: [(&str, &str, &str); 3] = [
-    // MCM's controllers do nothing for an object without a spec but crash on its selector.
+    // MCM's controllers crash on the selector of an object without a spec.
     ("machinedeployments.machine.sapcloud.io", ".", "spec"),
     ("machinesets.machine.sapcloud.io", ".", "spec"),
     ("machines.machine.sapcloud.io", ".", "spec"),
 ];
 
-/// Fields that we have and MCM has not. A write of them must be left out where its definitions are served.
+/// Fields that MCM does not have. The controllers must not write them with its definitions.
 const OURS: [(&str, &str); 3] = [
     ("machineclasses.machine.sapcloud.io", ".status"),
     ("machinedeployments.machine.sapcloud.io", ".status.selector"),
     ("machinesets.machine.sapcloud.io", ".status.selector"),
 ];
 
-/// The facts of each definition, in the words of the checked-in list.
+/// The facts of each definition, in the form of `mcm-fields.txt`.
 fn facts_of_mcm() -> BTreeMap<String, BTreeSet<String>> {
     let mut facts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut definition = String::new();
@@ -111,7 +110,7 @@ fn field_fact(schema: &Value, path: &str) -> String {
     fact
 }
 
-/// Takes what is deliberately more out of our facts, so that the rest can be compared word for word.
+/// Removes our additions from the facts.
 fn without_additions(name: &str, mut facts: BTreeSet<String>) -> BTreeSet<String> {
     for (definition, path, field) in MORE_REQUIRED {
         let with = format!("field {path} object required={field}");

@@ -1,4 +1,4 @@
-//! What is refused, what is let through, and what is warned about.
+//! Errors and warnings of objects.
 
 use nodewright_api::field::summary;
 use nodewright_api::validation::Validate;
@@ -41,7 +41,7 @@ fn class(changes: &[(&str, Value)]) -> MachineClass {
     )
 }
 
-/// Sets values at JSON pointers; null removes.
+/// Sets values at JSON pointers. Null removes a field.
 fn changed<T: DeserializeOwned>(mut object: Value, changes: &[(&str, Value)]) -> T {
     for (pointer, value) in changes {
         let (parent, name) = pointer.rsplit_once('/').expect("a pointer");

@@ -1,5 +1,5 @@
-//! Objects on the wire: those in `written_by_go` were written by the Go types of machine-controller-manager
-//! v0.62.1, once with every field set and once with none.
+//! Objects on the wire. The Go types of machine-controller-manager v0.62.1 wrote those in `written_by_go`, with all fields set
+//! and with none.
 
 use kube::Resource;
 use nodewright_api::{
@@ -22,7 +22,7 @@ fn written(object: &impl Serialize) -> Value {
     value(&serde_json::to_string(object).expect("writable"))
 }
 
-/// Reads what Go wrote with every field set, and writes the same.
+/// Reads an object of Go with all fields set, and writes the same.
 fn round_trip<T: Kind>(text: &str) -> T {
     let object: T = serde_json::from_str(text).expect("readable");
     assert_eq!(written(&object), value(text));
@@ -31,7 +31,7 @@ fn round_trip<T: Kind>(text: &str) -> T {
     object
 }
 
-/// Reads what Go wrote with no field set, and writes neither nulls nor less than it read.
+/// Reads an object of Go with no field set, and writes no null and no field less.
 fn read_zero<T: Kind>(text: &str) -> T {
     let object: T = serde_json::from_str(text).expect("readable");
     let again = written(&object);

@@ -1,4 +1,4 @@
-//! What a server has to endure.
+//! Hostile and invalid requests.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

@@ -1,9 +1,9 @@
-//! What the tests of the definitions share.
+//! Helpers of the tests of the definitions.
 
 use nodewright_api::crd;
 use serde_json::{Number, Value};
 
-/// The definitions as JSON, with whole numbers written as such.
+/// The definitions as JSON, with integers instead of whole floats.
 pub(crate) fn definitions() -> Vec<Value> {
     crd::all()
         .iter()
@@ -15,7 +15,7 @@ pub(crate) fn definitions() -> Vec<Value> {
         .collect()
 }
 
-/// Bounds are floating-point numbers in the Rust type: `0.0` reads badly.
+/// Replaces whole floats, such as the bound `0.0`, by integers.
 fn make_numbers_whole(value: &mut Value) {
     match value {
         Value::Number(number) => {

@@ -115,7 +115,7 @@ impl Running {
         connector.connect("127.0.0.1".try_into().unwrap(), self.tcp().await).await.unwrap()
     }
 
-    /// A client on a connection of its own.
+    /// A client with its own connection.
     pub(crate) async fn client(&self) -> Client {
         let (sender, connection) = http1::handshake(TokioIo::new(self.tls().await)).await.unwrap();
         tokio::spawn(connection);
@@ -172,7 +172,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
     }
 }
 
-/// A provider that asks for a cluster, and panics when it is told to.
+/// A provider that requires a cluster, and panics on `panic`.
 fn check(class: &MachineClass) -> Vec<FieldError> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     assert_ne!(spec["panic"], true, "a provider with a defect");

@@ -249,7 +249,7 @@ async fn files_are_read_again_when_they_change() {
     assert_eq!(world.check(&manager), Ok(()));
     let before = served(&manager);
 
-    // Between the two writes of somebody who renews them, the former pair stays in use.
+    // Between two writes of a renewal, the previous pair stays in use.
     write("tls.crt", &second.certificate);
     let error = manager.round().await.unwrap_err().to_string();
     assert!(error.contains("not that of its certificate"), "{error}");
