@@ -18,42 +18,41 @@ use crate::{
     watch::{Projection, Watch, Watching},
 };
 
-/// A pure function from what was observed to a plan. The runtime observes and acts.
+/// A pure function from a snapshot to a plan. The runtime takes the snapshot and executes the plan.
 ///
 /// # Guarantees (the runtime's)
-/// * At most one run per object at a time, and another one after any change that concerns it.
-/// * A run sees at least everything that earlier runs for the object wrote.
-/// * `plan` is called while this process may write.
+/// * At most one run per object at a time, and another one after each relevant change.
+/// * A run sees at least every write of earlier runs for the object.
+/// * The runtime calls `plan` only while this process may write.
 ///
 /// # Assumptions (the controller's part)
-/// * `observe` only looks up; `plan` is total and depends on its arguments alone.
-/// * On the world that its execution leads to, with no effect outstanding, the plan is empty.
-/// * From the world that a crash leaves between any two steps, planning goes on.
+/// * `snapshot` only reads the caches. `plan` is total and depends on its arguments alone.
+/// * After a plan has been executed, and with no effect in progress, the next plan is empty.
+/// * After a crash between any two steps, the next plan continues from there.
 pub trait Controller: Send + Sync + Sized + 'static {
-    /// Field manager, metric label, span: lower case with dashes.
+    /// The name in field managers, metric labels and spans: lower case with dashes.
     const NAME: &'static str;
-    /// The kind that it is about; one controller per kind.
+    /// The kind that the controller reconciles; one controller per kind.
     type Primary: Kind;
     /// What a plan may see: `Arc`s taken from the caches at one moment.
     type Snapshot: Send;
     /// Calls outside Kubernetes; [`crate::effect::Never`] for most.
     type Effect: Effect;
 
-    /// Names the kinds that are watched, their indexes, and whom a change wakes.
+    /// Declares the watched kinds, their indexes, and the objects that a change wakes.
     fn watch(&self, on: &mut Watches<'_>);
-    /// Takes from the caches what concerns an object; `None` when the object is gone.
+    /// Takes from the caches the state that concerns an object; `None` when the object is gone.
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
-    /// Whether an object is planned although a write that was made for it to this cluster has had no answer, or does not
-    /// show yet. For one that must not wait for a cluster that is away, and whose plans rest on nothing that they wrote
-    /// there.
+    /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache. Return true
+    /// for an object that must not wait for an unreachable cluster and whose plans do not depend on their writes there.
     fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
         false
     }
-    /// How many objects a plan goes through. One with very many is planned less often.
+    /// How many objects a plan iterates over. The runtime plans an object with very many less often.
     fn children(&self, _world: &Self::Snapshot) -> usize {
         0
     }
-    /// Decides.
+    /// Decides what to do for the object. See the guarantees and assumptions above.
     fn plan(&self, context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
 }
 
@@ -66,7 +65,7 @@ pub struct Watches<'a> {
 }
 
 impl Watches<'_> {
-    /// Watches the controller's own kind: each change wakes the object itself.
+    /// Watches the controller's own kind. Each change wakes the object itself.
     ///
     /// # Panics
     /// As [`Watches::kind`] does.
@@ -86,11 +85,11 @@ impl Watches<'_> {
         watched
     }
 
-    /// Watches another kind, in a namespace or, where that is empty, in all of them.
+    /// Watches another kind in one namespace, or in all if `namespace` is empty.
     ///
     /// # Panics
-    /// If a controller of the same manager watches the kind in another namespace of the cluster. There is one cache of it
-    /// for all: let both watch all namespaces, or run one manager for each.
+    /// If a controller of the same manager watches the kind in another namespace of the cluster. All controllers share one
+    /// cache per kind. Let both watch all namespaces, or run one manager for each.
     pub fn kind<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let place = (cluster, TypeId::of::<K>());
         let stores = self.stores;
@@ -123,7 +122,7 @@ fn scope(namespace: &str) -> String {
     if namespace.is_empty() { "all namespaces".to_owned() } else { format!("namespace {namespace:?}") }
 }
 
-/// A kind that is watched.
+/// A watched kind.
 pub struct Watched<'a, K> {
     source: &'a mut Source<K>,
     queue: &'a Arc<Queue>,
@@ -136,43 +135,43 @@ impl<K: Kind> std::fmt::Debug for Watched<'_, K> {
 }
 
 impl<K: Kind> Watched<'_, K> {
-    /// Finds objects by a key of their own.
+    /// Adds an index.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn index(self, index: Index<K>) -> Self {
         self.source.store.add_index(index);
         self
     }
 
-    /// Sees only the objects that a field selector picks: of the others, nothing is ever sent by the API server. Whoever
-    /// watches the kind sees these alone.
+    /// Limits the watch with a field selector: the API server never sends other objects. This applies to all controllers that
+    /// watch the kind.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn selecting(self, fields: &'static str) -> Self {
         self.source.fields = fields;
         self
     }
 
-    /// Sees only the metadata: that is all the API server is asked for. `K` has to be a type that can be decoded from it.
+    /// Watches only metadata: the API server sends nothing else. `K` must be a type that decodes from it.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn metadata_only(self) -> Self {
         self.source.projection.is_metadata = true;
         self
     }
 
-    /// Keeps only some of the objects that are seen. To everybody, one that is not kept any more is gone.
+    /// Filters the objects in the cache. For all controllers, an object that no longer passes is gone.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn keeping(self, keeps: fn(&K) -> bool) -> Self {
         self.source.projection.keeps = keeps;
         self
     }
 
-    /// Lets objects share equal parts in memory. `share` compares, and takes the known object's part where it is equal.
+    /// Lets objects share equal parts in memory. `share` compares, and reuses the known object's part where it is equal.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn sharing(self, share: fn(new: &mut K, known: &K)) -> Self {
         self.source.store.set_share(share);
         self
     }
 
-    /// Says which objects of the controller a change concerns.
+    /// Maps a change to the keys of the controller's objects to wake.
     pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static) {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |change, stores, class| {
@@ -180,7 +179,7 @@ impl<K: Kind> Watched<'_, K> {
         }));
     }
 
-    /// Says which objects of the controller it concerns that an object cannot be decoded, or can be again, or is gone.
+    /// Maps an unreadable object to the keys to wake: when it becomes unreadable, becomes readable again, or is gone.
     #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn wakes_unreadable(
         self,
@@ -206,7 +205,7 @@ struct Source<K> {
     unreadable: Vec<UnreadableListener>,
 }
 
-/// All kinds that are watched, once each, whoever asked for them; in an order that does not change from run to run.
+/// All watched kinds, once each, in a deterministic order.
 #[derive(Default)]
 pub(crate) struct Sources(BTreeMap<(Cluster, TypeId), Box<dyn AnySource>>);
 
@@ -244,7 +243,7 @@ impl<K: Kind> AnySource for Source<K> {
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
         let Self { store, fields, projection, listeners, unreadable } = *self;
         tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
-        // Each for itself: a mistake of one must not keep the change from the others.
+        // Call each mapper separately: a panic in one must not hide the change from the others.
         let seen = stores.clone();
         let deliver = move |change: &Change<K>, class| {
             let told = |tell: &Listener<K>| catch_unwind(AssertUnwindSafe(|| tell(change, &seen, class))).is_ok();

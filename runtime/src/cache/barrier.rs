@@ -1,4 +1,4 @@
-//! Waiting until a cache shows what was written.
+//! Barriers: wait until a cache shows a write.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -9,33 +9,33 @@ use crate::{
     queue::RequeueHandle,
 };
 
-/// What a cache has to show.
+/// The condition that a cache must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// It has reached this version. Or it has shown a list that was begun after this moment, at which the version was
-    /// there: a server that was restored from a backup may never reach it.
+    /// The cache has reached this version. Alternatively it has shown a list that began after this moment, at which the version
+    /// existed: a server that was restored from a backup may never reach the version.
     Version(Version, Instant),
-    /// The object with this UID is gone, or its deletion has begun.
+    /// The object with this UID is gone or being deleted.
     Leaving(ObjectRef, Arc<str>),
     /// The object with this UID is gone.
     Gone(ObjectRef, Arc<str>),
-    /// A complete list that was begun at this moment or later.
+    /// The cache has shown a complete list that began at this moment or later.
     Listed(Instant),
 }
 
-/// Who waits for a store, sorted so that an event costs nothing for those whom it does not concern. However often
-/// somebody asks for the same, he waits once.
+/// The waiters of a store, sorted so that an event costs nothing for unrelated waiters. A waiter that asks for the same
+/// condition again is stored once.
 #[derive(Default)]
 pub(super) struct Waiters {
     versions: BTreeMap<Version, BTreeMap<RequeueHandle, Written>>,
     objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
-    /// With the moment at which the list is to be begun, and that since which they wait.
+    /// The required start of the list, and the start of the wait.
     lists: BTreeMap<RequeueHandle, (Instant, Instant)>,
 }
 
 struct Written {
     at: Instant,
-    /// Since when it is waited for.
+    /// When the wait began.
     since: Instant,
 }
 
@@ -69,7 +69,7 @@ impl Waiters {
         self.versions.is_empty() && self.objects.is_empty() && self.lists.is_empty()
     }
 
-    /// Takes out those who wait for `reached` or less.
+    /// Removes and returns the waiters for `reached` or an earlier version.
     pub(super) fn release(&mut self, reached: Version) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         while let Some(first) = self.versions.first_entry().filter(|first| *first.key() <= reached) {

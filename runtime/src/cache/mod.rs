@@ -1,4 +1,4 @@
-//! What is known of the clusters: one store per kind, filled by one watch, read by every controller.
+//! The caches of the clusters: one store per kind, filled by one watch, read by every controller.
 
 mod barrier;
 mod index;

@@ -1,4 +1,4 @@
-//! The objects of one kind, indexed by name, by controlling owner, and by whatever key is asked for.
+//! The objects of one kind, with indexes by name, by controlling owner, and by custom keys.
 
 mod undecoded;
 
@@ -27,33 +27,32 @@ use crate::{
 /// A change of one object: created (no `old`), changed, or gone (no `new`).
 #[derive(Debug)]
 pub struct Change<K> {
-    /// What was known before.
+    /// The last known object.
     pub old: Option<Arc<K>>,
-    /// What is known now.
+    /// The current object.
     pub new: Option<Arc<K>>,
 }
 
 impl<K> Change<K> {
-    /// Both sides: whoever was concerned before and whoever is now.
+    /// The old and the new object, so that a mapper wakes both the former and the current dependents.
     pub fn sides(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(self.new.iter())
     }
 }
 
-/// The objects of one kind in one cluster, as far as they are watched.
+/// The watched objects of one kind in one cluster.
 ///
 /// # Guarantees
-/// * Never goes back in time: an object older than the one known is not taken, nor is an end that is older; but for a
+/// * The store never goes back in time: it rejects objects and deletions that are older than its state. The only exception is a
 ///   list of a server that was itself set back.
-/// * Its version is reached: all up to there is known. The objects of a list come in the order of their names, so a list
-///   moves the version only by its end.
-/// * What vanished while the watch was broken is reported as gone, with its last value.
-/// * An unchanged object keeps its allocation on a re-list, and nobody is told.
-/// * What is kept has no spare room, and may share equal parts with its siblings ([`Store::set_share`]).
-/// * Every look-up costs what it returns: by name, by owner, by index.
+/// * The store has seen every change up to its version. A list is sorted by name, so only its end advances the version.
+/// * An object that was deleted while the watch was broken is reported as gone, with its last value.
+/// * A re-list keeps the allocation of an unchanged object and notifies no controller.
+/// * Stored objects have no spare capacity, and may share equal parts with their siblings ([`Store::set_share`]).
+/// * Every look-up by name, owner or index costs as much as it returns.
 ///
 /// # Assumptions
-/// One writer: the watch.
+/// The watch is the only writer.
 pub struct Store<K> {
     cluster: Cluster,
     namespace: Arc<str>,
@@ -61,13 +60,13 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
-    /// Why there is no first list yet, where that has failed several times.
+    /// Why there is no first list yet, after several failures.
     failure: Mutex<Option<Arc<str>>>,
     failures: Notify,
     pub(super) unreadable: UnreadableObjects,
 }
 
-/// Lets a new object share equal parts with one that is known: its former self, or a sibling.
+/// Lets a new object share equal parts with a known one: its previous version, or a sibling.
 pub(crate) type Share<K> = fn(new: &mut K, known: &K);
 
 struct Objects<K> {
@@ -81,9 +80,9 @@ struct Objects<K> {
     epoch: u32,
     version: Version,
     listed: Option<Instant>,
-    /// A list is being taken in.
+    /// Whether a list is in progress.
     listing: bool,
-    /// The next list that ends replaces what is known, newer or not.
+    /// Whether the next complete list replaces the state, newer or not.
     rewinding: bool,
 }
 
@@ -92,7 +91,7 @@ struct Slot<K> {
     epoch: u32,
 }
 
-/// A keyed hash for names: they come from users, so the standard library's flood-proof one.
+/// A keyed hash for names. Users choose names, so it is the standard library's flood-proof one.
 #[derive(Default)]
 struct NameHasher(RandomState);
 
@@ -112,7 +111,7 @@ impl<K> fmt::Debug for Store<K> {
 }
 
 impl<K: Kind> Store<K> {
-    /// An empty store for the objects of a namespace (empty: all of them).
+    /// An empty store for the objects of a namespace; an empty name means all namespaces.
     pub fn new(cluster: Cluster, namespace: impl Into<Arc<str>>) -> Self {
         Self {
             cluster,
@@ -140,7 +139,7 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// Adds an index. Does nothing when one of that name exists.
+    /// Adds an index. Does nothing if an index of that name exists.
     pub fn add_index(&self, index: Index<K>) {
         let mut objects = self.objects.write();
         if objects.indexes.iter().any(|entries| entries.index.name == index.name) {
@@ -155,17 +154,17 @@ impl<K: Kind> Store<K> {
         objects.indexes.push(entries);
     }
 
-    /// From now on, objects share what they have in common.
+    /// Sets how objects share equal parts from now on.
     pub(crate) fn set_share(&self, share: Share<K>) {
         self.objects.write().share = Some(share);
     }
 
-    /// The cluster whose objects these are.
+    /// The cluster of these objects.
     pub fn cluster(&self) -> Cluster {
         self.cluster
     }
 
-    /// The namespace that is watched; empty for all.
+    /// The watched namespace; empty for all.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -187,13 +186,13 @@ impl<K: Kind> Store<K> {
         objects.resolve(objects.owners.get(uid))
     }
 
-    /// The objects that an index keeps under a key. An index that was never added has no objects.
+    /// The objects under a key of an index. An index that was never added is empty.
     pub fn by(&self, index: Index<K>, key: &str) -> Vec<Arc<K>> {
         let objects = self.objects.read();
         objects.resolve(objects.indexed(index, key))
     }
 
-    /// How many objects an index keeps under a key.
+    /// The number of objects under a key of an index.
     pub fn count(&self, index: Index<K>, key: &str) -> usize {
         self.objects.read().indexed(index, key).len()
     }
@@ -209,17 +208,17 @@ impl<K: Kind> Store<K> {
         objects.slots.iter().flatten().map(|slot| ObjectRef::of(self.cluster, slot.object.as_ref())).collect()
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.objects.read().names.len()
     }
 
-    /// Whether there are none.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The version that has been reached.
+    /// The version that the store has reached.
     pub fn version(&self) -> Version {
         self.objects.read().version
     }
@@ -229,20 +228,20 @@ impl<K: Kind> Store<K> {
         self.objects.read().listed.is_some()
     }
 
-    /// Notes why there is no first list.
+    /// Records why there is no first list.
     pub fn fail(&self, why: &str) {
         *self.failure.lock() = Some(why.into());
         self.failures.notify_waiters();
     }
 
-    /// Why there is no first list, where that has failed several times.
+    /// Why there is no first list, after several failures.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         self.failure.lock().clone()
     }
 
-    /// Begins a list: what is not seen until [`Store::end_list`] is gone. Until then the version stands still.
+    /// Begins a list. Objects that do not occur before [`Store::end_list`] are gone. The version does not advance meanwhile.
     ///
-    /// A list that breaks off leaves the store with objects of two times. Only another list mends that.
+    /// An interrupted list leaves objects of two points in time in the store. Only another list repairs that.
     pub fn begin_list(&self) {
         let mut objects = self.objects.write();
         objects.epoch = objects.epoch.wrapping_add(1);
@@ -250,13 +249,13 @@ impl<K: Kind> Store<K> {
         self.unreadable.begin_list();
     }
 
-    /// Lets the list that was begun, or the one after it if it breaks off, replace what is known, and set the version
-    /// back: for a server that was set back itself.
+    /// Makes the current list, or the next one if it breaks off, replace the state and set the version back: for a server that
+    /// was itself set back.
     pub(crate) fn rewind(&self) {
         self.objects.write().rewinding = true;
     }
 
-    /// Takes an object from a list or an event; tells what changed, if anything did.
+    /// Stores an object from a list or an event. Returns the change, if there is one.
     pub fn apply(&self, object: K) -> Option<Change<K>> {
         let version = Version::of(&object);
         let change = self.objects.write().apply(object, version);
@@ -265,7 +264,7 @@ impl<K: Kind> Store<K> {
         change
     }
 
-    /// Marks an object that could not be decoded as still there, so that the end of a list does not report it gone.
+    /// Marks an object that could not be decoded as existing, so that the end of a list does not report it gone.
     pub(super) fn keep(&self, namespace: &str, name: &str) {
         let mut objects = self.objects.write();
         let epoch = objects.epoch;
@@ -276,7 +275,7 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// Takes the end of an object.
+    /// Applies the deletion of an object.
     pub fn remove(&self, namespace: &str, name: &str, version: Version) -> Option<Change<K>> {
         let old = {
             let mut objects = self.objects.write();
@@ -290,7 +289,7 @@ impl<K: Kind> Store<K> {
         old.map(|old| Change { old: Some(old), new: None })
     }
 
-    /// Ends a list that was begun at `started` and stands at `version`; what it did not show is gone.
+    /// Ends a list that began at `started` and has this version. Objects that it did not show are gone.
     pub fn end_list(&self, version: Version, started: Instant) -> Vec<Change<K>> {
         let gone = {
             let mut objects = self.objects.write();
@@ -317,7 +316,7 @@ impl<K: Kind> Store<K> {
         gone.into_iter().map(|old| Change { old: Some(old), new: None }).collect()
     }
 
-    /// Takes note that the watch has reached a version without an event.
+    /// Records that the watch has reached a version without an event.
     pub fn advance(&self, version: Version) {
         self.objects.write().reach(version);
         self.release(None);
@@ -339,7 +338,7 @@ impl<K: Kind> Store<K> {
         }
     }
 
-    /// Wakes those who waited for what has just been shown: a version, and perhaps something of one object.
+    /// Wakes the waiters for what the store has just shown: a version, and perhaps a change of one object.
     fn release(&self, touched: Option<(&str, &str)>) {
         let mut waiters = self.waiters.lock();
         if waiters.is_empty() {
@@ -373,7 +372,7 @@ impl<K: Kind> Objects<K> {
         self.listed.is_some_and(|listed| listed >= since)
     }
 
-    /// The slots that an index keeps under a key. An index that was never added has none.
+    /// The slots under a key of an index. An index that was never added is empty.
     fn indexed(&self, index: Index<K>, key: &str) -> &[u32] {
         let entries = self.indexes.iter().find(|entries| entries.index.name == index.name);
         entries.map(|entries| entries.get(key)).unwrap_or_default()
@@ -383,7 +382,7 @@ impl<K: Kind> Objects<K> {
         slots.iter().filter_map(|&slot| self.at(slot).cloned()).collect()
     }
 
-    /// Notes a version that an event or a bookmark has shown.
+    /// Records a version that an event or a bookmark has shown.
     fn reach(&mut self, version: Version) {
         if !self.listing {
             self.version = self.version.max(version);
@@ -399,12 +398,12 @@ impl<K: Kind> Objects<K> {
         {
             entry.epoch = epoch;
             let seen = Version::of(entry.object.as_ref());
-            // In a history that was set back, an equal version may stand for something else.
+            // After a rewind, an equal version may belong to another history.
             if version <= seen && !self.rewinding {
                 return None;
             }
         }
-        // A copy has room for what it holds and no more; what was decoded has grown as it came.
+        // Clone to drop spare capacity: decoding leaves some.
         let mut new = object.clone();
         drop(object);
         self.share(&mut new, known);
@@ -416,7 +415,7 @@ impl<K: Kind> Objects<K> {
         Some(Change { old, new: Some(new) })
     }
 
-    /// Puts an object in the place of its former self. What it is found by is touched only where it has changed.
+    /// Replaces the previous version of an object. Updates index entries only where they have changed.
     fn replace(&mut self, slot: u32, new: Arc<K>) -> Option<Arc<K>> {
         let old = self.at(slot)?.clone();
         let (was, is) = (controller_uid(old.as_ref()), controller_uid(new.as_ref()));
@@ -471,7 +470,7 @@ impl<K: Kind> Objects<K> {
     }
 }
 
-/// How the object of a slot stands to another one, by their names.
+/// Compares the object of a slot with another one by name.
 fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
     let known = slots.get(slot as usize).and_then(Option::as_ref);
     known.map_or(Ordering::Less, |known| {
@@ -480,7 +479,7 @@ fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
     })
 }
 
-/// How far a store is: what it shows has not changed as long as this has not.
+/// The progress of a store. The state of the store has not changed while this value is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Glimpse {
     version: Version,
@@ -488,7 +487,7 @@ pub(crate) struct Glimpse {
     has_failed: bool,
 }
 
-/// A store without its kind, for what only needs versions and names.
+/// A store without its type parameter, for callers that only need versions and names.
 pub(crate) trait AnyStore: Send + Sync {
     fn resource(&self) -> ResourceType;
     fn cluster(&self) -> Cluster;
@@ -497,11 +496,11 @@ pub(crate) trait AnyStore: Send + Sync {
     fn version(&self) -> Version;
     fn len(&self) -> usize;
     fn glimpse(&self) -> Glimpse;
-    /// When the newest complete list was begun.
+    /// When the newest complete list began.
     fn listed(&self) -> Option<Instant>;
-    /// Whether a complete list was begun at this moment or later.
+    /// Whether a complete list began at this moment or later.
     fn is_listed_since(&self, since: Instant) -> bool;
-    /// Whether the condition holds; if not, who asks is woken once when it does.
+    /// Whether the condition holds. If not, the store wakes the waiter once it does.
     fn wait(&self, until: &Until, who: &RequeueHandle) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
     /// Asks the watch for a consistent list.
@@ -541,7 +540,7 @@ impl<K: Kind> AnyStore for Store<K> {
         self.objects.read().is_listed_since(since)
     }
     fn wait(&self, until: &Until, who: &RequeueHandle) -> bool {
-        // The lock is held across the check: an event that comes in between finds the waiter.
+        // Hold the lock across the check, so that an event in between finds the waiter.
         let mut waiters = self.waiters.lock();
         let met = self.meets(until);
         if !met {
@@ -564,7 +563,7 @@ impl<K: Kind> AnyStore for Store<K> {
 }
 
 impl<K> Store<K> {
-    /// Resolves once a first list is complete.
+    /// Resolves once the first list is complete.
     pub(crate) async fn synced(&self) {
         let listed = self.lists.notified();
         tokio::pin!(listed);
@@ -574,7 +573,7 @@ impl<K> Store<K> {
         }
     }
 
-    /// Resolves once a first list is complete, or has failed several times.
+    /// Resolves once the first list is complete or has failed several times.
     pub(crate) async fn answered(&self) {
         let failed = self.failures.notified();
         tokio::pin!(failed);
@@ -588,7 +587,7 @@ impl<K> Store<K> {
         }
     }
 
-    /// Resolves when somebody asks for a consistent list.
+    /// Resolves when a waiter asks for a consistent list.
     pub(crate) async fn relist_wanted(&self) {
         self.relist.notified().await;
     }

@@ -17,7 +17,7 @@ use crate::{
 
 type Place = (Cluster, TypeId, Option<Arc<str>>);
 
-/// The stores of all watched kinds, and of what single objects look at for a while.
+/// The stores of all watched kinds and of all scoped watches.
 #[derive(Clone, Default)]
 pub struct Stores {
     shared: Arc<RwLock<BTreeMap<Place, Arc<dyn AnyStore>>>>,
@@ -25,7 +25,7 @@ pub struct Stores {
     view: Option<Arc<View>>,
 }
 
-/// What one look at the stores may trust, and what it has asked.
+/// What one snapshot may trust, and which stores it has read.
 struct View {
     since: Instant,
     asked: Mutex<Asked>,
@@ -34,15 +34,15 @@ struct View {
 /// See [`Stores::since`].
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// The stores that have shown no list since the moment that was given.
+    /// The stores that have shown no list since the given moment.
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
-    /// Since when there is contact with the servers of all stores that were asked.
+    /// Since when this process has been connected to the servers of all stores that were read.
     pub(crate) connected_since: Option<Instant>,
-    /// What was seen through looks, or not yet.
+    /// The scoped watches that were read, complete or not.
     pub(crate) looked: Vec<Looked>,
 }
 
-/// How far a look was when it was asked for.
+/// The progress of a scoped watch at the time of the read.
 pub(crate) struct Looked {
     place: Place,
     glimpse: Glimpse,
@@ -55,12 +55,12 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Without stores, for clusters with these contacts.
+    /// Empty stores, for clusters with these contacts.
     pub(crate) fn with_contacts(contacts: BTreeMap<Cluster, Arc<Contact>>) -> Self {
         Self { contacts, ..Self::default() }
     }
 
-    /// The same stores with an object in one of them, without a watch: what a controller sees in a test.
+    /// The same stores with one more object and no watch: the input of a controller in a test.
     #[must_use]
     pub fn with<K: Kind>(self, cluster: Cluster, object: K) -> Self {
         let store = self.of::<K>(cluster);
@@ -69,7 +69,7 @@ impl Stores {
         self
     }
 
-    /// The store of a kind. One that nobody watches is empty, and stays so.
+    /// The store of a kind. The store of a kind without a watch is always empty.
     pub fn of<K: Kind>(&self, cluster: Cluster) -> Arc<Store<K>> {
         let Some(store) = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None)) else {
             return Arc::new(Store::new(cluster, ""));
@@ -85,62 +85,61 @@ impl Stores {
         store
     }
 
-    /// The store of a kind, if it counts: for an object that rather goes on without it than waits.
+    /// The store of a kind, if it is fresh: for an object that continues without it and does not wait.
     pub fn listed<K: Kind>(&self, cluster: Cluster) -> Option<Arc<Store<K>>> {
         let store = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None))?;
         let counts = self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since));
         counts.then(|| self.of(cluster))
     }
 
-    /// The same stores, for one look that notes what it asks: which stores have shown no list since `since`, and how long
-    /// there has been contact with their servers.
+    /// The same stores, for one snapshot. It records which stores were read and have shown no list since `since`, and since
+    /// when this process has been connected to their servers.
     pub(crate) fn since(&self, since: Instant) -> Self {
         let (shared, contacts) = (self.shared.clone(), self.contacts.clone());
         Self { shared, contacts, view: Some(Arc::new(View { since, asked: Mutex::default() })) }
     }
 
-    /// What was asked through [`Stores::since`].
+    /// What was read through [`Stores::since`].
     pub(crate) fn asked(&self) -> Asked {
         self.view.as_ref().map(|view| std::mem::take(&mut *view.asked.lock())).unwrap_or_default()
     }
 
-    /// What is seen of a kind through a look (`crate::look`): `None` until its first list is complete.
+    /// The objects of a kind in a scoped watch (`crate::scoped_watch`): `None` until its first list is complete.
     pub fn seen<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
         self.scoped_watch(cluster, selector).filter(|store| store.is_synced())
     }
 
-    /// What is known of the object that [`ScopedWatch::named`] with the same arguments looks at.
+    /// The state of the object that [`ScopedWatch::named`] with the same arguments watches.
     pub fn named<K: Kind>(&self, key: &ObjectRef, fields: &str) -> Lookup<K> {
         let store = self.scoped_watch::<K>(key.cluster, &scoped_watch::named_selector(key, fields));
         store.map_or(Lookup::Pending, |store| Lookup::of(&store, key))
     }
 
-    /// The store of a look, listed or not.
+    /// The store of a scoped watch, whether it is complete or not.
     fn scoped_watch<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
         let place = (cluster, TypeId::of::<K>(), Some(selector.into()));
         let store = self.lookup::<K>(&place);
         if let Some(view) = &self.view {
-            // Before anything is read of it: what comes in between counts as not seen.
+            // Take the glimpse before the read, so that a change in between counts as unseen.
             let glimpse = store.as_ref().map(|store| store.glimpse()).unwrap_or_default();
             view.asked.lock().looked.push(Looked { place, glimpse });
         }
         store
     }
 
-    /// Whether a look has come to show something else since it was asked for. Whoever begins to look is not woken by what
-    /// came before.
+    /// Whether a scoped watch has changed since it was read. A new scoped watch does not wake its object for earlier changes.
     pub(crate) fn have_moved(&self, looked: &[Looked]) -> bool {
         let shared = self.shared.read();
         let now = |place: &Place| shared.get(place).map(|store| store.glimpse()).unwrap_or_default();
         looked.iter().any(|looked| now(&looked.place) != looked.glimpse)
     }
 
-    /// Adds a store; for the manager and for tests that build a world.
+    /// Adds a store; for the manager, and for tests that build a snapshot.
     pub fn add<K: Kind>(&self, store: Arc<Store<K>>) {
         self.shared.write().insert((store.cluster(), TypeId::of::<K>(), None), store);
     }
 
-    /// Adds the store of a look; for the manager and for tests that build a world.
+    /// Adds the store of a scoped watch; for the manager, and for tests that build a snapshot.
     pub fn add_look<K: Kind>(&self, look: &ScopedWatch, store: Arc<Store<K>>) {
         self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(look.selector().into())), store);
     }
@@ -159,7 +158,7 @@ impl Stores {
         shared.iter().filter_map(shows).collect()
     }
 
-    /// The stores of those looks that are about this object alone.
+    /// The stores of the scoped watches of this object alone.
     pub(crate) fn of_looks(
         &self,
         looks: &[ScopedWatch],
@@ -172,7 +171,7 @@ impl Stores {
         stores.filter(|store| store.resource() == *resource).collect()
     }
 
-    /// The stores of looks that hold objects of a resource.
+    /// The stores of scoped watches that hold objects of a resource.
     pub(crate) fn looking_at(&self, resource: &ResourceType, cluster: Cluster) -> Vec<Arc<dyn AnyStore>> {
         let shared = self.shared.read();
         let fits = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
@@ -181,12 +180,12 @@ impl Stores {
         shared.iter().filter_map(fits).collect()
     }
 
-    /// All stores that last as long as the manager.
+    /// All stores that exist as long as the manager.
     pub(crate) fn lasting(&self) -> Vec<Arc<dyn AnyStore>> {
         self.shared.read().iter().filter(|(place, _)| place.2.is_none()).map(|(_, store)| store.clone()).collect()
     }
 
-    /// All stores there are at present.
+    /// All current stores.
     pub(crate) fn all(&self) -> Vec<Arc<dyn AnyStore>> {
         self.shared.read().values().cloned().collect()
     }
@@ -206,7 +205,7 @@ mod tests {
     use crate::testing::HOME;
     use nodewright_testing::object;
 
-    /// Whoever begins to look is not woken by what came before, also not by what came while its plan was made.
+    /// A new scoped watch does not wake its object for earlier changes, not even for those during the plan.
     #[test]
     fn what_comes_between_a_look_and_its_beginning_is_noticed() {
         let (all, key) = (Stores::default(), ObjectRef::new(HOME, "default", "a"));

@@ -1,4 +1,4 @@
-//! The objects that exist and cannot be decoded.
+//! Objects that exist and cannot be decoded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,13 +7,13 @@ use parking_lot::RwLock;
 
 use crate::object::{Kind, ResourceType};
 
-/// An object that exists and cannot be decoded, as far as its metadata tells.
+/// The readable metadata of an object that exists and cannot be decoded.
 ///
-/// Of its content nothing is kept, its annotations included: they may hold a copy of it.
+/// It holds none of the object's content. That includes its annotations, which may hold a copy of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unreadable {
     metadata: ObjectMeta,
-    /// Whether all of the metadata could be decoded, and not only the name.
+    /// Whether all of the metadata could be decoded, and not only the name and UID.
     is_complete: bool,
 }
 
@@ -71,11 +71,11 @@ impl Unreadable {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// What to say of it: which object it is, and what to do.
+    /// Describes for people which object it is and what to do.
     pub fn describe<K: Kind>(&self) -> String {
         let kind = ResourceType::of::<K>().kind;
         let place = if self.namespace().is_empty() { String::new() } else { format!("{}/", self.namespace()) };
-        // Whoever has a finalizer on it waits until it can be read, and its deletion waits for them.
+        // Its finalizers stay until their controllers can read it, so its deletion waits for that.
         let is_kept = self.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
         let remedy = if is_kept { "correct it (its finalizers keep it until then)" } else { "correct it or delete it" };
         format!("{kind} {place}{} exists and cannot be read: {remedy}", self.name())
@@ -88,12 +88,12 @@ pub(super) struct UnreadableObjects(pub(super) RwLock<BTreeMap<(String, String),
 
 pub(super) struct Entry {
     pub(super) object: Arc<Unreadable>,
-    /// Whether the list that is being taken in has shown it.
+    /// Whether the current list has shown it.
     pub(super) is_listed: bool,
 }
 
 impl UnreadableObjects {
-    /// Begins a list: what is not seen until its end is gone.
+    /// Begins a list. Objects that do not occur before its end are gone.
     pub(super) fn begin_list(&self) {
         self.0.write().values_mut().for_each(|entry| entry.is_listed = false);
     }

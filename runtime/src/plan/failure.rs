@@ -75,7 +75,7 @@ impl StepVerb {
     }
 }
 
-/// Why a step failed.
+/// The failure of a step.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// When.

@@ -1,4 +1,4 @@
-//! What a controller decides: steps, waits, events, and when to look again. Plain data, no I/O.
+//! What a controller decides: steps, waits, events, and the time of the next run. Plain data, no I/O.
 
 mod failure;
 mod text;
@@ -22,52 +22,51 @@ use nodewright_observability::trace::{SpanRecord, TraceContext};
 pub use self::failure::{FailedStep, Failure, Refusal, StepVerb};
 pub use crate::request::FailureClass;
 
-/// All that a plan may know besides objects.
+/// Everything that a plan may know besides objects.
 #[derive(Debug)]
 pub struct Context<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
-    /// Since when this process may write: whatever an earlier leader began was begun before this. As all times here that
-    /// are in no object, it moves along with `now` when somebody sets the clock.
+    /// Since when this process is the leader. Whatever an earlier leader began is older. When the clock is stepped, this time
+    /// moves along with `now`, as do all times in this struct that no object holds.
     pub leader_since: Timestamp,
-    /// Since when there is contact with the API servers of the caches that were asked, without a break of more than a
-    /// minute, and this process may write: what was reported before may be old, because nobody could report. Not before
-    /// `leader_since`.
+    /// Since when this process has been connected to the API servers of the caches that the snapshot read, without a gap of
+    /// more than a minute. Reports from before may be stale, because nothing could be reported. Never before `leader_since`.
     pub connected_since: Timestamp,
     /// How many runs in a row have failed.
     pub attempt: u32,
     /// Why the last run failed, if it did.
     pub failure: Option<&'a Failure>,
-    /// What is known of calls outside Kubernetes.
+    /// The outcomes of calls outside Kubernetes.
     pub outcomes: &'a Outcomes<E>,
-    /// Requests that were refused for now, such as evictions that a disruption budget held back.
+    /// Requests that were refused for now, such as evictions that a disruption budget does not allow.
     pub refusals: &'a [Refusal],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
 }
 
 impl<E: Effect> Context<'_, E> {
-    /// The refusal that stands against the object with this UID.
+    /// The current refusal for the object with this UID.
     pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
         self.refusals.iter().find(|refusal| &*refusal.uid == uid)
     }
 }
 
-/// One change to the world.
+/// One change to a cluster, or a call outside Kubernetes.
 #[derive(Clone, Debug)]
 pub enum Step<E> {
-    /// Server-side apply of all that this controller owns of an object that exists.
+    /// Server-side apply of every field that this controller owns on an existing object.
     Apply(Apply),
-    /// A new object: answered 201 when the name is free and 409 when it is taken; never touches what is there.
+    /// Creation of an object: 201 if the name is free, 409 if it is taken. Never changes an existing object.
     Create {
-        /// The name that is asked for.
+        /// The requested name.
         key: ObjectRef,
         /// The kind.
         resource: ResourceType,
         /// The object.
         body: Value,
     },
-    /// A tested JSON patch, for what is shared with others.
+    /// A JSON patch with tests, for fields that have several writers.
     Edit {
         /// The object.
         at: Target,
@@ -76,17 +75,17 @@ pub enum Step<E> {
         /// The operations.
         patch: Patch,
     },
-    /// A consistent read of one object. If it is gone or being deleted, the plan ends there, and the next one sees what it
-    /// has become.
+    /// A consistent read of one object. If the object is gone or being deleted, the plan ends here, and the next plan sees the
+    /// new state.
     Confirm(Target),
-    /// The same, if the object has another version than the one that was seen.
+    /// As `Confirm`, and the plan also ends here if the version differs from the one in the snapshot.
     ConfirmUnchanged(Target),
-    /// Deletion of exactly the object that was seen.
+    /// Deletion of exactly the object in the snapshot.
     Delete(Target),
-    /// Deletion of exactly the object that was seen, without grace.
+    /// Deletion of exactly the object in the snapshot, without grace period.
     DeleteNow(Target),
-    /// Eviction of exactly the Pod that was seen. A refusal is no failure: the object is planned for again at once, and
-    /// that plan sees the [`Refusal`] and has to say when to try again.
+    /// Eviction of exactly the Pod in the snapshot. A refusal is no failure: the object is planned again at once, and that plan
+    /// sees the [`Refusal`] and must set the time of the retry.
     Evict(Target),
     /// A call outside Kubernetes.
     Call(E),
@@ -112,17 +111,17 @@ impl fmt::Debug for Apply {
 }
 
 impl Apply {
-    /// What is written.
+    /// The fields to write.
     pub fn fragment(&self) -> &Value {
         &self.fragment
     }
 
-    /// Where it is written.
+    /// The object to write to.
     pub fn at(&self) -> &Target {
         &self.at
     }
 
-    /// Through which endpoint.
+    /// The endpoint to write through.
     pub fn part(&self) -> Subresource {
         self.part
     }
@@ -134,7 +133,8 @@ impl<E> Step<E> {
         Self::apply_to(Target::of(cluster, live), live, owned)
     }
 
-    /// Applies `owned` to `live`, refused once anybody has changed it; `None` when that would change nothing.
+    /// Applies `owned` to `live`. The API server refuses it if the object has changed since. `None` when it would change
+    /// nothing.
     pub fn apply_if_unchanged<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
         Self::apply_to(Target::of(cluster, live).if_unchanged(), live, owned)
     }
@@ -147,7 +147,7 @@ impl<E> Step<E> {
         Some(Self::Apply(Apply { at, part: O::SUBRESOURCE, fragment, read_back: read_back(owned) }))
     }
 
-    /// Creates `object` in `cluster`, under the name that it carries.
+    /// Creates `object` in `cluster`, under the name in its metadata.
     pub fn create<K: Kind + serde::Serialize>(cluster: Cluster, object: &K) -> Option<Self> {
         let resource = ResourceType::of::<K>();
         let mut body = serde_json::to_value(object).ok()?;
@@ -162,15 +162,14 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Main, patch })
     }
 
-    /// Reads from the API server whether `live` is still there and is not being deleted. Before `live` takes something
-    /// over, as `CanAdopt` of the controllers in Kubernetes: a cache may not have heard of the deletion of the owner whose
-    /// children it sees without one.
+    /// Reads from the API server whether `live` still exists and is not being deleted. Do this before `live` adopts an object,
+    /// as `CanAdopt` in the Kubernetes controllers: a cache may show an orphan and not yet show the deletion of its owner.
     pub fn confirm<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::Confirm(Target::of(cluster, live))
     }
 
-    /// Reads from the API server whether `live` is as it was seen. A read, because an API server cannot patch every object
-    /// that it can show.
+    /// Reads from the API server whether `live` is unchanged. This is a read and no patch, because some objects that an API
+    /// server can show cannot be patched.
     pub fn confirm_unchanged<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::ConfirmUnchanged(Target::of(cluster, live))
     }
@@ -181,7 +180,7 @@ impl<E> Step<E> {
         (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Status, patch })
     }
 
-    /// The object that it writes to or reads; `None` for a call outside Kubernetes.
+    /// The object that the step writes or reads; `None` for a call outside Kubernetes.
     pub fn key(&self) -> Option<&ObjectRef> {
         match self {
             Self::Apply(apply) => Some(apply.at.key()),
@@ -196,12 +195,12 @@ impl<E> Step<E> {
         }
     }
 
-    /// The cluster that it is sent to; `None` for a call outside Kubernetes.
+    /// The cluster that receives the request; `None` for a call outside Kubernetes.
     pub fn cluster(&self) -> Option<Cluster> {
         Some(self.key()?.cluster)
     }
 
-    /// Deletes exactly the object that was seen.
+    /// Deletes exactly the object in the snapshot.
     pub fn delete<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::Delete(Target::of(cluster, live))
     }
@@ -216,39 +215,39 @@ pub struct Planned<E> {
     pub step: Step<E>,
 }
 
-/// Something that has to happen elsewhere before the plan goes on.
+/// A condition elsewhere that must hold before the object can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// A word for conditions and metrics.
+    /// A short CamelCase word for conditions and metrics.
     pub reason: &'static str,
-    /// What is waited for, and what would end it.
+    /// What the object waits for, and what would end the wait.
     pub message: String,
-    /// When it ends by itself, if it does. A move of this time is logged.
+    /// When the wait ends by itself, if it does. A change of this time is logged.
     pub until: Option<Timestamp>,
 }
 
 /// What a controller decided for one object.
 ///
-/// Stages run in order; the steps of a stage run side by side, with a slow start, and fail alone. A failure ends the plan
-/// after its stage and is part of the next [`Context`].
+/// Stages run in order. The steps of a stage run concurrently, with a slow start, and fail independently. A failure ends the
+/// plan after its stage and is part of the next [`Context`].
 #[derive(Clone, Debug)]
 pub struct Plan<E> {
     /// Steps, stage by stage.
     pub stages: Vec<Vec<Planned<E>>>,
-    /// What is waited for.
+    /// The waits.
     pub waits: Vec<Wait>,
-    /// What is told to people once the steps have succeeded.
+    /// Events to publish once the steps have succeeded.
     pub events: Vec<Event>,
-    /// What is told to the trace once the steps have succeeded.
+    /// Spans to record once the steps have succeeded.
     pub spans: Vec<SpanRecord>,
-    /// When to look again even though nothing changes.
+    /// When to plan again even though nothing changes.
     pub wake: Option<Timestamp>,
-    /// What else this object has to see, for as long as its plans say so.
+    /// Further objects that this object must see, for as long as its plans name them.
     pub looks: Vec<ScopedWatch>,
     /// The trace that the plan's requests belong to.
     pub traceparent: Option<TraceContext>,
-    /// That nothing that is known of calls outside Kubernetes matters any more. It is forgotten unless one is under way.
-    /// Not for a plan that itself rests on an outcome: it would ask for it again, and again.
+    /// Whether to drop the outcomes of all calls outside Kubernetes. They are kept while a call is in progress. Do not set this
+    /// in a plan that itself rests on an outcome: it would make the call again and again.
     pub forgets_outcomes: bool,
 }
 
@@ -268,12 +267,12 @@ impl<E> Default for Plan<E> {
 }
 
 impl<E> Plan<E> {
-    /// A plan to do nothing.
+    /// A plan without steps.
     pub fn idle() -> Self {
         Self::default()
     }
 
-    /// Whether it changes nothing. It may still wait.
+    /// Whether the plan has no steps. It may still wait.
     pub fn is_idle(&self) -> bool {
         self.stages.is_empty()
     }
@@ -305,43 +304,43 @@ impl<E> Plan<E> {
         self
     }
 
-    /// Waits for something that will show in a watch.
+    /// Waits for something that a watch will show.
     pub fn wait(&mut self, reason: &'static str, message: impl Into<String>) -> &mut Self {
         self.waits.push(Wait { reason, message: message.into(), until: None });
         self
     }
 
-    /// Waits for something that will show in a watch, until `until` at the latest.
+    /// Waits for something that a watch will show, until `until` at the latest.
     pub fn wait_until(&mut self, until: Timestamp, reason: &'static str, message: impl Into<String>) -> &mut Self {
         self.waits.push(Wait { reason, message: message.into(), until: Some(until) });
         self.wake_at(until)
     }
 
-    /// Looks again at `at` at the latest.
+    /// Plans again at `at` at the latest.
     pub fn wake_at(&mut self, at: Timestamp) -> &mut Self {
         self.wake = Some(self.wake.map_or(at, |earlier| earlier.min(at)));
         self
     }
 
-    /// Tells people.
+    /// Adds an event.
     pub fn event(&mut self, event: Event) -> &mut Self {
         self.events.push(event);
         self
     }
 
-    /// Tells the trace.
+    /// Adds a span to the trace.
     pub fn span(&mut self, span: SpanRecord) -> &mut Self {
         self.spans.push(span);
         self
     }
 
-    /// Asks to see more.
+    /// Adds a scoped watch.
     pub fn look(&mut self, look: ScopedWatch) -> &mut Self {
         self.looks.push(look);
         self
     }
 
-    /// Adds another plan: its stages come after those that are there, and its trace is left out.
+    /// Appends the stages of another plan, and everything else in it except its trace.
     pub fn append(&mut self, more: Self) {
         self.stages.extend(more.stages);
         self.waits.extend(more.waits);
@@ -352,7 +351,7 @@ impl<E> Plan<E> {
         self.wake = self.wake.into_iter().chain(more.wake).min();
     }
 
-    /// Makes all deletions so far such that they are refused once anybody has changed the object.
+    /// Adds the resource version to all deletions so far, so that the API server refuses them if the object has changed.
     pub fn pin_deletions(&mut self) {
         for planned in self.stages.iter_mut().flatten() {
             if let Step::Delete(target) = &mut planned.step {

@@ -1,4 +1,4 @@
-//! A plan as people read it: for snapshots in tests, and for whoever asks what would be done.
+//! A plan as text: for snapshots in tests, and to show what a controller would do.
 
 use std::fmt::{self, Display};
 
@@ -12,7 +12,7 @@ use crate::{
     object::{Cluster, Target},
 };
 
-/// Steps stage by stage, each with its reason; then waits, events and the time of the next look.
+/// Prints the steps of each stage with their reasons, then waits, events and the time of the next run.
 ///
 /// ```text
 /// 1 create ConfigMap default/a {"data":{"key":"value"},"metadata":{}} | the copy is missing
@@ -70,7 +70,7 @@ impl<E: Effect> Display for Step<E> {
             Self::Delete(at) => write!(f, "delete {}", place(at)),
             Self::DeleteNow(at) => write!(f, "delete {} without grace", place(at)),
             Self::Evict(at) => write!(f, "evict {}", place(at)),
-            // What a call carries may be confidential; its name and what it is about are not.
+            // The arguments of a call may be confidential; its name and serialization key are not.
             Self::Call(effect) => write!(f, "call {} for {}", effect.name(), effect.lane().0),
         }
     }
@@ -89,7 +89,7 @@ fn cluster(cluster: Cluster, is_wanted: bool) -> String {
     if is_wanted { format!(" in {cluster}") } else { String::new() }
 }
 
-/// A new object without what is said beside it.
+/// The body of a new object without the fields that the line shows elsewhere.
 fn gist(body: &Value) -> Value {
     let mut body = body.clone();
     if let Value::Object(fields) = &mut body {

@@ -1,4 +1,4 @@
-//! What a process knows of one object besides what the caches show. Lost on restart, learnt again by trying.
+//! What a process remembers of one object beyond its caches. It is lost on restart and learnt again from new attempts.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,36 +19,36 @@ use crate::{
 /// The memory of one object.
 pub(super) struct Memory<E: Effect> {
     pub(super) uid: String,
-    /// With whose requests its own take turns.
+    /// The flow in which this object's requests take turns with those of other owners.
     pub(super) flow: Flow,
-    /// What the caches have to show before the next plan.
+    /// What the caches must show before the next plan.
     pub(super) barriers: Vec<Barrier>,
-    /// Since when it waits for a cache to show what was written.
+    /// Since when the object waits for a cache to show a write.
     pub(super) parked: Option<Instant>,
-    /// Of which objects only a read can tell what became of a write.
+    /// Objects with a write of unknown outcome. Only a read can tell the outcome.
     pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
-    /// The time of day at the zero of the clock that nobody sets, when it was asked last.
+    /// Wall-clock time at monotonic zero, at the last reading; a change means that the clock was stepped.
     zero: Option<Timestamp>,
     pub(super) looks: Vec<ScopedWatch>,
-    /// When the next write to itself would be due if all had come evenly.
+    /// When the next write to the object itself would be due if all had been spread evenly.
     due: Option<Instant>,
-    /// The reasons for which the newest plan waits, and until when.
+    /// The reasons for which the newest plan waits, and the end of each wait.
     waits: Vec<(&'static str, Option<Timestamp>)>,
 }
 
-/// An object may be written to so often in a row by its own plans, and then once in so long a time: two managers that each
-/// undo what the other one has written would do so as fast as they can.
+/// The plans of an object may write to the object itself this often in a row, and then once per interval. Otherwise two
+/// managers that undo each other's writes would do so as fast as they can.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
 
-/// A time of day that strays by less from the clock that nobody sets has not been set.
+/// Ignore differences between the wall clock and the monotonic clock that are smaller than this.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
 
-/// The end of a wait that moves by less has not moved.
+/// Ignore moves of a wait's end that are smaller than this.
 const MOVED: SignedDuration = SignedDuration::from_secs(5);
 
 impl<E: Effect> Memory<E> {
@@ -70,8 +70,8 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// The time of day. When somebody has set it, what is remembered moves along: how long ago something was does not
-    /// change.
+    /// Returns the wall-clock time. When the clock was stepped, this shifts all remembered times with it, so that their ages
+    /// stay the same.
     pub(super) fn now(&mut self, clock: &dyn Clock) -> Timestamp {
         let (now, elapsed) = (clock.wall(), clock.elapsed());
         let zero = SignedDuration::try_from(elapsed).ok().and_then(|elapsed| now.checked_sub(elapsed).ok());
@@ -95,7 +95,7 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// Takes note of a write to the object itself. Tells how long to leave it alone afterwards.
+    /// Records a write to the object itself. Returns how long to leave the object alone afterwards.
     pub(super) fn pace(&mut self, now: Instant) -> Duration {
         let due = self.due.map_or(now, |due| due.max(now)) + EVENLY;
         self.due = Some(due);
@@ -116,7 +116,7 @@ impl<E: Effect> Memory<E> {
             && waits.is_empty()
     }
 
-    /// From now on it is about this object: another one under the same name has no past but what it looks at.
+    /// Binds the memory to this UID. A new object under the same name starts empty and keeps only the scoped watches.
     fn is_about(&mut self, uid: &str, owner: &str) {
         if self.uid != uid {
             let looks = std::mem::take(&mut self.looks);
@@ -124,11 +124,11 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// The waits of a plan whose reasons its predecessor did not have, and those that end at another time. What their
-    /// messages say may change with each plan.
+    /// The waits of a plan with a reason that the previous plan did not have, and those that now end at another time. Messages
+    /// do not count: they may change with each plan.
     pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
         let former = std::mem::take(&mut self.waits);
-        // The logged time stands until it has moved noticeably: many small moves are one large one.
+        // Keep the logged time until the end has moved noticeably, so that many small moves add up to one large one.
         let logged = |wait: &Wait| {
             let known = former.iter().find(|(reason, _)| *reason == wait.reason)?;
             let has_moved = match (known.1, wait.until) {
@@ -141,7 +141,7 @@ impl<E: Effect> Memory<E> {
         waits.iter().filter(|wait| logged(wait).is_none()).collect()
     }
 
-    /// Keeps what the steps of a plan have led to. Tells why they failed, if they did.
+    /// Records the outcomes of a plan's steps. Returns the failure if a step failed.
     pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
         self.barriers.extend(execution.barriers);
         self.unsure.extend(execution.unsure);
@@ -170,7 +170,7 @@ impl<E: Effect> Memory<E> {
 /// The memories of all objects of one controller.
 ///
 /// # Guarantees
-/// The lock of one is held for as long as a plan takes, and never across an await; that of all, for a look-up.
+/// A plan holds the lock of one memory while it is made, and never across an await. The lock of the map is held for a look-up.
 pub(super) struct Memories<E: Effect>(Mutex<HashMap<ObjectRef, Arc<Mutex<Memory<E>>>>>);
 
 impl<E: Effect> Default for Memories<E> {
@@ -184,7 +184,7 @@ impl<E: Effect> Memories<E> {
         self.0.lock().get(key).cloned()
     }
 
-    /// The memory of the object with this UID, whose requests take turns as those of `owner`.
+    /// The memory of the object with this UID. Its requests take turns as those of `owner`.
     pub(super) fn of(&self, key: &ObjectRef, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
         let fresh = || Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner))));
         let memory = self.0.lock().entry(key.clone()).or_insert_with(fresh).clone();
@@ -192,7 +192,7 @@ impl<E: Effect> Memories<E> {
         memory
     }
 
-    /// Lets go of a memory in which nothing stands: most objects are left alone most of the time.
+    /// Drops an empty memory. Most objects need none most of the time.
     pub(super) fn forget_blank(&self, key: &ObjectRef) {
         let mut all = self.0.lock();
         if all.get(key).is_some_and(|memory| memory.try_lock().is_some_and(|memory| memory.is_blank())) {

@@ -1,4 +1,4 @@
-//! The loop of one controller: fresh enough? observe, plan, act, remember.
+//! The loop of one controller: check that the caches are fresh, take a snapshot, plan, execute, remember the outcome.
 
 mod memory;
 
@@ -38,19 +38,18 @@ use nodewright_observability::{
     trace::{self, Spans, TraceContext},
 };
 
-/// How many plans of one controller are executed at once in one cluster: more than there are requests under way, so that
-/// none of these waits for a plan; and not many more, because a plan that waits for its requests is all there in memory.
+/// How many plans of one controller run at once in one cluster. It exceeds the limit of concurrent requests, so that no request
+/// slot waits for a plan. It does not exceed it by much, because a plan that waits for its requests stays in memory.
 const EXECUTING: usize = 64;
-/// An object is looked at again no sooner than after this, whenever its plan wants to be made again: a plan that names a
-/// moment in the past each time costs little.
+/// The shortest time between two plans of an object. It makes a plan cheap that asks for a time in the past again and again.
 const SOONEST: Duration = Duration::from_millis(100);
-/// Conflicts are ordinary, but for so many in a row.
+/// Conflicts are normal up to this many in a row.
 const CONFLICTS: u32 = 5;
 
-/// The most bytes of a message in a line of the log.
+/// Limit of a message in a log line, in bytes.
 const LONGEST_LINE: usize = 2_048;
 
-/// Reason of the event of an object for which the API server refuses a request that will not do as it is.
+/// Event reason for a request that the API server refuses and that would fail again unchanged.
 const STEP_REFUSED: &str = "StepRefused";
 
 /// What the loops of all controllers share.
@@ -65,53 +64,53 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
-    /// Since when this process may write, in the time of the clock that nobody sets.
+    /// Since when this process may write, in monotonic time.
     pub(crate) since: Duration,
-    /// The same moment in the time of timers: a cache counts once it has shown a list that was begun after it.
+    /// The same moment as a timer's instant. A cache counts only after a list that began later.
     pub(crate) gained: Instant,
 }
 
-/// The loop of one controller. Plans are made one after the other, and executed side by side.
+/// The loop of one controller. It makes plans one after the other and executes them concurrently.
 ///
 /// # Guarantees
-/// * A run sees everything that earlier runs for the object wrote: until the caches show it, the object waits.
-/// * A run sees only caches that were listed after this process may write. One that is not, because its cluster is away,
-///   holds up those who ask it, and nobody else.
-/// * What became of an unanswered write is read before the next plan.
-/// * After a refusal there is a plan that knows of it, and can say when to try again.
-/// * A panic in one plan is caught, counted and backed off; other objects go on.
-/// * So many plans are executed at once for each cluster that they write to; owners take turns.
-/// * A wait is logged when it begins.
+/// * A run sees every write of earlier runs for the object. The object waits until the caches show them.
+/// * A run sees only caches that were listed after this process gained leadership. A cache that was not, because its cluster is
+///   unreachable, delays only the objects that read it.
+/// * The outcome of an unanswered write is read before the next plan.
+/// * A refusal leads to a plan that knows of it and can set the time of the retry.
+/// * A panic in one plan is caught, counted and backed off. Other objects continue.
+/// * Each cluster has a limit of plans that write to it at once. Owners take turns.
+/// * The log names a wait when it begins.
 ///
 /// # Assumptions
-/// * Whatever a plan sees or writes is in a kind that is watched: a write to another is not waited for.
-/// * Plans take microseconds: one that takes long holds up all others of its controller.
+/// * Every kind that a plan reads or writes is watched. The loop does not wait for writes to other kinds.
+/// * Plans take microseconds. A slow plan delays all others of its controller.
 ///
 /// # Caveats
-/// What it remembers of an object (failures, refusals, outcomes of calls, what was written) is lost with the process.
+/// The memory of an object (failures, refusals, call outcomes, writes) is lost with the process.
 pub(crate) struct Reconciler<C: Controller> {
     controller: C,
     queue: Arc<Queue>,
     effects: Arc<EffectRunner<C::Effect>>,
     shared: Shared,
     memories: Memories<C::Effect>,
-    /// Bound the plans that are executed at once.
+    /// Limits of the plans that run at once, one for each cluster.
     gates: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
 }
 
-/// What there is to do for an object.
+/// The next work for an object.
 enum Work<E> {
-    /// Nothing, or nothing that could be done now.
+    /// Nothing, or nothing that is possible now.
     None(ReconcileResult),
-    /// To learn what became of writes whose answer was lost.
+    /// Read the outcome of writes whose answer was lost.
     FindOut,
-    /// To execute a plan.
+    /// Execute a plan.
     Act(Box<Act<E>>),
 }
 
 struct Act<E> {
     plan: Plan<E>,
-    /// How long to leave the object alone after it.
+    /// How long to leave the object alone after the plan.
     pause: Duration,
     sending: RequestContext,
     subject: Subject,
@@ -128,7 +127,7 @@ impl<C: Controller> Reconciler<C> {
         Arc::new(Self { controller, queue, effects, shared, memories, gates })
     }
 
-    /// Takes keys from the queue until told to stop; what is under way is finished by tasks of its own.
+    /// Takes keys from the queue until it is stopped. Separate tasks finish what is in progress.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             let key = tokio::select! {
@@ -137,7 +136,7 @@ impl<C: Controller> Reconciler<C> {
                 key = self.queue.next() => key,
             };
             self.begin(key);
-            // With a long queue there is nothing to wait for, and others want to run on this thread, too.
+            // With a long queue this loop never waits. Yield, so that other tasks run on this thread.
             consume_budget().await;
         }
     }
@@ -156,7 +155,8 @@ impl<C: Controller> Reconciler<C> {
                 if let Some(pass) = gate.try_enter() {
                     drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await }));
                 } else {
-                    // The plan is not kept: there may be very many, and the world goes on.
+                    // Drop the plan while the object waits for a permit: there may be very many, and the snapshot becomes
+                    // stale.
                     let flow = act.sending.flow.clone();
                     drop(act);
                     drop(self.shared.tasks.spawn(this.begin_in_turn(key, gate, flow)));
@@ -165,7 +165,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// Goes on with an object once there is a place. Whatever is not a plan for that place comes back through the queue.
+    /// Prepares the object again once it has a permit. Work that is not a plan for this permit returns to the queue.
     async fn begin_in_turn(self: Arc<Self>, key: ObjectRef, gate: Arc<FairSemaphore>, flow: Flow) {
         let pass = tokio::select! {
             biased;
@@ -194,7 +194,7 @@ impl<C: Controller> Reconciler<C> {
         self.queue.done(key, verdict);
     }
 
-    /// All that needs no waiting: is it fresh, what does it see, what does it decide.
+    /// Everything that does not block: check the caches, take the snapshot, make the plan.
     fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
@@ -214,7 +214,7 @@ impl<C: Controller> Reconciler<C> {
         })
     }
 
-    /// Forgets what an object does not wait for any more, see [`Controller::goes_on_without`].
+    /// Drops the barriers that the object no longer waits for, see [`Controller::goes_on_without`].
     fn go_on_without(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) {
         if memory.unsure.is_empty() && memory.barriers.is_empty() {
             return;
@@ -225,8 +225,8 @@ impl<C: Controller> Reconciler<C> {
         memory.barriers.retain(|barrier| waits_for(barrier.key.cluster));
     }
 
-    /// Reads what became of writes whose answer was lost. The object is looked at again at once, or after a back-off
-    /// where that cannot be learnt.
+    /// Reads the outcome of writes whose answer was lost. The object is planned again at once, or after a back-off where the
+    /// read fails.
     async fn find_out(&self, key: &ObjectRef) -> ReconcileResult {
         let Some(memory) = self.memories.get(key) else { return ReconcileResult::Again };
         let unsure = memory.lock().unsure.clone();
@@ -247,7 +247,7 @@ impl<C: Controller> Reconciler<C> {
         ReconcileResult::Again
     }
 
-    /// Whether the caches show everything that was written for the object; if not, it is woken when they do.
+    /// Whether the caches show every write for the object. If not, the caches wake it when they do.
     fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) -> bool {
         while let Some(barrier) = memory.barriers.last() {
             let mut stores = self.shared.stores.showing(&barrier.resource, &barrier.key);
@@ -267,7 +267,7 @@ impl<C: Controller> Reconciler<C> {
         true
     }
 
-    /// Whether stores show something. If not, the first that does not wakes the object when it does.
+    /// Whether the stores meet a condition. If not, the first store that lacks it wakes the object once it does.
     fn wait(&self, key: &ObjectRef, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
         let sleeper = RequeueHandle::new(&self.queue, key);
         stores.iter().all(|store| store.wait(until, &sleeper))
@@ -279,7 +279,7 @@ impl<C: Controller> Reconciler<C> {
         let snapshot = self.controller.snapshot(&stores, key);
         let asked = stores.asked();
         if !asked.behind.is_empty() {
-            // Even if they have been listed meanwhile: this world was seen before.
+            // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
             let listed = self.wait(key, &asked.behind, &Until::Listed(self.shared.gained));
             return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked });
         }
@@ -313,7 +313,7 @@ impl<C: Controller> Reconciler<C> {
             }
             return Work::None(self.conclude(plan, pause, false));
         }
-        // Whoever writes to nothing but the object itself makes no progress elsewhere that would have to go on.
+        // A plan that writes only to its own object makes no progress elsewhere that would have to continue.
         let only_itself = plan.steps().all(|planned| planned.step.key() == Some(key));
         let pause = if only_itself { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
@@ -329,7 +329,7 @@ impl<C: Controller> Reconciler<C> {
     ) -> Context<'a, C::Effect> {
         let clock = self.shared.clock.as_ref();
         let now = memory.now(clock);
-        // Whoever sets the time of day changes nothing in how long ago it was.
+        // A step of the wall clock does not change how long ago something was.
         let ago = |time: Duration| SignedDuration::try_from(time).ok().and_then(|time| now.checked_sub(time).ok());
         let since = ago(clock.elapsed().saturating_sub(self.shared.since)).unwrap_or(now);
         Context {
@@ -344,7 +344,8 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// A plan that writes to another cluster than its object's waits for that one's answers, and takes places there.
+    /// The semaphore for a plan. A plan that writes to another cluster waits for that cluster's answers, so it takes a permit
+    /// there.
     fn gate(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
@@ -374,7 +375,7 @@ impl<C: Controller> Reconciler<C> {
             let mut memory = memory.lock();
             let now = memory.now(self.shared.clock.as_ref());
             let failed = memory.keep(execution, now);
-            // The wait begins now, though nothing else may wake the object: a cache that does not go on is noticed.
+            // Begin the wait now, because nothing else may wake the object. This detects a cache that stopped making progress.
             self.is_fresh(key, &mut memory);
             failed
         });
@@ -387,12 +388,12 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// Tells what a plan that succeeded has to tell.
+    /// Records the events, spans and next run of a plan that succeeded.
     fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> ReconcileResult {
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
         let now = self.shared.clock.wall();
-        // A plan that is made before a refusal does not know when to try again; the one after it does.
+        // A plan made before a refusal cannot set the time of the retry; the next one can.
         let due = if refused { Some(now) } else { plan.wake };
         let wake = due.map(|at| {
             let after = Duration::try_from(at.duration_since(now)).unwrap_or_default();
@@ -411,7 +412,7 @@ impl<C: Controller> Reconciler<C> {
         drop(memory);
         let (this, key, same) = (self.clone(), key.clone(), effect.clone());
         let (starting, at, asked) = (self.clone(), key.clone(), effect.clone());
-        // It may have waited for its lane and for a place: its deadline counts from now.
+        // Start the deadline now: the call may have waited for its serialization key and for a permit.
         let begun = move || {
             if let Some(memory) = starting.memories.get(&at) {
                 let mut memory = memory.lock();
@@ -420,7 +421,7 @@ impl<C: Controller> Reconciler<C> {
             }
         };
         self.effects.start(effect.clone(), subject.call(effect.name()), begun, move |outcome| {
-            // Not the outcome itself: it may carry what a driver keeps to itself.
+            // Do not log the outcome itself: it may hold data that the driver keeps confidential.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");
             if let Some(memory) = this.memories.get(&key) {
@@ -434,13 +435,13 @@ impl<C: Controller> Reconciler<C> {
 
     fn report(&self, key: &ObjectRef, failure: &Failure) {
         match failure.class {
-            // Ordinary among several writers: the next run sees what the other one wrote.
+            // Normal with several writers: the next run sees the other writer's change.
             FailureClass::Conflict | FailureClass::AlreadyExists if self.queue.failures(key) < CONFLICTS => {
                 tracing::debug!(%failure, "somebody else was faster");
             }
             FailureClass::Invalid | FailureClass::Forbidden => {
                 tracing::warn!(%failure, "a step was refused");
-                // Trying again does not help: somebody has to see it.
+                // A retry does not help; report it to people in an event.
                 if let Some(object) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) {
                     let regarding = reference(object.as_ref());
                     self.shared.recorder.publish(Event::warning(regarding, STEP_REFUSED, failure.to_string()));
@@ -458,7 +459,7 @@ impl<C: Controller> Reconciler<C> {
     }
 }
 
-/// What each line of the log says that is written while a plan is executed, or a call made: what it is about.
+/// The fields of each log line that is written while a plan or a call runs: they identify the object.
 #[derive(Clone, Debug)]
 struct Subject {
     controller: &'static str,
@@ -473,8 +474,8 @@ impl Subject {
         Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
     }
 
-    /// The span of an execution. In the traces it is one of its own, linked to that of the object: were it a child, that
-    /// trace would never end.
+    /// The span of an execution. It starts a trace of its own, linked to the object's trace. As a child it would keep that
+    /// trace open forever.
     fn reconcile(&self) -> Span {
         let Self { controller, object, owner, context } = self;
         let trace_id = context.map(|context| tracing::field::display(context.trace_id));
@@ -485,14 +486,14 @@ impl Subject {
         span
     }
 
-    /// The span of lines that are written before anything is executed, for the log only.
+    /// The span for log lines before a plan is executed. It is not exported.
     fn line(&self) -> Span {
         let Self { controller, object, owner, context } = self;
         let trace_id = context.map(|context| tracing::field::display(context.trace_id));
         tracing::info_span!(target: trace::LOG_ONLY, "plan", controller, %object, owner, trace_id)
     }
 
-    /// The span of a call, for the log only: what a call means to the trace, its performer knows.
+    /// The span of a call, for the log only. The performer records the call in the trace.
     fn call(&self, effect: &'static str) -> Span {
         let Self { controller, object, owner, context } = self;
         let trace_id = context.map(|context| tracing::field::display(context.trace_id));
@@ -509,14 +510,15 @@ fn tell<E: Effect>(plan: &Plan<E>) {
     }
 }
 
-/// A wait is news when it begins, and when the time of its end moves. What ends it shows in what the object does next.
+/// Logs a wait when it begins and when its end moves. The object's next actions show that it has ended.
 fn tell_waits(begun: &[&Wait]) {
     for Wait { reason, message, .. } in begun {
         tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
     }
 }
 
-/// A plan over very many children is made the less often: n changes then cost n plans of n children at most once.
+/// The pause grows with the square of the number of children, up to one second, so that n changes do not cause n plans of n
+/// children each.
 fn pause_after(children: usize) -> Duration {
     let children = u64::try_from(children).unwrap_or(u64::MAX);
     let micros = children.saturating_mul(children) / 1_000;

@@ -1,4 +1,4 @@
-//! What a store keeps, and whom it wakes.
+//! The contents of a store, and the waiters that it wakes.
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::testing::HOME;
 use nodewright_observability::metrics::Metrics;
 
-/// One that waits, and whether it has been woken since this was asked the last time.
+/// A waiter; reports whether it was woken since the last question.
 struct Asleep(Arc<Queue>, RequeueHandle);
 
 impl Asleep {
@@ -222,7 +222,7 @@ fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
     assert_eq!((*changed).as_slice(), ["y"]);
 }
 
-/// F. A look-up touches what it returns and nothing else, however much there is.
+/// F. A look-up touches only what it returns, whatever the size of the store.
 #[test]
 fn a_look_up_reads_no_object_but_its_own() {
     thread_local!(static READS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });

@@ -15,14 +15,14 @@ impl<K: Kind> Store<K> {
         !objects.is_empty() && objects.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The objects that exist and cannot be decoded, in the order of their names. For one that could be decoded before,
+    /// The objects that exist and cannot be decoded, in the order of their names. If such an object could be decoded before,
     /// the store still has its last readable version.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         self.unreadable.0.read().values().map(|entry| entry.object.clone()).collect()
     }
 
-    /// Notes an object that exists and cannot be decoded, so that the end of a list does not report it gone. Returns
-    /// whether that is new.
+    /// Records an object that exists and cannot be decoded, so that the end of a list does not report it gone. Returns whether
+    /// it is new.
     pub fn add_unreadable(&self, object: Unreadable) -> bool {
         self.keep(object.namespace(), object.name());
         let key = (object.namespace().to_owned(), object.name().to_owned());
@@ -35,7 +35,7 @@ impl<K: Kind> Store<K> {
 
     /// Forgets an unreadable object: it can be decoded now, or it is gone.
     pub(crate) fn remove_unreadable(&self, namespace: &str, name: &str) -> Option<Arc<Unreadable>> {
-        // Nearly always there is none: one look at an empty map.
+        // The common case: the map is empty.
         if self.unreadable.0.read().is_empty() {
             return None;
         }
