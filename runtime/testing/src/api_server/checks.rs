@@ -1,12 +1,12 @@
-//! What an API server does not take into the metadata of any object.
+//! The validation of the metadata of all objects.
 
 use serde_json::Value;
 
-/// What is wrong with a field.
+/// An error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldError {
     pub(super) field: String,
-    /// As causes name it: `FieldValueInvalid`, `FieldValueRequired`, `FieldValueForbidden`.
+    /// The reason in the Status's causes: `FieldValueInvalid`, `FieldValueRequired`, `FieldValueForbidden`.
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
@@ -45,10 +45,10 @@ const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of low
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// The finalizers that are known by a short name.
+/// The finalizers that need no domain in their name.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What built-in kinds do not take beside that.
+/// The errors in the finalizers of built-in kinds, which have stricter rules.
 pub(super) fn finalizers(metadata: &Value) -> Vec<FieldError> {
     let why = "name is neither a standard finalizer name nor is it fully qualified";
     let all = items(&metadata["finalizers"]).filter_map(Value::as_str).enumerate();
@@ -58,7 +58,7 @@ pub(super) fn finalizers(metadata: &Value) -> Vec<FieldError> {
     short.map(error).collect()
 }
 
-/// What is wrong with the metadata of an object.
+/// The errors in the metadata of an object.
 pub(super) fn metadata(metadata: &Value) -> Vec<FieldError> {
     let mut errors = name(metadata["name"].as_str().unwrap_or(""));
     errors.extend(labels(&metadata["labels"]));
@@ -133,7 +133,7 @@ fn qualified_name(field: &str, said: &str, name: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the key of a label.
+/// The error in the key of a label.
 pub(super) fn label_key(key: &str) -> Option<String> {
     let error = qualified_name("", key, key).into_iter().next()?;
     error.message.split_once(&format!("{key:?}: ")).map(|(_, why)| why.to_owned())
@@ -156,7 +156,7 @@ fn owners(owners: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a write may not change.
+/// The errors of an update that changes immutable metadata.
 pub(super) fn update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = vec![];
     if !old["deletionTimestamp"].is_null() {

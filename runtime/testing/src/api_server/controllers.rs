@@ -1,5 +1,4 @@
-//! What the controllers of a real control plane do with objects: the garbage collector, and those of namespaces and of
-//! disruption budgets.
+//! Controllers of a real control plane: the garbage collector, the namespace controller and the disruption controller.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,33 +6,33 @@ use std::time::Duration;
 use super::Shared;
 use super::store::Writer;
 
-/// How soon a budget is looked at again that waits for pods to go.
+/// How soon a disruption budget that waits for pods to go is reconciled again.
 const LOOK_AGAIN: Duration = Duration::from_mins(2);
-/// What they all call themselves.
+/// Their common field manager.
 const MANAGER: &str = "kube-controller-manager";
 
-/// Which controllers run, for [`super::ApiServer::run_controllers`]. Each looks some time after a change at all that is
-/// there, and does in one go what is to be done; what follows from that comes after the next such time.
+/// The controllers for [`super::ApiServer::run_controllers`]. Some time after a change, each reconciles all objects in one
+/// pass. The changes of this pass are reconciled after the next such delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controllers {
-    /// Whether objects go with their owners, or lose them, as the deletion of the owner wants it.
+    /// The garbage collector: dependents are deleted or orphaned, as the deletion of their owner asks for.
     pub garbage: bool,
-    /// Whether namespaces that are deleted are emptied, and then go.
+    /// The namespace controller: deleted namespaces are emptied, then removed.
     pub namespaces: bool,
-    /// Whether disruption budgets count their pods.
+    /// The disruption controller: disruption budgets count their pods.
     pub budgets: bool,
-    /// How long after a change they act.
+    /// The delay between a change and the reconciliation.
     pub delay: Duration,
 }
 
 impl Controllers {
-    /// All of them, a tenth of a second after each change.
+    /// All controllers, with a delay of a tenth of a second.
     pub fn all() -> Self {
         Self { garbage: true, namespaces: true, budgets: true, delay: Duration::from_millis(100) }
     }
 }
 
-/// Acts after each change, until there is no such server any more.
+/// Reconciles after each change, until the server is dropped.
 pub(super) async fn run(server: Weak<Shared>, controllers: Controllers) {
     let Some(mut wake) = server.upgrade().map(|shared| shared.watches.subscribe()) else { return };
     loop {
@@ -51,7 +50,7 @@ pub(super) async fn run(server: Weak<Shared>, controllers: Controllers) {
     }
 }
 
-/// Does what is to be done; whether something is to be looked at again by itself.
+/// Runs each controller once. Returns whether to run again without a change.
 fn act(shared: &Arc<Shared>, controllers: Controllers) -> bool {
     let writer = Writer::direct(MANAGER, (shared.time)());
     let mut store = shared.store.lock();
@@ -71,7 +70,7 @@ fn act(shared: &Arc<Shared>, controllers: Controllers) -> bool {
     waits
 }
 
-/// Leaves something that cannot be done for the next look: others were faster.
+/// Ignores a failure: another client was faster, and the next pass tries again.
 pub(super) fn attempt<T, E>(result: Result<T, E>) {
     drop(result.ok());
 }

@@ -1,4 +1,4 @@
-//! The form in which objects are kept: without what is empty, with what their kinds always have.
+//! The stored form of objects: without empty fields, with the defaults of their kinds.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ const METADATA: [&str; 14] = [
     "uid",
 ];
 
-/// Leaves out what says nothing, and of declared kinds what is not declared.
+/// Removes empty fields, and undeclared fields of declared kinds.
 pub(super) fn trim(kind: &Kind, object: &mut Value) {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
@@ -57,7 +57,7 @@ pub(super) fn trim(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What stands in conditions also where it says nothing, and the resources of a Node.
+/// Fills in the fields of conditions that are present even if empty, and the resources of a Node.
 fn fill_lists(kind: &Kind, object: &mut Value) {
     let times = match kind.name.as_str() {
         "Node" => ["lastHeartbeatTime", "lastTransitionTime"],
@@ -82,7 +82,7 @@ fn fill_lists(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Whether there is something in metadata that holds nothing.
+/// Whether the metadata has empty fields.
 pub(super) fn has_empty(metadata: &Value) -> bool {
     COLLECTIONS.iter().any(|field| metadata.get(field).is_some_and(is_empty))
 }
@@ -96,7 +96,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Gives an object that replaces another what clients may leave out.
+/// Fills in the fields that clients may leave out in an object that replaces another.
 pub(super) fn complete(live: &Value, object: &mut Value) {
     for field in ["apiVersion", "kind"] {
         if object.get(field).is_none() {
@@ -123,7 +123,7 @@ fn drop_undeclared(shape: &Shape, value: &mut Value) {
     }
 }
 
-/// A field that a declared kind does not have, by its path.
+/// The path of a field that a declared kind does not have.
 pub(super) fn undeclared(shape: &Shape, value: &Value) -> Option<String> {
     match value {
         Value::Object(fields) => fields.iter().find_map(|(key, value)| match shape {
@@ -134,7 +134,7 @@ pub(super) fn undeclared(shape: &Shape, value: &Value) -> Option<String> {
     }
 }
 
-/// Built-in kinds leave out lists and maps that are empty, and keep empty structures.
+/// Removes empty lists and maps, as built-in kinds do. Empty structures stay.
 fn drop_empty(shape: &Shape, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -142,7 +142,7 @@ fn drop_empty(shape: &Shape, value: &mut Value) {
                 drop_empty(shape.at(key), value);
             }
             fields.retain(|key, value| match value {
-                // Not the same as none.
+                // Empty and absent differ.
                 _ if key == "managedFields" => true,
                 Value::Array(items) => !items.is_empty(),
                 Value::Object(below) => !below.is_empty() || !matches!(shape.at(key), Shape::Map(_)),
@@ -155,7 +155,7 @@ fn drop_empty(shape: &Shape, value: &mut Value) {
     }
 }
 
-/// What a new object of some kinds begins with.
+/// Sets the initial fields of a new object of some kinds.
 pub(super) fn at_birth(kind: &Kind, object: &mut Value) {
     match kind.name.as_str() {
         "Pod" => object["status"] = json!({ "phase": "Pending", "qosClass": "BestEffort" }),
@@ -168,14 +168,14 @@ pub(super) fn at_birth(kind: &Kind, object: &mut Value) {
     fill(kind, &Value::Null, object);
 }
 
-/// An object that says nothing.
+/// An object with only the fields that every object of its kind has.
 pub(super) fn zero(kind: &Kind) -> Value {
     let mut object = json!({});
     fill(kind, &Value::Null, &mut object);
     object
 }
 
-/// What objects of some kinds always have.
+/// Fills in the fields that every object of some kinds has.
 pub(super) fn fill(kind: &Kind, live: &Value, object: &mut Value) {
     let mut default = |parent: &str, field: &str, value: Value| {
         if object[parent].get(field).is_none() {
@@ -219,12 +219,12 @@ const NODE_INFO: [&str; 10] = [
     "systemUUID",
 ];
 
-/// What built-in kinds do not take.
+/// The errors of an object of a built-in kind.
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if kind.is_custom { vec![] } else { checks::finalizers(&object["metadata"]) }
 }
 
-/// Refuses an object that says of itself that it is something else.
+/// Refuses an object with another `apiVersion` or `kind` than the endpoint's.
 pub(super) fn check_type(kind: &Kind, resource: &Resource, object: &Value) -> Result<(), Refused> {
     let text = |field: &str| object[field].as_str().unwrap_or("");
     let (version, name) = (text("apiVersion"), text("kind"));
@@ -245,7 +245,7 @@ pub(super) fn check_type(kind: &Kind, resource: &Resource, object: &Value) -> Re
     Ok(())
 }
 
-/// Refuses an apply of what says that it is something else, or does not say what it is.
+/// Refuses an apply with a wrong or missing `apiVersion` or `kind`.
 pub(super) fn check_applied_type(kind: &Kind, resource: &Resource, object: &Value) -> Result<(), Refused> {
     let (version, name) = (object["apiVersion"].as_str().unwrap_or(""), object["kind"].as_str().unwrap_or(""));
     let is_known = kind.name.is_empty() || name == kind.name;
@@ -262,7 +262,7 @@ pub(super) fn describe_type(object: &Value) -> String {
     format!("{root}{version}, Kind={name}")
 }
 
-/// The same for custom kinds, where the storage layer says it.
+/// The same for custom kinds, which the storage layer checks.
 pub(super) fn check_kind(id: &Id, kind: &Kind, object: &Value) -> Result<(), Refused> {
     match object["kind"].as_str() {
         Some(said) if kind.is_custom && !kind.name.is_empty() && said != kind.name => {
@@ -273,7 +273,7 @@ pub(super) fn check_kind(id: &Id, kind: &Kind, object: &Value) -> Result<(), Ref
     }
 }
 
-/// What an update may not change in objects of some kinds.
+/// The errors of an update that changes immutable fields of some kinds.
 pub(super) fn check_update(kind: &Kind, live: &Value, wanted: &Value) -> Vec<FieldError> {
     let set = live["spec"]["providerID"].as_str().filter(|id| !id.is_empty());
     if kind.name == "Node" && set.is_some() && live["spec"]["providerID"] != wanted["spec"]["providerID"] {

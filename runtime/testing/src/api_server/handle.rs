@@ -1,4 +1,4 @@
-//! From a request to an answer.
+//! Handles requests.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::watch::Watcher;
 use super::write::{Target, check_place};
 use super::{Shared, evict, form, limits, list, refusal, strategic};
 
-/// A request with its body read.
+/// A request whose body has been read.
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     pub(super) method: Method,
@@ -37,14 +37,14 @@ impl Incoming {
         self.header(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim()
     }
 
-    /// Whether lists and watches are to show the metadata of objects alone.
+    /// Whether lists and watches send the metadata of objects alone.
     pub(super) fn wants_metadata(&self) -> bool {
         self.header(header::ACCEPT).contains("as=PartialObjectMetadata")
     }
 
     fn json(&self) -> Result<Value, Refused> {
         let mut decoder = serde_json::Deserializer::from_slice(&self.body);
-        // How deep it is was checked before.
+        // The depth has been checked before.
         decoder.disable_recursion_limit();
         let value = Value::deserialize(&mut decoder).and_then(|value| decoder.end().map(|()| value));
         let value = value.map_err(|error| refusal::bad_request(&error.to_string()))?;
@@ -55,14 +55,14 @@ impl Incoming {
         }
     }
 
-    /// The same without what says that it is not there.
+    /// The body without null fields.
     fn object(&self) -> Result<Value, Refused> {
         let mut object = self.json()?;
         strip_nulls(&mut object);
         Ok(object)
     }
 
-    /// The writer's name for field ownership: the parameter, or what the client calls itself.
+    /// The field manager: the parameter, or the client's user agent.
     fn manager<'a>(&'a self, route: &'a Route) -> &'a str {
         match route.get("fieldManager") {
             "" => self.header(header::USER_AGENT).split('/').next().unwrap_or("unknown"),
@@ -71,7 +71,7 @@ impl Incoming {
     }
 }
 
-/// Does what is asked and answers. `as_of`: for those who take any version, the server has seen no more than this.
+/// Handles a request. `as_of`: reads at any version see the server as of this version.
 pub(super) fn handle(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Response<AnswerBody> {
     match request.uri.path() {
         "/healthz" | "/livez" | "/readyz" => return answer::text("ok"),
@@ -101,7 +101,7 @@ fn serve(shared: &Arc<Shared>, request: &Incoming, as_of: Option<u64>) -> Result
         ("GET", None, _) => list::list(shared, request, &route, as_of),
         ("GET", Some(_), None | Some("status" | "scale")) => list::get(shared, &route, as_of),
         ("POST", None, _) => write(shared, request, &route, create),
-        // The server of custom kinds looks at the name in the body alone.
+        // The API server of custom kinds reads the name from the body alone.
         ("POST", Some(_), None) if route.resource.is_custom() => write(shared, request, &route, create),
         ("POST", Some(_), Some("eviction")) if route.resource.is_pod() => write(shared, request, &route, evict),
         ("PUT", Some(_), None | Some("status" | "scale")) => write(shared, request, &route, replace),
@@ -128,7 +128,7 @@ fn no_such_part(route: &Route) -> Refused {
 
 type Write = fn(&mut Store, &Incoming, &Route, &Writer<'_>) -> Result<(u16, Value), Refused>;
 
-/// Does a write, and tells the watches.
+/// Handles a write, and notifies the watches.
 fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) -> Result<Response<AnswerBody>, Refused> {
     limits::check_body(&request.body)?;
     let manager = request.manager(route);
@@ -183,7 +183,7 @@ fn replace(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer
     store.update(&target, uid.as_deref(), make).map(written)
 }
 
-/// What a patch makes of an object.
+/// The change that a patch makes to an object.
 type Edit = Box<dyn FnOnce(&Value) -> Result<Value, Refused>>;
 
 fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {
@@ -226,7 +226,7 @@ fn patch(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'
     store.update(&target, None, make).map(written)
 }
 
-/// What there is to choose from, where the endpoint says so.
+/// The supported content types, for the endpoints whose error message lists them.
 fn accepted(is_custom: bool, content: &str) -> Option<&'static [&'static str]> {
     const OF_CUSTOM: &[&str] =
         &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
@@ -275,7 +275,7 @@ fn delete(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<
     Ok((200, deleted(store, &id, written)))
 }
 
-/// What is gone is answered by a Status without a version; of some kinds by itself, as is what waits for finalizers.
+/// The answer to a deletion: a Status without a version; for some kinds, and while finalizers remain, the object.
 fn deleted(store: &Store, id: &Id, written: Written) -> Value {
     match written {
         Written::Deleted(last) if !store.kind(&id.resource).rules.has(Habit::ReturnsDeleted) => {
@@ -289,7 +289,7 @@ fn deleted(store: &Store, id: &Id, written: Written) -> Value {
     }
 }
 
-/// Those of success name no code, as long as it is 200.
+/// A Status of success. It names no code, because that is 200.
 fn success(status: &Status) -> Value {
     let mut body = answer::status(status);
     if status.code == 0
@@ -300,7 +300,7 @@ fn success(status: &Status) -> Value {
     body
 }
 
-/// What a deletion insists on. The parameters of the query count where there is no body.
+/// The preconditions and options of a deletion. The parameters of the query count if there is no body.
 fn delete_options(request: &Incoming, route: &Route) -> Result<DeleteOptions, Refused> {
     if !request.body.is_empty() {
         return DeleteOptions::read(&request.json()?);
@@ -347,12 +347,12 @@ fn written(written: Written) -> (u16, Value) {
     }
 }
 
-/// Whether all else here may rely on there being fields and, if any, fields of metadata.
+/// Whether a value is an object and its metadata, if any, is an object. All other code here relies on it.
 fn is_object_like(value: &Value) -> bool {
     value.is_object() && (value["metadata"].is_null() || value["metadata"].is_object())
 }
 
-/// Null says "not there", but for merge patches, where it says "remove".
+/// Removes null fields, which mean "absent". Not for merge patches, where null means "remove".
 fn strip_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What the server knows of kinds: which rules of Kubernetes apply to their objects.
+//! The rules of Kubernetes that differ between kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use super::fields::shape::{builtin, of_schema};
 use super::route::Resource;
 use super::validations::{self, Immutable};
 
-/// Where the status of an object comes from.
+/// How the status of an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatusRule {
-    /// There is none, or it is a field like others.
+    /// There is no status, or it is an ordinary field.
     None,
-    /// It is written by its own endpoint only.
+    /// Only through the status endpoint.
     Apart,
-    /// The same, but whoever creates an object may say it.
+    /// Through the status endpoint, or on creation.
     ApartButAtBirth,
 }
 
-/// What is so of some kinds only.
+/// A behavior of some kinds only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
     /// `metadata.generation` counts changes.
     Generations,
-    /// A PUT may come without a version.
+    /// A PUT needs no resource version.
     UnconditionalUpdate,
-    /// A PUT creates what is not there.
+    /// A PUT creates a missing object.
     CreateOnUpdate,
-    /// A deletion is answered by what is gone, and not by a Status.
+    /// A deletion is answered with the deleted object, and not with a Status.
     ReturnsDeleted,
 }
 
@@ -49,7 +49,7 @@ impl Rules {
     }
 }
 
-/// Where the scale of a kind stands in its objects.
+/// The paths of the scale's fields in the objects of a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) replicas: String,
@@ -57,10 +57,10 @@ pub(super) struct Scale {
     pub(super) selector: Option<String>,
 }
 
-/// What is known of a kind.
+/// A kind and its rules.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// Empty until somebody has said it.
+    /// Empty until an object or a definition has named the kind.
     pub(super) name: String,
     pub(super) is_custom: bool,
     pub(super) rules: Rules,
@@ -90,7 +90,7 @@ const BUILTIN: &[(&str, &str, &str, Rules)] = &[
     ("storage.k8s.io", "volumeattachments", "VolumeAttachment", Rules { habits: &[ReturnsDeleted], ..WITH_STATUS }),
 ];
 
-/// All kinds that were named so far.
+/// All kinds that were used so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kinds(BTreeMap<Resource, Arc<Kind>>);
 
@@ -99,7 +99,7 @@ impl Kinds {
         self.0.get(resource).cloned().unwrap_or_else(|| Arc::new(guess(resource)))
     }
 
-    /// The same, and it is not guessed again; with the name that an object gives its kind.
+    /// Like [`Kinds::get`], but keeps the guessed rules, and takes the name of the kind from an object.
     pub(super) fn learn(&mut self, resource: &Resource, name: Option<&str>) -> Arc<Kind> {
         if !self.0.contains_key(resource) {
             self.0.insert(resource.clone(), Arc::new(guess(resource)));
@@ -143,7 +143,7 @@ impl Kinds {
     }
 }
 
-/// What is known of a kind that nobody has declared.
+/// The rules of an undeclared kind.
 fn guess(resource: &Resource) -> Kind {
     let found = BUILTIN.iter().find(|(group, plural, ..)| *group == resource.group && *plural == resource.plural);
     let is_custom = resource.is_custom();

@@ -1,4 +1,4 @@
-//! Reads: single objects, and lists in pages, as new as the reader wants them.
+//! Reads: single objects, and paginated lists, at the version that the client asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::selector::Selector;
 use super::store::{Refused, Store};
 use super::{Shared, refusal, scale};
 
-/// How long a read waits for a version that is yet to be reached.
+/// How long a read waits for a resource version in the future.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
@@ -24,7 +24,7 @@ const PAGE_EXPIRED: &str = "The provided continue parameter is too old to displa
     results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Waits until the server has reached the version that a read insists on, or until it gives up.
+/// Waits until the server has reached the resource version that a read requires, or until the timeout.
 pub(super) async fn wait(shared: &Shared, request: &Incoming) {
     let Some(asked) = Route::parse(&request.uri).ok().filter(is_waiting_read).as_ref().and_then(version) else {
         return;
@@ -51,7 +51,7 @@ fn version(route: &Route) -> Option<u64> {
     route.get("resourceVersion").parse().ok()
 }
 
-/// Refuses a read that insists on a version that is not there.
+/// Refuses a read whose resource version has not been reached.
 fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
     let text = route.get("resourceVersion");
     match version(route) {
@@ -61,7 +61,7 @@ fn check_version(store: &Store, route: &Route) -> Result<(), Refused> {
     }
 }
 
-/// One object, or the scale of one. `as_of`: what a server that lags has seen.
+/// One object, or its scale. `as_of`: the version of a server that lags behind.
 pub(super) fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<Response<AnswerBody>, Refused> {
     let store = shared.store.lock();
     let asked = route.get("resourceVersion");
@@ -83,11 +83,11 @@ pub(super) fn get(shared: &Shared, route: &Route, as_of: Option<u64>) -> Result<
     Ok(answer::json(200, &object))
 }
 
-/// Where a list goes on.
+/// The position of a `continue` token.
 struct Page {
-    /// Not 0. None: as things stand.
+    /// Never 0. `None`: the current version.
     version: Option<u64>,
-    /// The namespace and the name of the last object that was given out.
+    /// The namespace and the name of the last object of the previous page.
     after: Option<(String, String)>,
 }
 
@@ -113,7 +113,7 @@ impl Page {
     }
 }
 
-/// The parameters of a list have to make sense together.
+/// Checks the parameters of a list.
 fn check_options(route: &Route) -> Result<(), Refused> {
     const MATCH: &str = "resourceVersionMatch";
     let mut errors = vec![];
@@ -189,7 +189,7 @@ pub(super) fn list(
     if let Some(after) = &page.after {
         all.retain(|object| place(object) > *after);
     }
-    // Whoever takes any version gets all at once.
+    // A list at any version ignores the limit.
     let limit = route.get("limit").parse().ok().filter(|limit| *limit > 0 && !route.takes_any_version());
     let mut items = vec![];
     let mut rest = None;
@@ -207,7 +207,7 @@ pub(super) fn list(
     let mut list = answer(&store, &route.resource, &items, version);
     if request.wants_metadata() {
         let items: Vec<_> = items.iter().map(|object| partial(object)).collect();
-        // No `continue`, also of custom kinds, unless there is one.
+        // Custom kinds, too, have `continue` only if there is a next page.
         list = json!({"apiVersion": METADATA_VERSION, "kind": "PartialObjectMetadataList",
             "metadata": {"resourceVersion": version.to_string()}, "items": items});
     }
@@ -225,7 +225,7 @@ pub(super) fn answer(store: &Store, resource: &Resource, objects: &[Arc<Value>],
     let kind = store.kind(resource);
     let mut metadata = json!({ "resourceVersion": version.to_string() });
     if kind.is_custom {
-        // Lists of built-in kinds leave out what is empty.
+        // Lists of built-in kinds leave out empty fields.
         metadata["continue"] = "".into();
     }
     let items: Vec<_> = objects.iter().map(|object| list_item(&kind, object)).collect();
@@ -237,15 +237,15 @@ pub(super) fn answer(store: &Store, resource: &Resource, objects: &[Arc<Value>],
     })
 }
 
-/// The API version of what is left of objects for those who want metadata alone.
+/// The API version of `PartialObjectMetadata`.
 const METADATA_VERSION: &str = "meta.k8s.io/v1";
 
-/// What is left of an object for those who want metadata alone.
+/// An object as `PartialObjectMetadata`.
 pub(super) fn partial(object: &Value) -> Value {
     json!({ "apiVersion": METADATA_VERSION, "kind": "PartialObjectMetadata", "metadata": object["metadata"] })
 }
 
-/// In lists, objects of built-in kinds do not say what they are.
+/// In lists, objects of built-in kinds have neither `apiVersion` nor `kind`.
 fn list_item(kind: &Kind, object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut().filter(|_| !kind.is_custom) {

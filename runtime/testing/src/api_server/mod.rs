@@ -1,20 +1,20 @@
-//! An API server in process, for tests: no schemas, no network, and controllers only when asked for
+//! An API server in process, for tests: no schemas, no network, and controllers only on request
 //! ([`ApiServer::run_controllers`]).
 //!
-//! It stands under kube's client as a [`tower::Service`]. What it does, it does as a real one: versions, UIDs,
-//! generations, finalizers, the status endpoint, preconditions, server-side apply with field ownership, JSON and
-//! merge patches, lists in pages, watches with bookmarks and with an end of history. Errors are worded alike. It
-//! serves any group, version and kind that somebody writes.
+//! It is a [`tower::Service`] under kube's client. It follows a real server in versions, UIDs, generations, finalizers, the
+//! status endpoint, preconditions, server-side apply with field ownership, JSON and merge patches, paginated lists, and
+//! watches with bookmarks and expired history. Its error messages are the same. It serves every group, version and kind that
+//! a client writes.
 //!
-//! What it does not: validate, default, convert, check permissions. Its controllers collect garbage, empty namespaces that
-//! end, and keep the status of disruption budgets.
-//! Faults come by command ([`ApiServer::fail_next`]), and every request is kept ([`ApiServer::requests`]).
+//! It does not validate, default, convert or check permissions. Its controllers collect garbage, empty terminating
+//! namespaces, and maintain the status of disruption budgets.
+//! Tests inject faults ([`ApiServer::fail_next`]) and read the requests that were made ([`ApiServer::requests`]).
 //!
 //! # Guarantees
 //!
 //! - The same requests in the same order get the same answers, names and UIDs included.
 //! - It waits with tokio's timers and reads the time of day only as [`ApiServer::with_time`] says: with both simulated,
-//!   it knows no other time.
+//!   it uses no real time.
 
 mod answer;
 mod budgets;
@@ -69,10 +69,10 @@ use self::route::{Id, Resource, Route};
 use self::selector::Selector;
 use self::store::{Change, Store, Writer};
 
-/// One request that was made.
+/// A request that a client made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRecord {
-    /// The verb as Kubernetes' authorisation names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    /// The verb of Kubernetes' authorization: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: &'static str,
     /// The path without the query.
     pub path: String,
@@ -84,24 +84,24 @@ pub struct RequestRecord {
     pub content_type: String,
     /// The `Accept` header.
     pub accept: String,
-    /// The `traceparent` header, if there was one.
+    /// The `traceparent` header, if present.
     pub traceparent: Option<String>,
-    /// The body, where it was JSON.
+    /// The body, if it was JSON.
     pub body: Option<Value>,
-    /// The status code of the answer; 0 while there is none, and where it was lost.
+    /// The status code of the answer; 0 while there is no answer, and if the answer was lost.
     pub status: u16,
 }
 
 /// One change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRecord {
-    /// The version that it made.
+    /// The resource version after the change.
     pub version: u64,
     /// The path of the object.
     pub path: String,
-    /// What was there before; none if the object is new.
+    /// The object before the change; `None` if it was created.
     pub old: Option<Arc<Value>>,
-    /// What is there now; none if the object is gone.
+    /// The object after the change; `None` if it was deleted.
     pub new: Option<Arc<Value>>,
 }
 
@@ -121,20 +121,20 @@ struct Shared {
     unserved: Mutex<BTreeSet<(String, String)>>,
 }
 
-/// The objects of a server at some time.
+/// The objects of a server at one point in time.
 #[derive(Clone, Debug)]
 pub struct Backup(Store);
 
 type Tell = Box<dyn FnMut(&ChangeRecord) + Send>;
 
-/// Who is told of every change, and up to which version that is done.
+/// A callback for every change, and the version up to which it has been called.
 #[derive(Default)]
 struct Observer {
     reached: u64,
     tell: Option<Tell>,
 }
 
-/// The requests that were made and not yet taken.
+/// The recorded requests that [`ApiServer::take_requests`] has not yet returned.
 #[derive(Default)]
 struct Log {
     records: Vec<RequestRecord>,
@@ -149,12 +149,12 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// An empty server that tells the time of day.
+    /// An empty server that uses the system clock.
     pub fn new() -> Self {
         Self::with_time(Timestamp::now)
     }
 
-    /// An empty server that reads the time of day here.
+    /// An empty server that uses `time` as its clock.
     pub fn with_time(time: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let shared = Shared {
             store: Mutex::default(),
@@ -173,10 +173,10 @@ impl ApiServer {
         kube::Client::new(self.clone(), "default")
     }
 
-    /// Puts an object, status included, under the path of its collection, such as
-    /// `/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines`. Replaces what is there.
+    /// Stores an object, status included, under the path of its collection, such as
+    /// `/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines`. Replaces an existing object.
     ///
-    /// Returns it as stored; `null` where the path is no collection or the object has no name.
+    /// Returns the stored object; `null` if the path is not a collection or the object has no name.
     pub fn seed(&self, collection: &str, object: Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let Some(id) = parse_id(&format!("{collection}/{name}")) else { return Value::Null };
@@ -188,7 +188,7 @@ impl ApiServer {
         (*stored).clone()
     }
 
-    /// Changes an object by its path, status included, as somebody else would. Returns it as stored, if it is there.
+    /// Changes an object by its path, status included, as another client would. Returns the stored object, if it exists.
     pub fn change(&self, path: &str, edit: impl FnOnce(&mut Value)) -> Option<Value> {
         let id = parse_id(path)?;
         let mut store = self.shared.store.lock();
@@ -201,7 +201,7 @@ impl ApiServer {
         Some((*stored).clone())
     }
 
-    /// Deletes an object by its path, as kubectl does. Returns whether it was there.
+    /// Deletes an object by its path, as kubectl does. Returns whether it existed.
     pub fn delete(&self, path: &str) -> bool {
         let Some(id) = parse_id(path) else { return false };
         let writer = Writer::direct("somebody", (self.shared.time)());
@@ -210,7 +210,7 @@ impl ApiServer {
         deleted
     }
 
-    /// Removes an object by its path at once, whatever its finalizers say. Returns its last form, if it was there.
+    /// Removes an object by its path at once and ignores its finalizers. Returns its last form, if it existed.
     pub fn remove(&self, path: &str) -> Option<Value> {
         let id = parse_id(path)?;
         let mut store = self.shared.store.lock();
@@ -220,92 +220,91 @@ impl ApiServer {
         Some((*last).clone())
     }
 
-    /// The object under a path.
+    /// The object at a path.
     pub fn object(&self, path: &str) -> Option<Arc<Value>> {
         self.shared.store.lock().get(&parse_id(path)?).ok()
     }
 
-    /// The objects of a collection, in the order of their names.
+    /// The objects of a collection, ordered by name.
     pub fn objects(&self, collection: &str) -> Vec<Arc<Value>> {
         let Some((route, selector)) = parse_collection(collection) else { return vec![] };
         self.shared.store.lock().list(&route.resource, &selector)
     }
 
-    /// The version of the newest write.
+    /// The resource version of the newest write.
     pub fn version(&self) -> u64 {
         self.shared.store.lock().version()
     }
 
-    /// Asks for each request, when it comes and before all other faults, what becomes of it; none: what the other
-    /// faults say. It may change the server, as somebody who was faster; it must not send requests. Replaces an earlier
-    /// one.
+    /// Calls `decide` for each request when it arrives, before all other faults. If it returns `None`, the other faults apply.
+    /// It may change the server, to simulate a client that was faster; it must not send requests. Replaces an earlier callback.
     ///
-    /// What is called holds no [`ApiServer`] of this one strongly for ever: end it by [`ApiServer::decide_no_more`].
+    /// The callback must not hold a strong [`ApiServer`] of this server forever: remove it with [`ApiServer::decide_no_more`].
     pub fn decide(&self, decide: impl FnMut(&RequestRecord) -> Option<Fault> + Send + 'static) {
         self.shared.faults.set_decide(Some(Box::new(decide)));
     }
 
-    /// Ends what [`ApiServer::decide`] began.
+    /// Removes the callback of [`ApiServer::decide`].
     pub fn decide_no_more(&self) {
         self.shared.faults.set_decide(None);
     }
 
-    /// Tells of each change from now on, in order, before anybody else hears of it, and before its request is answered.
-    /// What is called must not write. Replaces an earlier one. A restoration is not told.
+    /// Calls `tell` for each change from now on, in order, before any watch sees the change and before its request is answered.
+    /// The callback must not write. Replaces an earlier callback. [`ApiServer::restore`] does not call it.
     pub fn observe(&self, tell: impl FnMut(&ChangeRecord) + Send + 'static) {
         *self.shared.observer.lock() = Observer { reached: self.version(), tell: Some(Box::new(tell)) };
     }
 
-    /// Lets the next request that fits fail in this way.
+    /// Makes the next matching request fail with this fault.
     pub fn fail_next(&self, requests: Match, fault: Fault) {
         self.shared.faults.add(requests, fault, Some(1));
     }
 
-    /// Lets the next requests that fit, as many as this, fail in this way.
+    /// Makes the next `times` matching requests fail with this fault.
     pub fn fail_times(&self, times: usize, requests: Match, fault: Fault) {
         if times > 0 {
             self.shared.faults.add(requests, fault, Some(times));
         }
     }
 
-    /// Lets all requests that fit fail in this way, until [`ApiServer::heal`].
+    /// Makes all matching requests fail with this fault, until [`ApiServer::heal`].
     pub fn fail_always(&self, requests: Match, fault: Fault) {
         self.shared.faults.add(requests, fault, None);
     }
 
-    /// Ends all faults, but for what is decided by [`ApiServer::decide`].
+    /// Removes all faults. The callback of [`ApiServer::decide`] stays.
     pub fn heal(&self) {
         self.shared.faults.clear();
     }
 
-    /// All requests so far, in the order in which they came.
+    /// All requests so far, in the order of arrival.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.shared.requests.lock().records.clone()
     }
 
-    /// The requests since the last call, in the order in which they came.
+    /// The requests since the last call, in the order of arrival.
     pub fn take_requests(&self) -> Vec<RequestRecord> {
         let mut log = self.shared.requests.lock();
         log.taken += log.records.len();
         std::mem::take(&mut log.records)
     }
 
-    /// Keeps no requests from now on: [`ApiServer::requests`] is empty. For those who decide about each of very many.
+    /// Stops recording requests: [`ApiServer::requests`] stays empty. It bounds memory for tests that make very many requests.
     pub fn keep_no_requests(&self) {
         self.shared.requests.lock().is_closed = true;
     }
 
-    /// The watches that are open, in the order of opening.
+    /// The open watches, in the order of opening.
     pub fn open_watches(&self) -> Vec<OpenWatch> {
         self.shared.watches.list()
     }
 
-    /// Breaks the connection of every watch that is open.
+    /// Breaks the connection of every open watch.
     pub fn break_watches(&self) {
         self.shared.watches.break_those(|_| true);
     }
 
-    /// Breaks the connections of those open watches that fit.
+    /// Breaks the connections of the matching open watches.
     pub fn break_watches_of(&self, watches: &Match) {
         self.shared.watches.break_those(|watch| watches.fits("watch", &watch.path, &watch.user_agent));
     }
@@ -315,36 +314,37 @@ impl ApiServer {
         self.shared.watches.break_those(|watch| watch.number == number);
     }
 
-    /// Keeps all watches open and silent, or lets them go on: caches fall behind meanwhile.
+    /// Keeps all watches open and silent, or resumes them. Caches fall behind meanwhile.
     pub fn hold_watches(&self, held: bool) {
         self.pace_watches(Match::any(), if held { Pace::Held } else { Pace::Live });
     }
 
-    /// Says how the events of some watches arrive, of those that are open and of those to come. Where several such
-    /// words fit, the latest counts.
+    /// Sets how fast events arrive on the matching watches, both open and future ones. If several calls match a watch, the
+    /// latest one counts.
     pub fn pace_watches(&self, watches: Match, pace: Pace) {
         self.shared.watches.set_pace(watches, pace);
     }
 
-    /// Says when watches that are opened from now on get bookmarks while nothing changes.
+    /// Sets when watches that are opened from now on get bookmarks while nothing changes.
     pub fn send_bookmarks(&self, bookmarks: Bookmarks) {
         self.shared.watches.set_bookmarks(bookmarks);
     }
 
-    /// Forgets the history: a watch from an earlier version is told that it is too old (410).
+    /// Forgets the history: a watch from an earlier version fails with 410 Gone.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
-        // Watches look again, and those that lie behind are told at once.
+        // Wake the watches, so that those that lag behind fail at once.
         self.shared.watches.wake();
     }
 
-    /// All objects as they are, for [`ApiServer::restore`].
+    /// A copy of all objects, for [`ApiServer::restore`].
     pub fn back_up(&self) -> Backup {
         Backup(self.shared.store.lock().clone())
     }
 
-    /// Sets the server back: what was written since is gone, and its versions are given a second time. As with a real
-    /// one, a watch from a version that is yet to be reached hears nothing.
+    /// Restores the objects of a backup: later writes are lost, and their resource versions are assigned a second time. As with
+    /// a
+    /// real server, a watch from a version in the future sees no events.
     pub fn restore(&self, backup: &Backup) {
         let mut store = self.shared.store.lock();
         *store = backup.0.clone();
@@ -353,23 +353,23 @@ impl ApiServer {
         self.shared.announce();
     }
 
-    /// Declares a kind by its `CustomResourceDefinition`: what it does not have is not taken, and its lists are merged as
-    /// it says. Nothing else is validated, and nothing defaulted.
+    /// Declares a kind by its `CustomResourceDefinition`: unknown fields are dropped, and lists are merged as the schema says.
+    /// Nothing else is validated, and nothing is defaulted.
     pub fn declare(&self, definition: &Value) {
         self.shared.store.lock().declare(definition);
     }
 
-    /// From now on, objects are created only in namespaces that are there and not going.
+    /// From now on, objects can be created only in namespaces that exist and are not terminating.
     pub fn enforce_namespaces(&self) {
         self.shared.store.lock().enforces_namespaces = true;
     }
 
-    /// Lets controllers act from now on, until the last clone of the server is gone. Needs a tokio runtime.
+    /// Runs controllers from now on, until the last clone of the server is dropped. Needs a tokio runtime.
     pub fn run_controllers(&self, controllers: Controllers) {
         tokio::spawn(controllers::run(Arc::downgrade(&self.shared), controllers));
     }
 
-    /// Serves a kind no longer, as if its CRD were missing: 404 for all its paths.
+    /// Stops serving a kind, as if its CRD were deleted: 404 for all its paths.
     pub fn unserve(&self, group: &str, plural: &str) {
         self.shared.unserved.lock().insert((group.to_owned(), plural.to_owned()));
     }
@@ -390,7 +390,7 @@ impl Shared {
         self.unserved.lock().contains(&(resource.group.clone(), resource.plural.clone()))
     }
 
-    /// Tells observer and watches what was written.
+    /// Notifies the observer and the watches of new changes.
     fn announce(&self) {
         let mut observer = self.observer.lock();
         let Observer { reached, tell } = &mut *observer;
@@ -405,7 +405,7 @@ impl Shared {
         self.watches.wake();
     }
 
-    /// Notes a request, and finds what becomes of it.
+    /// Records a request, and returns the fault that applies to it.
     fn record(&self, request: &Incoming) -> (usize, Option<Fault>) {
         let traceparent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
         let record = RequestRecord {
@@ -455,7 +455,7 @@ impl tower::Service<Request<Body>> for ApiServer {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let shared = self.shared.clone();
-        // A task of its own: what was sent is done, also where its sender is gone.
+        // A separate task: a request that was sent takes effect even if the client drops it.
         let exchange = tokio::spawn(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
@@ -466,10 +466,10 @@ impl tower::Service<Request<Body>> for ApiServer {
     }
 }
 
-/// Answers a request, or does what a fault says instead.
+/// Answers a request, or applies its fault.
 async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<AnswerBody>, BoxError> {
     let (index, fault) = shared.record(&request);
-    // As on a network, nothing is answered within the call itself.
+    // As on a network, the answer never arrives within the call itself.
     tokio::task::yield_now().await;
     let handle = |as_of| handle::handle(shared, &request, as_of);
     let answer = match fault {

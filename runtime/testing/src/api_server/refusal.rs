@@ -1,4 +1,4 @@
-//! Refusals as a real API server words them.
+//! Errors, with the messages of a real API server.
 
 use http::StatusCode;
 use kube::core::Status;
@@ -7,11 +7,11 @@ use kube::core::response::{StatusCause, StatusDetails};
 use super::checks::FieldError;
 use super::route::{Id, Resource};
 
-/// A Status that says why not.
+/// A Status with an error.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) status: Status,
-    /// Where a list could go on all the same.
+    /// The `continue` token for a list that goes on with inconsistent pages.
     pub(super) resume: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn too_many_requests(message: &str, retry_after_seconds: u32) -> Refu
     with_details(429, "TooManyRequests", message, details)
 }
 
-/// An eviction that a budget does not allow now.
+/// An eviction that a disruption budget does not allow now.
 pub(super) fn disruption(why: &str, retry_after_seconds: u32) -> Refused {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     let mut refused = too_many_requests(message, retry_after_seconds);
@@ -77,7 +77,7 @@ pub(super) fn disruption(why: &str, retry_after_seconds: u32) -> Refused {
     refused
 }
 
-/// The reason that goes with a code when nothing more is known.
+/// The reason of a status code, without details.
 pub(super) fn of_code(code: u16) -> Refused {
     let reason = match code {
         400 => "BadRequest",
@@ -128,7 +128,7 @@ pub(super) fn unsupported_media(accepted: Option<&[&str]>) -> Refused {
     new(415, "UnsupportedMediaType", &message)
 }
 
-/// A patch that does not fit what is there.
+/// A JSON patch that does not fit the object.
 pub(super) fn patch_failed() -> Refused {
     let message = "the server rejected our request due to an error in our request";
     with_details(422, "Invalid", message, no_details())
@@ -153,7 +153,7 @@ pub(super) fn forbidden(id: &Id, why: &str) -> Refused {
     about(id, 403, "Forbidden", &format!("{} {:?} is forbidden: {why}", id.resource.qualified(), id.name))
 }
 
-/// A creation in a namespace that is going.
+/// A creation in a terminating namespace.
 pub(super) fn terminating(id: &Id) -> Refused {
     let namespace = &id.namespace;
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -180,9 +180,9 @@ pub(super) fn modified(id: &Id) -> Refused {
     conflict(id, "the object has been modified; please apply your changes to the latest version and try again")
 }
 
-/// A PUT that insists on another UID. Here, a real server tells where it keeps the object.
+/// A PUT whose UID precondition fails. The message of a real server contains its storage key.
 pub(super) fn uid_precondition(id: &Id, asked: &str, found: &str, dry_run: bool) -> Refused {
-    // Where nothing is written, the root of its place is not yet known.
+    // In a dry run the server has no storage prefix.
     let root = if dry_run { "" } else { "/registry" };
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: {root}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
@@ -192,7 +192,7 @@ pub(super) fn uid_precondition(id: &Id, asked: &str, found: &str, dry_run: bool)
     conflict(id, &why)
 }
 
-/// Where a real server keeps an object.
+/// The storage key of an object.
 fn registry_key(id: &Id) -> String {
     let resource = &id.resource;
     let root = match resource.plural.as_str() {
@@ -204,7 +204,7 @@ fn registry_key(id: &Id) -> String {
     format!("/{root}{within}/{}", id.name)
 }
 
-/// A deletion that insists on another UID or version. Here, a real server names the kind instead of the resource.
+/// A deletion whose precondition fails. The message of a real server has the kind instead of the resource.
 pub(super) fn precondition(id: &Id, kind: &str, what: &str, asked: &str, found: &str) -> Refused {
     let hint = if what == "UID" { "deleted and then recreated" } else { "modified" };
     let why = format!(
@@ -218,7 +218,7 @@ fn of_kind(id: &Id, kind: &str) -> Id {
     Id { resource: Resource { plural: kind.to_owned(), ..id.resource.clone() }, ..id.clone() }
 }
 
-/// An object with something wrong in it.
+/// An invalid object.
 pub(super) fn invalid(id: &Id, kind: &str, errors: &[FieldError]) -> Refused {
     let id = of_kind(id, kind);
     let listed = list_errors(errors);
@@ -242,7 +242,7 @@ fn causes(errors: &[FieldError]) -> Vec<StatusCause> {
     errors.iter().map(|error| cause(error.reason, &error.message, &error.field)).collect()
 }
 
-/// Parameters of a request that make no sense.
+/// Invalid parameters of a request.
 pub(super) fn invalid_options(kind: &str, errors: &[FieldError]) -> Refused {
     let message = format!("{kind}.meta.k8s.io \"\" is invalid: {}", list_errors(errors));
     let details = StatusDetails {
@@ -254,12 +254,12 @@ pub(super) fn invalid_options(kind: &str, errors: &[FieldError]) -> Refused {
     with_details(422, "Invalid", &message, details)
 }
 
-/// An apply by nobody.
+/// An apply without a field manager.
 pub(super) fn no_field_manager() -> Refused {
     invalid_options("PatchOptions", &[FieldError::required("fieldManager", "is required for apply patch")])
 }
 
-/// A refused apply: which fields others own, by owner.
+/// The conflict of an apply: the fields that others own, by manager.
 pub(super) fn field_conflicts(conflicts: &[(String, Vec<String>)]) -> Refused {
     let each = conflicts.iter().flat_map(|(owner, fields)| fields.iter().map(move |field| (owner, field)));
     let causes: Vec<_> = each
@@ -282,7 +282,7 @@ pub(super) fn expired(message: &str) -> Refused {
     new(410, "Expired", message)
 }
 
-/// The same for a page, with where the list could go on as things stand now.
+/// The same for a page, with a token to continue the list at the current version.
 pub(super) fn expired_page(message: &str, resume: &str) -> Refused {
     Box::new(Refusal { resume: Some(resume.to_owned()), ..*expired(message) })
 }
@@ -293,7 +293,7 @@ pub(super) fn too_large_version(asked: u64, current: u64) -> Refused {
     with_details(504, "Timeout", &message, StatusDetails { causes, retry_after_seconds: 1, ..no_details() })
 }
 
-/// A version that is no number.
+/// A resource version that is not a number.
 pub(super) fn no_version(said: &str) -> Refused {
     bad_request(&format!("invalid resource version: {}", unparsable(said)))
 }

@@ -1,4 +1,4 @@
-//! The scale of a set: a view of an object of which one number can be written.
+//! The scale subresource: a view of an object with one writable number.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::refusal;
 use super::store::{Refused, Store, Written, said, set_or_remove};
 use super::write::Target;
 
-/// A number that nobody asks for, where none is set.
+/// Stands for an absent number of replicas; no client asks for this value.
 const UNSET: i64 = i32::MIN as i64;
 
 /// The scale of an object.
@@ -36,7 +36,7 @@ fn view(paths: &Scale, object: &Value) -> Value {
     set_or_remove(&mut status, "selector", selector.cloned());
     let replicas = number(&paths.replicas);
     let mut spec = json!({});
-    // Nothing at all says none.
+    // An absent number means 0.
     set_or_remove(&mut spec, "replicas", (replicas != 0).then(|| replicas.into()));
     json!({
         "apiVersion": "autoscaling/v1",
@@ -48,7 +48,7 @@ fn view(paths: &Scale, object: &Value) -> Value {
 }
 
 impl Store {
-    /// Changes the scale of an object: `edit` makes what is wanted of what is there.
+    /// Changes the scale of an object: `edit` returns the wanted scale for the live one.
     pub(super) fn scale(
         &mut self,
         target: &Target<'_>,

@@ -12,7 +12,7 @@ use super::refusal::{self, Refusal};
 use super::route::{Id, Resource};
 use super::selector::Selector;
 
-/// How many changes a watch may lie behind before it is told to list again.
+/// How many changes a watch may lag behind before it fails with 410 Gone.
 const HISTORY: usize = 10_000;
 
 pub(super) type Refused = Box<Refusal>;
@@ -25,33 +25,33 @@ pub(super) struct Change {
     pub(super) id: Id,
     pub(super) old: Option<Arc<Value>>,
     pub(super) new: Option<Arc<Value>>,
-    /// The new object; of a deleted one its last form, under the version of the deletion.
+    /// The new object; for a deletion its last form, with the resource version of the deletion.
     pub(super) last: Arc<Value>,
 }
 
-/// What is sent back for a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Written {
     Created(Arc<Value>),
-    /// Changed, or found as wanted.
+    /// Changed, or already as wanted.
     Updated(Arc<Value>),
-    /// Gone for good, with its last form.
+    /// Deleted, with its last form.
     Deleted(Arc<Value>),
 }
 
-/// Who writes, and when.
+/// The client that writes, and the time of the write.
 #[derive(Clone, Debug)]
 pub(super) struct Writer<'a> {
     pub(super) manager: &'a str,
     pub(super) now: Timestamp,
-    /// Only the answer is wanted.
+    /// Validates and answers, but stores nothing.
     pub(super) dry_run: bool,
-    /// What is written may be too large.
+    /// Skips the size limit.
     pub(super) large: bool,
 }
 
 impl<'a> Writer<'a> {
-    /// One who writes by no request.
+    /// A writer that uses no request.
     pub(super) fn direct(manager: &'a str, now: Timestamp) -> Self {
         Self { manager, now, dry_run: false, large: false }
     }
@@ -68,12 +68,13 @@ pub(super) struct Store {
     version: u64,
     uids: u64,
     history: VecDeque<Arc<Change>>,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are no longer known.
     compacted: u64,
-    /// Objects whose stored form has what is empty, which no answer shows: of those, a write that changes nothing makes
-    /// another version all the same.
+    /// Objects whose stored form has empty fields that no answer shows. For these, a write that changes nothing still makes a
+    /// new
+    /// resource version.
     unsettled: BTreeSet<Id>,
-    /// Whether objects are created only in namespaces that are there and stay.
+    /// Whether objects can be created only in namespaces that exist and are not terminating.
     pub(super) enforces_namespaces: bool,
 }
 
@@ -82,7 +83,7 @@ impl Default for Store {
         Self {
             objects: BTreeMap::new(),
             kinds: Kinds::default(),
-            // A real server has written much before anybody asks; that no object has version 1 is relied upon.
+            // A real server has many writes before the first client. Tests rely on no object having version 1.
             version: 1_000,
             uids: 0,
             history: VecDeque::new(),
@@ -118,22 +119,22 @@ impl Store {
         self.find(id).cloned().ok_or_else(|| refusal::not_found(id))
     }
 
-    /// All kinds of which there are objects.
+    /// All kinds that have objects.
     pub(super) fn resources(&self) -> impl Iterator<Item = &Resource> {
         self.objects.iter().filter(|(_, objects)| !objects.is_empty()).map(|(resource, _)| resource)
     }
 
-    /// All objects of a kind, in the order of namespace and name.
+    /// All objects of a kind, ordered by namespace and name.
     pub(super) fn all(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Value>> {
         self.objects.get(resource).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// All objects of a kind that are selected, in the order of their names.
+    /// All selected objects of a kind, ordered by name.
     pub(super) fn list(&self, resource: &Resource, selector: &Selector) -> Vec<Arc<Value>> {
         self.all(resource).filter(|object| selector.matches(object)).cloned().collect()
     }
 
-    /// The same as it was at a version; none when that is forgotten.
+    /// The same at an earlier version; `None` if the history no longer reaches back to it.
     pub(super) fn list_as_of(&self, resource: &Resource, selector: &Selector, version: u64) -> Option<Vec<Arc<Value>>> {
         if version >= self.version {
             return Some(self.list(resource, selector));
@@ -149,7 +150,7 @@ impl Store {
         Some(then.into_values().filter(|object| selector.matches(object)).collect())
     }
 
-    /// The changes after a version; none when they are forgotten.
+    /// The changes after a version; `None` if the history no longer reaches back to it.
     pub(super) fn changes_after(&self, version: u64) -> Option<impl DoubleEndedIterator<Item = &Change>> {
         if version < self.compacted {
             return None;
@@ -158,13 +159,13 @@ impl Store {
         Some(self.history.range(start..).map(Arc::as_ref))
     }
 
-    /// Forgets all changes: a watch from an earlier version is told to list again.
+    /// Forgets all changes: a watch from an earlier version has to list again.
     pub(super) fn compact(&mut self) {
         self.history.clear();
         self.compacted = self.version;
     }
 
-    /// A UID that nobody has.
+    /// A new unique UID.
     pub(super) fn new_uid(&mut self) -> String {
         self.uids += 1;
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids)
@@ -191,7 +192,7 @@ impl Store {
         new
     }
 
-    /// Removes an object at once. Watches see its last form under the version of the deletion.
+    /// Removes an object at once. Watches see its last form with the resource version of the deletion.
     pub(super) fn evaporate(&mut self, id: &Id) -> Result<Arc<Value>, Refused> {
         let place = (id.namespace.clone(), id.name.clone());
         let old = self.objects.get_mut(&id.resource).and_then(|objects| objects.remove(&place));
@@ -212,18 +213,18 @@ impl Store {
     }
 }
 
-/// An object under another version.
+/// An object with another resource version.
 pub(super) fn at_version(mut object: Value, version: u64) -> Value {
     object["metadata"]["resourceVersion"] = version.to_string().into();
     object
 }
 
-/// The wire form of times in metadata.
+/// The wire format of times in metadata.
 pub(super) fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A field of the metadata, if it says anything.
+/// A field of the metadata, unless it is empty.
 pub(super) fn said<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
     object["metadata"][field].as_str().filter(|text| !text.is_empty())
 }

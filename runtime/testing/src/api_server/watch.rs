@@ -1,4 +1,4 @@
-//! Watches: streams of changes, with bookmarks, and with "too old" where history ends.
+//! Watches: streams of changes, with bookmarks, and with 410 Gone where the history ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,23 +29,23 @@ pub(super) struct Watcher {
     number: u64,
     resource: Resource,
     selector: Selector,
-    /// Whether it shows the metadata of objects alone.
+    /// Whether it sends only the metadata of objects.
     is_metadata: bool,
     reached: u64,
-    /// When the next change is due that is on its way.
+    /// When the next delayed change arrives.
     due: Option<Instant>,
     bookmarks: Option<Bookmarks>,
     /// When the next bookmark is due.
     bookmark_at: Option<Instant>,
     until: Instant,
-    /// Lines that are yet to be sent.
+    /// Lines that have not been sent yet.
     ready: VecDeque<Bytes>,
-    /// Nothing follows but the end, when its time is over: whoever was told of an error has to leave by himself.
+    /// No more events follow. After an error the client has to close the watch; the server does so only at its timeout.
     over: bool,
 }
 
 impl Watcher {
-    /// `as_of`: it begins with what there was at that version, if it is to begin with what is there.
+    /// `as_of`: the version of the initial objects, if the watch begins with the existing ones.
     pub(super) fn open(
         shared: &Arc<Shared>,
         request: &Incoming,
@@ -77,7 +77,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Without a version, or with 0, a watch begins with all that is there.
+    /// Without a version, or with version 0, a watch begins with all existing objects.
     fn begin(&mut self, route: &Route, as_of: Option<u64>) -> Result<(), Refused> {
         let is_open = matches!(route.get("resourceVersion"), "" | "0") && !route.has("resourceVersionMatch");
         let initial = route.is_set("sendInitialEvents") || is_open && !route.has("sendInitialEvents");
@@ -112,7 +112,7 @@ impl Watcher {
         event("BOOKMARK", &object, self.is_metadata)
     }
 
-    /// The events as lines, as they stand in the answer's body.
+    /// The events as lines of the answer's body.
     pub(super) fn into_lines(self) -> impl Stream<Item = Bytes> {
         stream::unfold(self, |mut watcher| async move {
             let line = watcher.next().await?;
@@ -142,7 +142,7 @@ impl Watcher {
                 () = sleep_until(self.until), if !held => return None,
                 () = sleep_until(self.bookmark_at.unwrap_or(self.until)), if speaks && self.bookmark_at.is_some() => {
                     self.bookmark_at = self.bookmarks.and_then(|bookmarks| bookmarks.next(Instant::now(), self.until));
-                    // Whoever asked for what is yet to come is told nothing before.
+                    // A watch from a version in the future gets no bookmark before that version.
                     if self.reached <= self.shared.store.lock().version() {
                         return Some(self.bookmark(None));
                     }
@@ -183,13 +183,13 @@ impl Drop for Watcher {
     }
 }
 
-/// A change as those see it who selected some objects only.
+/// A change as a watch with a selector sees it.
 fn select(change: &Change, selector: &Selector, is_metadata: bool) -> Option<Bytes> {
     let selected = |object: &Option<Arc<Value>>| object.as_deref().is_some_and(|object| selector.matches(object));
     match (selected(&change.old), selected(&change.new)) {
         (false, true) => Some(event("ADDED", &change.last, is_metadata)),
         (true, true) => Some(event("MODIFIED", &change.last, is_metadata)),
-        // Whoever did not select what it has become sees what it was.
+        // The new form is not selected: the watch sees a deletion with the old form.
         (true, false) => {
             let old = change.old.as_deref().cloned().unwrap_or_default();
             Some(event("DELETED", &at_version(old, change.version), is_metadata))
@@ -198,7 +198,7 @@ fn select(change: &Change, selector: &Selector, is_metadata: bool) -> Option<Byt
     }
 }
 
-/// The line of an event; of its object the metadata alone where that is wanted.
+/// The line of an event, with the metadata alone if the client asked for that.
 fn event(kind: &'static str, object: &Value, is_metadata: bool) -> Bytes {
     #[derive(Serialize)]
     struct Event<'a> {
@@ -207,7 +207,7 @@ fn event(kind: &'static str, object: &Value, is_metadata: bool) -> Bytes {
         object: &'a Value,
     }
     let partial = is_metadata.then(|| list::partial(object));
-    // What is a `Value` can be written.
+    // Serializing a `Value` cannot fail.
     let mut line = serde_json::to_vec(&Event { kind, object: partial.as_ref().unwrap_or(object) }).unwrap_or_default();
     line.push(b'\n');
     line.into()

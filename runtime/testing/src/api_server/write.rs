@@ -1,4 +1,4 @@
-//! How objects are created and changed: the steps of a real server's storage layer, in its order.
+//! Creates and updates objects: the steps of a real server's storage layer, in its order.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const STATUS: &[&str] = &["status"];
 const SPEC: &[&str] = &["spec"];
 const METADATA: &[&str] = &["metadata"];
 
-/// What is written, by whom, and through which endpoint.
+/// The object that is written, the writer, and the endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Target<'a> {
     pub(super) id: &'a Id,
@@ -27,7 +27,7 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The fields that this endpoint does not write.
+    /// The fields that this endpoint ignores.
     fn ignored(&self) -> &'static [&'static [&'static str]] {
         match (self.part, self.kind.rules.status, self.kind.is_custom) {
             (Part::Main | Part::Scale, StatusRule::None, _) => &[],
@@ -53,7 +53,7 @@ impl Target<'_> {
         act(&Author { manager, api_version, subresource, time, ignored, zero, sees_empty_lists })
     }
 
-    /// Records in an object that is to replace another who wrote what.
+    /// Records the field owners in an object that replaces the live one.
     pub(super) fn own(&self, live: &Value, wanted: &mut Value) {
         self.author(|author| managers::update(&self.kind.shape, author, live, wanted));
     }
@@ -63,14 +63,14 @@ impl Target<'_> {
         self.author(|author| rescale(author, wanted, path, before, after));
     }
 
-    /// What an object becomes by an apply.
+    /// The object after an apply.
     pub(super) fn apply(&self, live: &Value, said: &Value, force: bool) -> Result<Value, Refused> {
         self.author(|author| managers::apply(&self.kind.shape, author, live, said, force))
     }
 }
 
 impl Store {
-    /// Creates what somebody posts.
+    /// Creates an object by a POST.
     pub(super) fn create(&mut self, target: &Target<'_>, mut object: Value) -> Result<Written, Refused> {
         for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             set_or_remove(&mut object["metadata"], field, None);
@@ -88,7 +88,7 @@ impl Store {
         self.give_birth(target, born)
     }
 
-    /// An object as it is to be stored for the first time.
+    /// Prepares an object for its creation.
     fn bear(&mut self, target: &Target<'_>, mut object: Value) -> Result<Value, Refused> {
         self.check_namespace(target.id)?;
         let metadata = &mut object["metadata"];
@@ -126,7 +126,7 @@ impl Store {
         Ok(Written::Created(self.commit(target.id, object)))
     }
 
-    /// Changes an object. `make` says what it is to become, field owners included; `uid` is a precondition.
+    /// Changes an object. `make` returns the wanted object, field owners included; `uid` is a precondition.
     pub(super) fn update(
         &mut self,
         target: &Target<'_>,
@@ -159,7 +159,7 @@ impl Store {
         self.settle(target, &live, wanted)
     }
 
-    /// Stores the outcome of a write, unless it changes nothing; the last finalizer takes the object with it.
+    /// Stores the wanted object, unless nothing changes; removes it if the last finalizer is gone.
     fn settle(&mut self, target: &Target<'_>, live: &Arc<Value>, wanted: Value) -> Result<Written, Refused> {
         let metadata = &live["metadata"];
         let is_leaving = !metadata["deletionTimestamp"].is_null()
@@ -167,7 +167,7 @@ impl Store {
         // A namespace has finalizers of its own.
         let is_full = target.kind.name == "Namespace" && wanted["spec"]["finalizers"].is_array();
         if is_leaving && !is_full && !has_finalizers(&wanted) {
-            // The answer carries the version from before; watches see what stood there last, finalizers included.
+            // The answer has the previous version; watches see the last stored form, finalizers included.
             if !target.writer.dry_run {
                 self.evaporate(target.id)?;
             }
@@ -228,7 +228,7 @@ impl Store {
         self.give_birth(target, born)
     }
 
-    /// Puts an object there as it is, with its status.
+    /// Stores an object unchanged, with its status.
     pub(super) fn seed(&mut self, id: &Id, mut object: Value, writer: &Writer<'_>) -> Arc<Value> {
         let kind = self.learn(&id.resource, &object);
         let live = self.find(id).cloned();
@@ -271,7 +271,7 @@ impl Store {
     }
 }
 
-/// A write that carries a version is refused when that is not the present one; some have to carry one.
+/// Refuses a write whose resource version is outdated, or absent where the kind requires one.
 fn check_version(target: &Target<'_>, live: &Value, wanted: &Value) -> Result<(), Refused> {
     match said(wanted, "resourceVersion") {
         None | Some("0") if target.kind.rules.has(Habit::UnconditionalUpdate) => Ok(()),
@@ -285,7 +285,7 @@ fn check_version(target: &Target<'_>, live: &Value, wanted: &Value) -> Result<()
     }
 }
 
-/// Takes of a write what its endpoint may change, and the rest of what is there.
+/// Restores the fields that the endpoint may not change.
 fn prepare(target: &Target<'_>, live: &Value, wanted: &mut Value) {
     let kind = &target.kind;
     let owners = wanted["metadata"].get("managedFields").cloned();
@@ -362,7 +362,7 @@ pub(super) fn has_finalizers(object: &Value) -> bool {
     finalizers(object).next().is_some()
 }
 
-/// All but metadata and status: what a change of generation is about.
+/// All fields except metadata and status: a change of these increments the generation.
 fn spec_of(object: &Value) -> Vec<(&String, &Value)> {
     let fields = object.as_object().into_iter().flatten();
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).collect()

@@ -11,10 +11,10 @@ use super::super::store::Refused;
 use super::walk::{Changes, compare, fields_of, merge, remove, with_named};
 use super::{Set, Shape};
 
-/// Whom all belongs to that was there before anybody applied, where nobody is known to own it.
+/// The manager of all fields that existed before the first apply and have no known manager.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Fields that nobody owns.
+/// Fields that no manager owns.
 const SYSTEM_FIELDS: [&[&str]; 12] = [
     &["apiVersion"],
     &["kind"],
@@ -30,20 +30,20 @@ const SYSTEM_FIELDS: [&[&str]; 12] = [
     &["metadata", "resourceVersion"],
 ];
 
-/// Who writes through which endpoint, and when.
+/// The writer of a request: its manager name, endpoint and time.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Author<'a> {
     pub(in super::super) manager: &'a str,
     pub(in super::super) api_version: &'a str,
     /// `status`, `scale` or nothing.
     pub(in super::super) subresource: &'a str,
-    /// The wire form.
+    /// In the wire format.
     pub(in super::super) time: &'a str,
-    /// What this endpoint does not write.
+    /// The fields that this endpoint does not write.
     pub(in super::super) ignored: &'a [&'a [&'a str]],
-    /// What an object of the kind has that says nothing.
+    /// An object of the kind with only the fields that every object has.
     pub(in super::super) zero: &'a Value,
-    /// For custom kinds, a real server does not tell an empty list from none.
+    /// Whether an empty list differs from an absent one. A real server does not distinguish them for custom kinds.
     pub(in super::super) sees_empty_lists: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Manager {
     /// `Apply` before `Update`, as on the wire.
     pub(super) operation: &'static str,
     pub(super) name: String,
-    /// Applies count as one whatever their version.
+    /// Not part of the identity of an apply.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
@@ -64,7 +64,7 @@ pub(super) struct Owned {
     pub(super) fields: Set,
 }
 
-/// The fields of one object by manager.
+/// The owned fields of one object, by manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners(pub(super) BTreeMap<Manager, Owned>);
 
@@ -79,13 +79,13 @@ impl Manager {
         Self { operation, name: text(name), api_version: text(api_version), subresource: text(author.subresource) }
     }
 
-    /// What conflicts are told in the order of.
+    /// The sort key of conflicts.
     fn identity(&self) -> (String, &'static str, String, bool, String) {
         let Self { operation, name, api_version, subresource } = self.clone();
         (name, operation, api_version, subresource.is_empty(), subresource)
     }
 
-    /// As a conflict names it.
+    /// The name in a conflict message.
     fn describe(&self, owned: &Owned) -> String {
         let Self { name, subresource, .. } = self;
         let through = if subresource.is_empty() { String::new() } else { format!(" with subresource {subresource:?}") };
@@ -101,7 +101,7 @@ impl Owned {
 }
 
 impl Owners {
-    /// None where there are none, or where they cannot be read.
+    /// `None` if there are no entries, or if they cannot be parsed.
     fn of(entries: &Value) -> Option<Self> {
         let entries: Option<BTreeMap<_, _>> = entries.as_array()?.iter().map(read_entry).collect();
         entries.filter(|entries| !entries.is_empty()).map(Self)
@@ -127,7 +127,7 @@ impl Owners {
         left.operation.cmp(right.operation).then(by_time).then(left.cmp(right))
     }
 
-    /// Takes from all but one what others have written. `Err`: what they own and would lose.
+    /// Removes the fields that `writer` changed from all other managers. `Err`: the owned fields that conflict, by manager.
     fn give_way(&mut self, writer: &Manager, changes: &Changes, force: bool) -> Result<(), Vec<(String, Vec<String>)>> {
         let written = changes.modified.union(&changes.added);
         let mut others: Vec<_> = self.0.iter_mut().filter(|(manager, _)| *manager != writer).collect();
@@ -148,7 +148,7 @@ impl Owners {
         Err(conflicts)
     }
 
-    /// What all together own.
+    /// The fields that any manager owns.
     fn all(&self) -> Set {
         self.0.values().fold(Set::default(), |all, owned| all.union(&owned.fields))
     }
@@ -195,17 +195,18 @@ pub(super) fn set_entries(object: &mut Value, entries: Vec<Value>) {
     }
 }
 
-/// Records in `new` who owns what, after a write that was no apply. `live`: what was there, `null` for nothing.
+/// Records the field owners in `new` after a write other than an apply. `live`: the stored object, `null` if there is none.
 pub(in super::super) fn update(shape: &Shape, author: &Author<'_>, live: &Value, new: &mut Value) {
     let said = new["metadata"]["managedFields"].take();
     let mut owners = Owners::default();
-    // Whoever sends one empty entry wants them gone, or an empty list where that is seen; whoever sends none leaves them.
+    // One empty entry resets managedFields; so does an empty list, where the kind sees empty lists. No entries: keep the live
+    // ones.
     let is_reset = said == json!([{}]) || said == json!([]) && author.sees_empty_lists;
     if !author.subresource.is_empty() || !is_reset {
         owners = Owners::of(&said).filter(|_| author.subresource.is_empty()).unwrap_or_else(|| Owners::read(live));
     }
     if owners.0.is_empty() && live["metadata"]["uid"].is_string() {
-        // Nobody is tracked, and it goes on so until somebody applies.
+        // Without managers, ownership is not tracked before the first apply.
         set_entries(new, vec![]);
         return;
     }
@@ -214,13 +215,13 @@ pub(in super::super) fn update(shape: &Shape, author: &Author<'_>, live: &Value,
     owners.write(new);
 }
 
-/// Gives what has changed to the author, and takes it from all others.
+/// Gives the changed fields to the author, and removes them from all other managers.
 fn own_changes(shape: &Shape, author: &Author<'_>, live: &Value, new: &Value, owners: &mut Owners) {
     let ignored = Set::of(author.ignored);
     let live = if live.is_null() { author.zero } else { live };
     let changes = compare(shape, live, new).without(&ignored);
     let manager = Manager::of(author, UPDATE);
-    // The author's own earlier entry gives way as well: what is left of it is added again.
+    // The author's own earlier entry loses these fields too; the remaining fields are added again below.
     let nobody = Manager { name: String::new(), ..manager.clone() };
     let _ = owners.give_way(&nobody, &changes, true);
     let fields = changes.modified.union(&changes.added).difference(&Set::of(&SYSTEM_FIELDS));
@@ -233,7 +234,7 @@ fn own_changes(shape: &Shape, author: &Author<'_>, live: &Value, new: &Value, ow
     owners.0.insert(manager, owned);
 }
 
-/// A write that changes nothing but times of ownership changes nothing.
+/// Restores the live timestamps if nothing else differs: a write that changes only the times of ownership is a no-op.
 pub(in super::super) fn keep_times(live: &Value, wanted: &mut Value) {
     let (earlier, now) = (&live["metadata"]["managedFields"], &wanted["metadata"]["managedFields"]);
     if earlier == now || !timeless(earlier).eq(timeless(now)) {
@@ -254,9 +255,9 @@ fn timeless(entries: &Value) -> impl Iterator<Item = Value> {
     })
 }
 
-/// What an object becomes by an apply: what is said is set, what this manager said before and nobody else owns is
-/// removed. Refused where others own a field that would change, unless forced. `live`: what is there, or an object with
-/// neither UID nor fields.
+/// The object after an apply: the applied fields are set; fields that this manager applied earlier, and that no other manager
+/// owns, are removed. Fails with a conflict if other managers own a field that would change, unless forced. `live`: the stored
+/// object, or an object with neither UID nor fields.
 pub(in super::super) fn apply(
     shape: &Shape,
     author: &Author<'_>,
@@ -298,15 +299,15 @@ fn strip(owners: &mut Owners, manager: &Manager) {
     }
 }
 
-/// Removes what was said earlier and belongs to nobody now.
+/// Removes the fields that were applied earlier and have no owner now.
 fn prune(shape: &Shape, merged: &Value, owned: &Set, earlier: &Set) -> Value {
     let named = |set: &Set| with_named(shape, set);
     let all = named(&fields_of(shape, merged));
-    // What goes if nobody else is asked, and what of it is brought back by its owners.
+    // First remove the fields regardless of owners, then add back those that other managers own.
     let bold = remove(shape, merged, &named(earlier));
     let kept = named(&fields_of(shape, &bold)).union(&named(owned));
     let pruned = remove(shape, merged, &all.difference(&kept));
-    // What was never said by this manager stays, though it belongs to nobody.
+    // A field that this manager never applied stays, although it has no owner.
     let kept = named(&fields_of(shape, &pruned));
     remove(shape, merged, &all.difference(&kept).intersection(&named(earlier)))
 }

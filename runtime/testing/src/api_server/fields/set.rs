@@ -1,4 +1,4 @@
-//! Sets of fields, as a tree: the form that `fieldsV1` has on the wire.
+//! Sets of fields, as a tree, like `fieldsV1` on the wire.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(in super::super) struct Set(BTreeMap<String, Node>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
-    /// Whether the element itself belongs to the set, besides what is below it.
+    /// Whether the element itself belongs to the set, besides its children.
     member: bool,
     below: Set,
 }
@@ -54,7 +54,7 @@ impl Set {
         self.0.get(element).is_some_and(|node| node.member)
     }
 
-    /// What is below an element, if there is anything.
+    /// The children of an element, if it has any.
     pub(super) fn below(&self, element: &str) -> Option<&Self> {
         self.0.get(element).map(|node| &node.below).filter(|below| !below.is_empty())
     }
@@ -76,7 +76,7 @@ impl Set {
         })
     }
 
-    /// Without the members of another; what is below them stays.
+    /// Without the members of another set; their children stay.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.combine(other, |mine, other| match other {
             None => mine.clone(),
@@ -84,7 +84,7 @@ impl Set {
         })
     }
 
-    /// Without the members of another, and without what is below them.
+    /// Without the members of another set, and without their children.
     pub(super) fn without(&self, other: &Self) -> Self {
         self.combine(other, |mine, other| match other {
             None => mine.clone(),
@@ -98,7 +98,7 @@ impl Set {
         Self(nodes.filter(|(_, node)| !node.is_empty()).collect())
     }
 
-    /// The same with more members, as a function of element and of what is below it says.
+    /// The set with more members: the elements with children for which `is_member` holds. `below` maps the children.
     pub(super) fn map(&self, is_member: impl Fn(&str) -> bool, below: impl Fn(&str, &Self) -> Self) -> Self {
         let nodes = self.0.iter().map(|(element, node)| {
             let has_more = !node.below.is_empty();
@@ -108,7 +108,7 @@ impl Set {
         Self(nodes.collect())
     }
 
-    /// All members by their paths as error messages write them: those of a level before those below.
+    /// All members by their paths, in the format of error messages: each level before the next one.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = vec![];
         self.collect("", &mut paths);
@@ -149,12 +149,12 @@ impl Set {
     }
 }
 
-/// The element of a field.
+/// The element of a field's path.
 pub(super) fn field(name: &str) -> String {
     format!("f:{name}")
 }
 
-/// `.name`, `[type="Ready"]` or `["item"]`.
+/// The format of messages: `.name`, `[type="Ready"]` or `["item"]`.
 fn readable(element: &str) -> String {
     match element.split_once(':') {
         Some(("f", name)) => format!(".{name}"),

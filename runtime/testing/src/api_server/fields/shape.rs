@@ -5,38 +5,38 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// How a value is taken apart.
+/// How the fields of a value are tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Not at all.
+    /// As one field.
     Leaf,
     Map,
     List,
 }
 
-/// What is known of a value.
+/// The known structure of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) enum Shape {
-    /// A scalar, or something that is replaced as a whole.
+    /// A scalar, or an atomic value: it is replaced as a whole.
     Leaf,
-    /// A structure of which only these fields are known.
+    /// A structure with these known fields.
     Struct(BTreeMap<String, Shape>, Rest),
-    /// Keys that somebody chose.
+    /// A map with arbitrary keys.
     Map(Box<Shape>),
-    /// A list of scalars, each once.
+    /// A list of unique scalars.
     Set,
-    /// A list whose items are told apart by these of their fields.
+    /// A list whose items have these fields as their key.
     Keyed(Vec<String>, Box<Shape>),
 }
 
-/// What the fields of a structure are that are not named.
+/// The unnamed fields of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Rest {
-    /// Known to the server, and like itself: maps are structures, lists are replaced as a whole.
+    /// Known to the server, with the same rule below: maps are structures, lists are atomic.
     Open,
-    /// Unknown, and kept: maps are merged, lists are replaced as a whole.
+    /// Unknown and preserved: maps are merged, lists are atomic.
     Free,
-    /// Not declared, and dropped.
+    /// Undeclared and dropped.
     Closed,
 }
 
@@ -73,7 +73,7 @@ impl Shape {
         }
     }
 
-    /// What tells an item of a list apart, as an element of a path.
+    /// The key of an item of a list, as an element of a path.
     pub(super) fn element(&self, item: &Value) -> String {
         match self {
             Self::Keyed(keys, _) => {
@@ -84,7 +84,7 @@ impl Shape {
         }
     }
 
-    /// The fields that tell the items of a list apart.
+    /// The fields of the key of a list's items.
     pub(in super::super) fn keys(&self) -> Option<&[String]> {
         match self {
             Self::Keyed(keys, _) => Some(keys),
@@ -92,7 +92,7 @@ impl Shape {
         }
     }
 
-    /// The shape of a field of any name.
+    /// The shape of a field, whether or not its name is known.
     pub(in super::super) fn at(&self, key: &str) -> &Self {
         self.field(key).0
     }
@@ -115,7 +115,7 @@ impl Shape {
     }
 }
 
-/// What all objects have.
+/// The metadata of all objects.
 const METADATA: &[(&str, &str)] = &[
     ("metadata.annotations", "map"),
     ("metadata.finalizers", "set"),
@@ -136,8 +136,8 @@ const CONTAINER: &[(&str, &str)] = &[
     (".[].volumeMounts", "mountPath"),
 ];
 
-/// The maps and lists of the kinds that machines have to do with, from Kubernetes' `OpenAPI` document: what is not named
-/// is a structure, a scalar, or a list that is replaced as a whole.
+/// The maps and lists of the kinds that Nodewright uses, from Kubernetes' `OpenAPI` document. A field that is not listed is a
+/// structure, a scalar or an atomic list.
 const BUILTIN: &[(&str, &[(&str, &str)])] = &[
     ("ConfigMap", &[("data", "map"), ("binaryData", "map")]),
     (
@@ -177,7 +177,7 @@ const BUILTIN: &[(&str, &[(&str, &str)])] = &[
     ("VolumeAttachment", &[("status.attachmentMetadata", "map")]),
 ];
 
-/// Kinds of which all fields are known, with those that are not named above.
+/// Kinds all of whose fields are known, with those that are not listed above.
 const CLOSED: &[(&str, &[&str])] = &[("ConfigMap", &["immutable"]), ("Secret", &["immutable", "type"])];
 
 static SHAPES: LazyLock<BTreeMap<&str, Shape>> = LazyLock::new(|| {
@@ -205,12 +205,12 @@ static SHAPES: LazyLock<BTreeMap<&str, Shape>> = LazyLock::new(|| {
     shapes
 });
 
-/// The shape of a kind that the server knows by itself, or of any other.
+/// The shape of a built-in kind, or the default shape.
 pub(in super::super) fn builtin(kind: &str) -> Shape {
     SHAPES.get(kind).cloned().unwrap_or_else(plain)
 }
 
-/// An object of which no more is known than its metadata.
+/// The shape of an object with known metadata only.
 fn plain() -> Shape {
     let mut shape = OPEN.clone();
     for (path, part) in METADATA {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::set::{Set, field};
 use super::shape::{Form, Shape};
 
-/// What a write changes.
+/// The fields that a write changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     pub(super) added: Set,
@@ -25,7 +25,7 @@ impl Changes {
     }
 }
 
-/// All fields that an object names.
+/// All fields of an object.
 pub(super) fn fields_of(shape: &Shape, value: &Value) -> Set {
     let mut set = Set::default();
     collect(shape, value, &mut vec![], &mut set);
@@ -58,7 +58,7 @@ fn collect(shape: &Shape, value: &Value, path: &mut Vec<String>, set: &mut Set) 
     }
 }
 
-/// What differs between two objects.
+/// The difference between two objects.
 pub(super) fn compare(shape: &Shape, old: &Value, new: &Value) -> Changes {
     let mut changes = Changes::default();
     compare_at(shape, Some(old), Some(new), &mut vec![], &mut changes);
@@ -109,7 +109,7 @@ fn descend(shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut V
     }
 }
 
-/// The items of a list by what identifies them.
+/// The items of a list by their keys.
 fn by_element<'a>(shape: &Shape, list: Option<&'a Value>) -> BTreeMap<String, &'a Value> {
     let items = list.and_then(Value::as_array).into_iter().flatten();
     items.map(|item| (shape.element(item), item)).collect()
@@ -124,7 +124,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What is there, with what is said.
+/// The live object with the applied fields.
 pub(super) fn merge(shape: &Shape, live: &Value, said: &Value) -> Value {
     let form = shape.form(said);
     if form != shape.form(live) || is_empty(live) && is_empty(said) {
@@ -144,7 +144,7 @@ pub(super) fn merge(shape: &Shape, live: &Value, said: &Value) -> Value {
     }
 }
 
-/// The items of both lists: in the order of what is said where both have them, and else where they stand.
+/// The items of both lists: common items in the applied order, all others at their place.
 fn merge_items(shape: &Shape, live: &[Value], said: &[Value]) -> Value {
     let left: Vec<_> = live.iter().map(|item| shape.element(item)).collect();
     let right: Vec<_> = said.iter().map(|item| shape.element(item)).collect();
@@ -164,7 +164,7 @@ fn merge_items(shape: &Shape, live: &[Value], said: &[Value]) -> Value {
                 continue;
             }
             if right.contains(&left[l]) && next_shared.is_some_and(|next| *next != left[l]) {
-                // It comes later, where what is said has it.
+                // The applied list has this item later.
                 l += 1;
                 continue;
             }
@@ -190,7 +190,7 @@ fn merge_items(shape: &Shape, live: &[Value], said: &[Value]) -> Value {
     Value::Array(items)
 }
 
-/// An object without some fields. A container of which all is removed stays behind, empty, if it is itself not removed.
+/// An object without some fields. A container that loses all its fields stays, empty, unless it is removed itself.
 pub(super) fn remove(shape: &Shape, value: &Value, fields: &Set) -> Value {
     match (shape.form(value), value) {
         (Form::Map, Value::Object(map)) => {
@@ -211,12 +211,12 @@ pub(super) fn remove(shape: &Shape, value: &Value, fields: &Set) -> Value {
             });
             Value::Array(kept.collect())
         }
-        // What is replaced as a whole is not pruned.
+        // An atomic value is not pruned.
         _ => value.clone(),
     }
 }
 
-/// A set with the fields of known names that have something below them: those are owned by whoever owns that.
+/// The set with its parent fields that have known names: their owner is the same.
 pub(super) fn with_named(shape: &Shape, set: &Set) -> Set {
     let named = |element: &str| element.strip_prefix("f:").map(|key| shape.field(key)).is_some_and(|(_, named)| named);
     set.map(named, |element, below| {
