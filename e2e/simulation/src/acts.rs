@@ -1,4 +1,4 @@
-//! Does what happens at a time.
+//! Carries out the timed events of a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use super::{
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm, VmState};
 
-/// Between two changes of somebody who makes many.
+/// The pause between two changes of an act that makes many.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// How long something takes that began with an act, beyond the act itself.
+/// How long the consequences of an act last after it.
 pub(super) fn lasts(act: &Act) -> Duration {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     match act {
@@ -41,7 +41,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
     }
 }
 
-/// Does it. What lasts goes on by itself, but for a second manager, which is ended by [`end`].
+/// Starts an act. A lasting act continues on its own, except for a second manager: [`end`] stops it.
 pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
     cluster.trace.line(format_args!("{act:?}"));
     let server = cluster.server().clone();
@@ -91,7 +91,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
             cloud.set_down(true);
             after(time, move || cloud.set_down(false));
         }
-        // A schedule holds only orders that the cloud takes.
+        // A schedule holds only fault orders that the cloud accepts.
         Act::Cloud(order) => drop(cluster.cloud().fault(order.clone())),
         Act::Err(mistake, seconds) => users::err(cluster, mistake, *seconds),
         Act::KillVm(number) => {
@@ -109,14 +109,14 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
     }
 }
 
-/// Ends what lasts no longer.
+/// Ends an act that has run its time.
 pub(super) fn end(cluster: &mut SimulatedCluster, act: &Act) {
     if matches!(act, Act::SecondManager(_)) {
         cluster.second = None;
     }
 }
 
-/// Time goes by for all that have clocks of their own: for one of them alone it cannot.
+/// Time passes for everyone with a clock of their own, because tokio's time cannot pass for one manager alone.
 fn fall_asleep(cluster: &SimulatedCluster, seconds: u32) {
     for clock in [&cluster.around.clock, &cluster.around_second.clock, &cluster.cloud_clock] {
         clock.sleep(seconds);
@@ -148,7 +148,7 @@ fn pace_those(server: &ApiServer, watches: Match, pace: Pace, time: Duration) {
     after(time, move || server.pace_watches(watches, Pace::Live));
 }
 
-/// The n-th VM that runs, by name, counted around.
+/// The n-th running VM by name, modulo their number.
 fn vm(cluster: &SimulatedCluster, number: usize) -> Option<Vm> {
     let mut vms = cluster.cloud().vms();
     vms.retain(|vm| vm.state == VmState::Running && !is_foreign(&vm.name));
@@ -156,8 +156,8 @@ fn vm(cluster: &SimulatedCluster, number: usize) -> Option<Vm> {
     (!vms.is_empty()).then(|| vms.swap_remove(number % vms.len()))
 }
 
-/// As kubectl does it: what owns is gone before its owner is made again. Not during a rollout: machines of a former
-/// template are nobody's then, and stay so.
+/// Orphans machines as kubectl does: each owner is gone before it is created again. The user does not do this during a rollout:
+/// machines of an older template would stay orphaned forever.
 async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
     let Some(mut pool) =
         server.object(POOL).map(Arc::unwrap_or_clone).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null())
@@ -182,14 +182,14 @@ async fn orphan_machines(server: ApiServer, oracles: Arc<Mutex<Oracles>>) {
     oracles.lock().keep_wanting(false);
 }
 
-/// Deletes an object without what it owns, and waits until it is gone.
+/// Deletes an object with `--cascade=orphan`, and waits until it is gone.
 async fn orphan(server: &ApiServer, path: &str) {
     let client = server.client();
     while let Some(object) = server.object(path) {
         if object["metadata"]["deletionTimestamp"].is_null() {
             let request = http::Request::delete(format!("{path}?propagationPolicy=Orphan")).body(vec![]);
             if let Ok(request) = request {
-                // Refused or lost: it is still there then, and is deleted again.
+                // The request was refused or lost. The object still exists, and the next iteration deletes it again.
                 drop(client.request::<Value>(request).await);
             }
         }
@@ -197,7 +197,7 @@ async fn orphan(server: &ApiServer, path: &str) {
     }
 }
 
-/// As whoever wants to be rid of them does it.
+/// Clears `managedFields` as a user does who wants to get rid of them.
 async fn drop_managed_fields(server: ApiServer) {
     let client = server.client();
     for collection in [MACHINES, SETS, DEPLOYMENTS] {
@@ -214,7 +214,7 @@ async fn drop_managed_fields(server: ApiServer) {
     }
 }
 
-/// Somebody does something so many times.
+/// Runs an act several times.
 fn repeat(times: u32, act: impl Fn(u32) + Send + 'static) {
     tokio::spawn(async move {
         for time in 0..times {
@@ -238,7 +238,7 @@ fn touch(object: &mut Value, time: u32) {
     object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
 }
 
-/// While the deployment stays: what nobody owns would not go with it.
+/// Only while the deployment exists: orphans would not be deleted with it.
 fn take_owners(server: &ApiServer) {
     let is_kept = |object: &Value| object["metadata"]["deletionTimestamp"].is_null();
     if !server.object(POOL).is_some_and(|pool| is_kept(&pool)) {
@@ -252,8 +252,8 @@ fn take_owners(server: &ApiServer) {
     }
 }
 
-/// The namespace is lost while no manager runs, and restored as backups do it: without UIDs, owners, finalizers, status.
-/// Not while something is leaving: what a backup has forgotten leaves a VM that nobody knows.
+/// Loses the namespace while no manager runs, and restores it as backup tools do: without UIDs, owners, finalizers and status.
+/// It does nothing while an object is being deleted: a backup that lacks the object would leave a VM that no Machine names.
 fn restore(cluster: &SimulatedCluster) {
     let server = cluster.server();
     let leaves = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
@@ -269,7 +269,7 @@ fn restore(cluster: &SimulatedCluster) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if collection == MACHINES {
                 let mut oracles = cluster.oracles.lock();
-                // A VM that was being made for it may come when nobody asks any more.
+                // A VM that was being created for the machine may appear after no manager asks for it any more.
                 let is_linked = object["spec"]["providerID"].as_str().is_some_and(|id| !id.is_empty());
                 if is_linked { oracles.excuse(&name) } else { oracles.excuse_force(&name) }
             }

@@ -1,7 +1,7 @@
-//! Decides what becomes of each request of each manager, and writes down what was decided.
+//! Decides the fate of each request of each manager, and records the decision.
 //!
 //! # Guarantees
-//! * What a killed manager sends after its death does nothing and is not answered, whatever of it is still running.
+//! * A request that a killed manager sends after its death has no effect and gets no answer, whatever of it still runs.
 //! * The same requests in the same order meet the same fates.
 
 use std::{
@@ -24,22 +24,22 @@ use super::{
     trace::Trace,
 };
 
-/// A run takes some hundred steps. One that takes so many has lost its way, and would never end.
+/// A run takes some hundred steps. A run that takes this many would never end.
 const RUNAWAY: u64 = 20_000;
 
-/// So far behind is an API server at most.
+/// The API server lags by at most this much.
 const FURTHEST_LAG: Duration = Duration::from_mins(1);
-/// An outage that is longer is noticed.
+/// A longer outage disconnects a manager.
 const NOTICED: Duration = Duration::from_secs(75);
-/// No object is written more than twice a second for so long.
+/// Within this window no object may be written more than twice a second.
 const WINDOW: Duration = Duration::from_mins(1);
 const MOST_IN_WINDOW: usize = 120;
 
-/// Decides. Cheap to clone; all clones are the same.
+/// Decides the fates. A clone shares the state of the original.
 #[derive(Clone)]
 pub(super) struct Adversary {
     state: Arc<Mutex<State>>,
-    /// Who does what a user does between two steps.
+    /// Makes the changes of users between two steps.
     user: Arc<Mutex<Option<User>>>,
     trace: Trace,
 }
@@ -48,51 +48,51 @@ type User = Box<dyn Fn(&Edit) + Send>;
 
 struct State {
     aims: Aims,
-    /// How many writes of a verb to a kind there were.
+    /// The number of writes per verb and kind.
     written: BTreeMap<(String, String), u64>,
-    /// How many steps there were.
+    /// The number of steps.
     steps: u64,
-    /// How many of them were writes to the API server.
+    /// The number of steps that were writes to the API server.
     writes: u64,
-    /// How many events were sent. They are no steps.
+    /// The number of events sent. They do not count as steps.
     events: u64,
-    /// Those that live, and whom to tell of their death.
+    /// The managers that run, and the notification of each one's death.
     living: BTreeMap<String, Arc<Notify>>,
     silenced: Option<Instant>,
     slow: Option<(Instant, Duration)>,
-    /// Until when the API server lags, and by how much.
+    /// The end of the API server's lag, and its size.
     lag: Option<(Instant, Duration)>,
-    /// Which version was reached when, as far back as anybody may lag.
+    /// When the API server reached each version, as far back as a read may lag.
     versions: VecDeque<(Instant, u64)>,
     refusals: Option<Refusals>,
     random: fastrand::Rng,
-    /// What managers did wrong by sending it at all.
+    /// The requests that a manager must not have sent.
     wrongs: Vec<String>,
     terms: Terms,
-    /// By the slots of managers.
+    /// By manager slot.
     clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
     elects: bool,
     secrets: Vec<String>,
-    /// Since when managers live, and the end of the last outage.
+    /// When each manager started, and when the last outage ended.
     born: BTreeMap<String, Instant>,
     outage_end: Option<Instant>,
     rates: Rates,
-    /// Others write as often as they can, and so do managers then.
+    /// Another client writes as often as it can, so managers do, too.
     is_excited: bool,
 }
 
 struct Refusals {
     until: Instant,
-    /// Without one there is no answer.
+    /// Without a code there is no answer.
     code: Option<u16>,
     percent: u8,
 }
 
-/// What is done at single steps and requests.
+/// The fates of single steps and requests.
 #[derive(Default)]
 struct Aims {
     fates: BTreeMap<u64, Fate>,
-    /// What becomes of the n-th write of a verb to a kind.
+    /// The fate of the n-th write per verb and kind.
     aimed: BTreeMap<(String, String, u64), Fate>,
     edits: BTreeMap<u64, Edit>,
 }
@@ -147,12 +147,12 @@ impl Adversary {
         Self { state: Arc::new(Mutex::new(state)), user: Arc::default(), trace }
     }
 
-    /// Who does from now on what a user does between two steps; nobody, to end it.
+    /// Sets the callback that makes the changes of users between two steps; `None` removes it.
     pub(super) fn set_user(&self, user: Option<User>) {
         *self.user.lock() = user;
     }
 
-    /// Lets the user do what comes between the decision for a step and the step.
+    /// Lets the user make the change that comes between the decision for a step and the step.
     fn edit(&self, edit: Option<Edit>) {
         if let (Some(edit), Some(user)) = (edit, self.user.lock().as_ref()) {
             self.trace.line(format_args!("{edit:?}"));
@@ -172,19 +172,19 @@ impl Adversary {
         self.state.lock().events
     }
 
-    /// How many fates that were aimed at a request have yet to meet theirs.
+    /// The number of aimed fates that have not met their request.
     pub(super) fn missed(&self) -> usize {
         self.state.lock().aims.aimed.len()
     }
 
-    /// A manager of this name lives from now on. Returns what tells of its death.
+    /// Registers a manager that starts. Returns the notification of its death.
     pub(super) fn born(&self, name: &str) -> Arc<Notify> {
         self.trace.line(format_args!("{name} starts"));
         self.state.lock().born.insert(name.to_owned(), Instant::now());
         self.state.lock().living.entry(name.to_owned()).or_default().clone()
     }
 
-    /// Nothing that a manager sends from now on has an effect or is answered.
+    /// From now on, nothing that this manager sends has an effect or gets an answer.
     pub(super) fn kill(&self, name: &str) {
         if let Some(death) = self.state.lock().living.remove(name) {
             self.trace.line(format_args!("{name} is killed"));
@@ -192,7 +192,7 @@ impl Adversary {
         }
     }
 
-    /// Kills whichever manager of a slot lives.
+    /// Kills the manager that runs in a slot.
     pub(super) fn kill_slot(&self, slot: &str) {
         let prefix = prefix(slot);
         let names: Vec<String> =
@@ -206,7 +206,7 @@ impl Adversary {
         self.state.lock().living.contains_key(name)
     }
 
-    /// Nobody reaches the API server for a while.
+    /// Makes the API server unreachable for a while.
     pub(super) fn silence_api(&self, time: Duration) {
         let (mut state, end) = (self.state.lock(), Instant::now() + time);
         state.silenced = Some(end);
@@ -215,17 +215,17 @@ impl Adversary {
         }
     }
 
-    /// Each answer of the API server to a manager takes so long for a while.
+    /// Delays each answer of the API server to a manager, for a while.
     pub(super) fn slow_api(&self, by: Duration, time: Duration) {
         self.state.lock().slow = Some((Instant::now() + time, by));
     }
 
-    /// Reads that take any version get for a while what there was so long ago.
+    /// For a while, reads at any resource version get the state of `by` ago.
     pub(super) fn lag(&self, by: Duration, time: Duration) {
         self.state.lock().lag = Some((Instant::now() + time, by));
     }
 
-    /// The API server has reached a version.
+    /// Notes that the API server has reached a version.
     pub(super) fn note_version(&self, version: u64) {
         let (mut state, now) = (self.state.lock(), Instant::now());
         while state.versions.front().is_some_and(|(at, _)| now - *at > FURTHEST_LAG) {
@@ -234,37 +234,37 @@ impl Adversary {
         state.versions.push_back((now, version));
     }
 
-    /// The API server refuses a share of the requests of managers for a while; without a status it never answers them.
+    /// For a while the API server refuses a share of the managers' requests; without a code it never answers them.
     pub(super) fn refuse(&self, code: Option<u16>, percent: u8, time: Duration) {
         self.state.lock().refusals = Some(Refusals { until: Instant::now() + time, code, percent });
     }
 
-    /// A text that stands in no request but where it must, and in no log.
+    /// Registers a text that must appear in no log, and only in requests that need it.
     pub(super) fn keep_secret(&self, text: &str) {
         self.trace.keep_secret(text);
         self.state.lock().secrets.push(text.to_owned());
     }
 
-    /// A lease was written just now: a manager has it, and may write for so long; or nobody.
+    /// Notes a write to a lease: the holder may write for `time`; without a holder, no manager may.
     pub(super) fn note_lease(&self, lease: &'static str, holder: Option<&str>, time: Duration) {
         let mut state = self.state.lock();
         let holder = holder.and_then(|holder| Some((holder, state.time_of(holder)? + time)));
         state.terms.note(lease, holder);
     }
 
-    /// Takes what managers did wrong by sending it at all.
+    /// Takes the list of wrong requests.
     pub(super) fn take_wrongs(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().wrongs)
     }
 
-    /// Since when the manager that a request comes from can have been in touch with the API server, if it lives.
+    /// Since when the sender of a request can have been connected to the API server, if it runs.
     pub(super) fn in_touch_since(&self, request: &RequestRecord) -> Option<Instant> {
         let state = self.state.lock();
         let name = manager(&request.user_agent).filter(|name| state.living.contains_key(*name))?;
         state.born.get(name).copied().max(state.outage_end)
     }
 
-    /// What becomes of a request to the API server.
+    /// The fate of a request to the API server.
     pub(super) fn request(&self, request: &RequestRecord) -> Option<Fault> {
         let manager = manager(&request.user_agent);
         let is_write = !matches!(request.verb, "get" | "list" | "watch");
@@ -300,7 +300,7 @@ impl Adversary {
         fault
     }
 
-    /// What becomes of a call to the cloud.
+    /// The fate of a call to the cloud.
     pub(super) fn call(&self, name: &str, verb: &str, path: &str) -> Decision {
         let mut state = self.state.lock();
         if !state.living.contains_key(name) {
@@ -325,7 +325,7 @@ impl Adversary {
     }
 }
 
-/// What becomes of a call to the cloud.
+/// The fate of a call to the cloud.
 pub(super) struct Decision {
     pub(super) dead: bool,
     pub(super) fate: Option<Fate>,
@@ -341,7 +341,7 @@ impl State {
         self.steps - 1
     }
 
-    /// What happens to all requests for a while.
+    /// The fault that applies to all requests for a while.
     fn period(&mut self, is_manager: bool, verb: &str) -> Option<Fault> {
         let now = Instant::now();
         if self.silenced.is_some_and(|until| now < until) {
@@ -365,7 +365,7 @@ impl State {
         seen.map(|(_, version)| Fault::AsOf(*version))
     }
 
-    /// What becomes of the next write of a verb to the kind under a path.
+    /// The fate of the next write with this verb to the kind of a path.
     fn aimed_at(&mut self, verb: &str, path: &str) -> Option<Fate> {
         let plural = plural(path)?;
         let kind = (verb.to_owned(), plural.to_owned());
@@ -374,7 +374,7 @@ impl State {
         self.aims.aimed.remove(&(kind.0, kind.1, *number - 1))
     }
 
-    /// The time that has gone by on the clock of a manager.
+    /// The time that has passed on the clock of a manager.
     fn time_of(&self, name: &str) -> Option<Duration> {
         let clock = self.clocks.iter().find(|(slot, _)| name.starts_with(&prefix(slot)));
         clock.map(|(_, clock)| clock.elapsed())
@@ -405,12 +405,12 @@ impl State {
     }
 }
 
-/// How often objects are written.
+/// How often each object is written.
 #[derive(Default)]
 struct Rates(BTreeMap<String, VecDeque<Instant>>);
 
 impl Rates {
-    /// A write of an object, or of a part of it. How many there were within the window, if these are too many.
+    /// Notes a write of an object or a subresource. Returns the number of writes within the window if it is too high.
     fn note(&mut self, path: &str) -> Option<usize> {
         let object = path.strip_suffix("/status").unwrap_or(path);
         let (times, now) = (self.0.entry(object.to_owned()).or_default(), Instant::now());
@@ -427,12 +427,12 @@ impl Rates {
     }
 }
 
-/// The manager that a request comes from.
+/// The manager that sent a request.
 fn manager(user_agent: &str) -> Option<&str> {
     user_agent.split('/').next().filter(|name| name.starts_with(MANAGER))
 }
 
-/// The plural of the kind under a path: `machinesets` of `/apis/GROUP/VERSION/namespaces/NAMESPACE/machinesets/NAME`.
+/// The plural of the kind of a path: `machinesets` of `/apis/GROUP/VERSION/namespaces/NAMESPACE/machinesets/NAME`.
 fn plural(path: &str) -> Option<&str> {
     let mut parts = path.trim_start_matches('/').split('/').skip_while(|part| !is_version(part)).skip(1);
     match parts.next()? {
@@ -445,7 +445,7 @@ fn is_version(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// Leases and events come and go with time, not with what there is to do.
+/// Leases and events depend on time, not on the work to do, so they are no steps.
 fn is_step(path: &str) -> bool {
     !path.contains("/leases") && !path.contains("/events")
 }

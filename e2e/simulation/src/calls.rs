@@ -1,4 +1,4 @@
-//! The way from a manager to the cloud: each call may meet a fate.
+//! The connection from a manager to the cloud. Each call may meet a fate.
 
 use std::{
     future::pending,
@@ -22,12 +22,12 @@ use super::{
 };
 use nodewright_e2e_cloud::CloudService;
 
-/// How a manager reaches the cloud.
+/// A manager's connection to the cloud.
 #[derive(Clone)]
 pub(super) struct Calls {
     pub(super) cloud: CloudService,
     pub(super) adversary: Adversary,
-    /// The manager.
+    /// The manager's name.
     pub(super) name: String,
 }
 
@@ -96,13 +96,13 @@ impl Calls {
         pending().await
     }
 
-    /// The dead get no answer.
+    /// A killed manager gets no answer.
     async fn deliver(&self, answer: io::Result<Response>) -> io::Result<Response> {
         if self.adversary.is_alive(&self.name) { answer } else { pending().await }
     }
 }
 
-/// As the cloud words its refusals.
+/// A refusal in the cloud's format.
 fn refusal(status: u16) -> Response {
     let code = match status {
         409 => "Aborted",

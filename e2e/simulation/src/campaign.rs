@@ -1,4 +1,4 @@
-//! Many runs: judged against a run without faults, counted, and made shorter when they fail.
+//! Many runs: compares them with a run without faults, counts them, and shrinks those that fail.
 
 use std::{
     cell::RefCell,
@@ -18,7 +18,7 @@ thread_local! {
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(vec![]) };
 }
 
-/// What runs without faults come to: made once for each kind of run.
+/// The counts of runs without faults, computed once per kind of run.
 #[derive(Debug, Default)]
 pub struct Reference(BTreeMap<String, Counts>);
 
@@ -39,7 +39,7 @@ impl Reference {
     }
 }
 
-/// Makes a run, and judges it. A panic in it, wherever and whoever caught it, is wrong as well.
+/// Runs and judges a run. A panic anywhere in it is a violation as well, even if some code caught it.
 pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     hear_panics();
     PANICS.with_borrow_mut(Vec::clear);
@@ -48,8 +48,8 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     let mut report = made.unwrap_or_default();
     report.violations.extend(panics.into_iter().map(|panic| format!("P: {panic}")));
     if report.violations.is_empty() && run.schedule.is_controller_side() && !run.has_rivals() {
-        // A creation that comes very late makes a machine whose name has had its life: it gets no VM, and goes. Or it makes a
-        // set of a deployment that has gone, and is collected.
+        // A creation that takes effect very late may create a machine with a retired name: it gets no VM, and is deleted. Or it
+        // creates a set of a deleted deployment, and the garbage collector deletes the set.
         let ghosts = run.schedule.fates().any(|fate| matches!(fate, Fate::CommitLate(_) | Fate::ArriveLate(_)));
         let differs = |expected: &Counts| {
             let kinds =
@@ -64,7 +64,7 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     report
 }
 
-/// Each panic is noted in its thread, besides what is done with it anyway.
+/// Records each panic per thread, in addition to the default panic hook.
 fn hear_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -76,13 +76,13 @@ fn hear_panics() {
     });
 }
 
-/// The runs that kill the manager before or after one single step, for each that the run takes.
+/// Runs that kill the manager before or after a single step, for each step of the run.
 pub fn crashes(run: &Run) -> Vec<Scenario> {
     let (before, after) = (("killed before", Fate::CrashBefore), ("killed after", Fate::CrashAfter));
     at_each_step(run, |step| [before, after].map(|(name, fate)| (name.to_owned(), Trouble::Step { step, fate })))
 }
 
-/// The runs in which a user changes something just before one single step, for each that the run takes.
+/// Runs in which a user changes something just before a single step, for each step of the run.
 pub fn edits(run: &Run) -> Vec<Scenario> {
     let edits = [
         Edit::Scale(5),
@@ -95,7 +95,7 @@ pub fn edits(run: &Run) -> Vec<Scenario> {
     at_each_step(run, |step| edits.clone().map(|edit| (format!("{edit:?} before"), Trouble::Edit { step, edit })))
 }
 
-/// The runs in which one of these things happens at one single step, for each that the run takes.
+/// Runs with each of these troubles at a single step, for each step of the run.
 fn at_each_step<const N: usize>(run: &Run, troubles: impl Fn(u64) -> [(String, Trouble); N]) -> Vec<Scenario> {
     let mut scenarios = vec![];
     for step in 0..run.run(Detail::Brief).steps {

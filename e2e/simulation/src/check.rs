@@ -1,4 +1,4 @@
-//! The bounds of a run that somebody has written. A slip of the pen would have it go on for ever.
+//! The bounds of a run that was written by hand. Without them, a typing error could make a run endless.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use nodewright_e2e_cloud as cloud;
 
-/// Nothing begins later, or lasts longer.
+/// No event begins later or lasts longer.
 const LONGEST: Duration = Duration::from_hours(24);
 const MOST_MACHINES: u32 = 500;
-/// How often somebody writes into everything at most.
+/// The most repetitions of an act that writes into all objects.
 const MOST_TIMES: u32 = 1_000;
 
-/// Says which field of a run is out of bounds, and what is allowed.
+/// Returns the field that is out of bounds, and the allowed values.
 pub(super) fn check(run: &Run) -> Result<(), String> {
     for (field, machines) in [("replicas", run.replicas), ("surge", run.surge), ("unavailable", run.unavailable)] {
         check_machines(field, machines)?;

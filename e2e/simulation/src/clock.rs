@@ -1,4 +1,4 @@
-//! The clocks of a manager, which may jump.
+//! The clocks of a manager. They can jump.
 
 use std::{
     sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -8,7 +8,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use nodewright_runtime::leadership::{Clock, TokioClock};
 
-/// The time of tokio's timers; the time of day may be set ahead or back, as by an operator or by NTP.
+/// The time of tokio's timers. The time of day can be stepped forward or back, as by an operator or by NTP.
 #[derive(Debug)]
 pub(super) struct JumpingClock {
     timers: TokioClock,
@@ -17,7 +17,7 @@ pub(super) struct JumpingClock {
 }
 
 impl JumpingClock {
-    /// It is `wall` now.
+    /// A clock whose current time is `wall`.
     pub(super) fn starting_at(wall: Timestamp) -> Self {
         Self {
             timers: TokioClock::starting_at(wall),
@@ -26,12 +26,12 @@ impl JumpingClock {
         }
     }
 
-    /// Sets the time of day ahead, or back.
+    /// Steps the time of day forward or back.
     pub(super) fn jump(&self, seconds: i64) {
         self.ahead_seconds.fetch_add(seconds, Relaxed);
     }
 
-    /// So much time has gone by, and no timer has noticed: the process was stopped, or the computer slept.
+    /// Lets time pass without any timer noticing: the process was stopped, or the computer slept.
     pub(super) fn sleep(&self, seconds: u32) {
         self.slept_seconds.fetch_add(seconds.into(), Relaxed);
     }

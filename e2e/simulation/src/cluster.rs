@@ -1,4 +1,4 @@
-//! The cluster of a run: an API server, a cloud with its kubelets, the control plane's other controllers, managers.
+//! The cluster of a run: an API server, a cloud with its kubelets, the other controllers of the control plane, managers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,20 +27,20 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// Stands in the Secret of the classes, and must stand nowhere else: as it is stored, and as it is meant.
+/// A value in the Secret of the classes that must appear nowhere else, neither encoded nor decoded.
 const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
 const SECRET_TEXT: &str = "hunter2-never-seen";
-/// For so long a manager may write after it has renewed a lease.
+/// A manager may write for this long after it has renewed a lease.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// When runs begin.
+/// The time at which each run begins.
 const BEGIN: &str = "2026-06-01T12:00:00Z";
 
 /// The cluster of a run.
 pub(super) struct SimulatedCluster {
     pub(super) around: Surroundings,
-    /// The same for the second manager, whose clock is another one.
+    /// The same for the second manager, which has its own clock.
     pub(super) around_second: Surroundings,
-    /// Its time goes by as well while managers sleep.
+    /// Its time passes as well while managers sleep.
     pub(super) cloud_clock: Arc<JumpingClock>,
     pub(super) oracles: Arc<Mutex<Oracles>>,
     pub(super) trace: Trace,
@@ -50,7 +50,7 @@ pub(super) struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    /// Builds it, and starts the first manager. Needs a tokio runtime.
+    /// Builds the cluster, and starts the first manager. Needs a tokio runtime.
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
         let begin: Timestamp = BEGIN.parse().unwrap_or_default();
         let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
@@ -112,7 +112,7 @@ impl SimulatedCluster {
         &self.around.cloud
     }
 
-    /// Ends it: no server holds on to who looks at it.
+    /// Ends the cluster. Removes the observers from the servers, because the observers hold the servers in turn.
     pub(super) fn end(self) {
         self.around.adversary.set_user(None);
         self.around.server.decide_no_more();
@@ -120,7 +120,7 @@ impl SimulatedCluster {
     }
 }
 
-/// Lets the adversary and the oracles look at all that happens.
+/// Connects the adversary and the oracles to all requests and changes.
 fn watch_over(
     server: &ApiServer,
     cloud: &LocalCloud,
@@ -133,7 +133,7 @@ fn watch_over(
     adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &told, edit))));
     let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
-        // Before it is decided: whoever sends it may die of it.
+        // Read this before the decision: the decision may kill the sender.
         if let Some(in_touch) = decides.in_touch_since(request) {
             if let Some(wrong) = judge_foreign(request, &seen, &clouded) {
                 judging.lock().blame(wrong);

@@ -21,82 +21,83 @@ use super::{
     trace::Detail,
 };
 
-/// How many lines of a trace are shown.
+/// The number of lines of a trace to print.
 const LINES: usize = 120;
 
-/// Runs the managers in simulated clusters in which everything goes wrong, and looks whether an invariant breaks.
+/// Runs the managers in simulated clusters with faults, and checks the invariants.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 #[allow(clippy::struct_excessive_bools)] // flags
 pub struct Arguments {
-    /// How many runs are made of seeds, after those that have names and those that take a rise, a roll and a fall apart step
-    /// by step: more than a thousand.
+    /// The number of runs made from seeds. They follow the named runs and those with a fault at each single step of a scale-up,
+    /// a rollout and a scale-down: more than a thousand.
     #[arg(long, default_value_t = 3_550, value_parser = value_parser!(u64).range(..=1_000_000_000))]
     runs: u64,
     /// The seed of the first run; the others follow.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(..=1 << 53))]
     first: u64,
-    /// Goes on for so many minutes, at most a week, however many runs that are.
+    /// Continues for this many minutes, at most a week, however many runs that takes.
     #[arg(long, value_parser = value_parser!(u64).range(1..=7 * 24 * 60))]
     minutes: Option<u64>,
-    /// Runs this seed alone, and shows all that happens.
+    /// Runs only this seed, and prints the whole trace.
     #[arg(long, conflicts_with_all = ["runs", "first", "minutes"])]
     seed: Option<u64>,
-    /// Runs what stands in this file, as a failure prints it (a line that begins with a brace), and shows all that happens.
+    /// Runs the run in this file, in the format that a failure prints (a line that begins with a brace), and prints the whole
+    /// trace.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "first", "minutes", "seed"])]
     replay: Option<PathBuf>,
-    /// Does without the runs in which the manager is killed, or a user changes something, at each single step of a rise, a
-    /// roll and a fall. Scenarios that have names are run first in any case.
+    /// Skips the runs that kill the manager, or let a user change something, at each single step of a scale-up, a rollout and a
+    /// scale-down. The named scenarios run first in any case.
     #[arg(long)]
     no_crashes: bool,
-    /// Shows all that happens in each run of a seed, one after the other until one breaks an invariant: the same in each
-    /// process.
+    /// Prints the whole trace of each run of a seed, one after the other, until a run breaks an invariant. The output is the
+    /// same in each process.
     #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs"])]
     traces: bool,
-    /// Ends with the first violation.
+    /// Stops at the first violation.
     #[arg(long)]
     fail_fast: bool,
-    /// Shows a violation as it was found: no shorter run like it is looked for.
+    /// Prints a violation as it was found, without a search for a shorter run.
     #[arg(long)]
     no_shrink: bool,
-    /// How many runs are made at once; as many as there are processors when absent.
+    /// The number of parallel runs; by default the number of processors.
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
 }
 
-/// Why it ended badly.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// An invariant was broken.
+    /// A number of runs broke an invariant.
     #[error("{0} runs broke an invariant")]
     Broken(u64),
     /// The file cannot be read.
     #[error("failed to read {path}: {error}")]
     Read {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// Why not.
+        /// The error of the read.
         error: io::Error,
     },
-    /// The file holds no run.
+    /// The file does not contain a run.
     #[error("{path} does not hold a run, as JSON on one line, as a failure prints it: {error}")]
     NoRun {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// What is wrong with it.
+        /// The parse error.
         error: serde_json::Error,
     },
-    /// The file holds a run that is not allowed.
+    /// The run in the file is out of bounds.
     #[error("{path}: {what}")]
     Beyond {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// The field, and what is allowed.
+        /// The field, and its allowed values.
         what: String,
     },
 }
 
-/// Runs the command; the last line says how many runs there were, how many broke an invariant, and how long it took.
+/// Runs the command. The last line gives the number of runs, the number that broke an invariant, and the duration.
 pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
     if let Some(path) = &arguments.replay {
         return replay(&read(path)?);
@@ -110,7 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
     }
 }
 
-/// Reads a run: what stands on the first line that begins with a brace.
+/// Reads a run from the first line that begins with a brace.
 fn read(path: &Path) -> Result<Run, SimulateError> {
     let file = || path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| SimulateError::Read { path: file(), error })?;
@@ -137,15 +138,15 @@ fn replay(run: &Run) -> Result<(), SimulateError> {
     if report.violations.is_empty() { Ok(()) } else { Err(SimulateError::Broken(1)) }
 }
 
-/// Where runs come from: those that are given, then those of seeds, as long as there is to be one more.
+/// The source of runs: the given ones, then those made from seeds, until the limit.
 struct Source<'a> {
     arguments: &'a Arguments,
     given: Vec<Scenario>,
-    /// How many of those somebody has thought of.
+    /// The number of given runs that were written by hand.
     named: u64,
     until: Option<Instant>,
     next: AtomicU64,
-    /// How many runs were made, and how many of them broke an invariant.
+    /// The number of runs, and the number that broke an invariant.
     made: AtomicU64,
     broken: AtomicU64,
 }
@@ -164,8 +165,8 @@ impl<'a> Source<'a> {
         Self { arguments, given, named, until, next, made, broken }
     }
 
-    /// The next run, and how much of it is to be told: scenarios that somebody has thought of are made with all that
-    /// managers log, in which no secret may stand.
+    /// The next run, and its level of detail: scenarios written by hand run with the managers' whole log, in which no secret
+    /// may appear.
     fn next(&self) -> Option<(Scenario, Detail)> {
         let (number, count) = (self.next.fetch_add(1, Relaxed), self.given.len() as u64);
         let is_over = match self.until {
@@ -209,7 +210,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
     if broken == 0 { Ok(()) } else { Err(SimulateError::Broken(broken)) }
 }
 
-/// Tells of a run that broke an invariant, and of the shortest one like it.
+/// Prints a run that broke an invariant, and the shortest one like it.
 fn tell(Scenario { name, run }: &Scenario, report: &Report, reference: &mut Reference, as_found: bool) {
     let violations = report.violations.join("; ");
     eprintln!("{name}: {violations}");

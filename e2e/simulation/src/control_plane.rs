@@ -1,25 +1,24 @@
-//! What a cluster's own controllers do around machines: the parts of kube-controller-manager and kube-scheduler that a
-//! machine controller meets.
+//! The cluster's own controllers: those parts of kube-controller-manager and kube-scheduler that affect a machine controller.
 //!
-//! * Node lifecycle: a Node whose kubelet is silent turns Unknown, its pods not ready; Nodes have the taints that their
-//!   conditions and `unschedulable` ask for.
-//! * Taint eviction: pods that do not tolerate their Node's `NoExecute` taints are deleted, in time.
-//! * Pod garbage collection: pods of Nodes that are gone, and pods that were deleted before they had a Node, are removed.
-//! * A scheduler of one rule, for the pods of a test.
+//! * Node lifecycle: a Node whose kubelet is silent becomes Unknown, and its pods not ready. Nodes get the taints that their
+//!   conditions and `unschedulable` require.
+//! * Taint eviction: deletes pods that do not tolerate the `NoExecute` taints of their Node, after their toleration time.
+//! * Pod garbage collection: removes pods of deleted Nodes, and pods that were deleted before they had a Node.
+//! * A scheduler with one rule, for the pods of a test.
 //!
 //! Times, texts and the order of writes are those of Kubernetes 1.33 (`pkg/controller/nodelifecycle`, `tainteviction`,
-//! `podgc`), but for what stands below.
+//! `podgc`), except for the caveats below.
 //!
 //! # Guarantees
 //! * On tokio's paused time, the same cluster leads to the same requests in the same order.
-//! * All is decided by what watches show and by the controllers' own clock, so a lost watch or a server that is away
-//!   misleads them as it does the real ones: who hears of no heartbeat for too long writes Unknown.
+//! * All decisions come from the watches and from the controllers' own clock. A lost watch or an unreachable server misleads
+//!   these controllers as it does the real ones: a controller that sees no heartbeat for too long writes Unknown.
 //!
 //! # Caveats
-//! * Taints are set at once. The real controller sets `NoExecute` ones at a limited rate, slower where many Nodes of a
-//!   zone are away, and not at all where all are.
-//! * There is one worker, where the real controllers have several: a request that hangs holds up what comes after it.
-//! * Pods are bound by a patch; a real API server takes a binding only. No events are written.
+//! * Taints are set at once. The real controller sets `NoExecute` taints at a limited rate: slower when many Nodes of a zone
+//!   are unreachable, and not at all when all are.
+//! * Each controller has one worker, where the real ones have several: a hanging request blocks the work behind it.
+//! * Pods are bound by a patch; a real API server accepts only a binding. No events are written.
 
 mod eviction;
 mod lifecycle;
@@ -43,22 +42,22 @@ use self::view::View;
 /// The `User-Agent` of the control plane's controllers.
 pub const AGENT: HeaderValue = HeaderValue::from_static("kube-controller-manager");
 
-/// How the controllers behave. The usual values are those of Kubernetes, but for the scheduler.
+/// The settings of the controllers. The defaults are those of Kubernetes, except for the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Between two looks at the health of all Nodes.
+    /// The period of the health check of all Nodes.
     pub monitor_period: Duration,
-    /// A Node of whose heartbeat nothing new was heard for so long is Unknown. (50 s from Kubernetes 1.32 on, 40 s before.)
+    /// A Node without a new heartbeat for this long is Unknown. (50 s since Kubernetes 1.32, 40 s before.)
     pub monitor_grace: Duration,
     /// The same for a Node that never had a Ready condition.
     pub startup_grace: Duration,
-    /// How long pods tolerate `not-ready` and `unreachable` that say nothing of it: what admission writes into real ones.
+    /// How long pods without their own toleration tolerate `not-ready` and `unreachable`. In real clusters admission adds it.
     pub default_toleration: Duration,
-    /// Between two collections of pods.
+    /// The period of the pod garbage collection.
     pub collection_period: Duration,
-    /// How long a Node must be missing until its pods are collected.
+    /// How long a Node must be missing before its pods are collected.
     pub quarantine: Duration,
-    /// Are pods that have no Node bound to one?
+    /// Whether pods without a Node are bound to one.
     pub schedules: bool,
 }
 
@@ -76,13 +75,13 @@ impl Default for Settings {
     }
 }
 
-/// The controllers of one cluster. They end when it is dropped.
+/// The controllers of one cluster. Dropping it stops them.
 #[derive(Debug)]
 pub struct ControlPlane {
     _tasks: JoinSet<()>,
 }
 
-/// What all controllers share.
+/// The state that all controllers share.
 struct Shared {
     client: Client,
     settings: Settings,
@@ -91,7 +90,7 @@ struct Shared {
 }
 
 impl ControlPlane {
-    /// Starts the controllers for the cluster of this client. Needs a tokio runtime.
+    /// Starts the controllers with this client. Needs a tokio runtime.
     pub fn start(client: Client, settings: Settings, clock: Arc<dyn Clock>) -> Self {
         let shared = Arc::new(Shared { client, settings, clock, view: View::default() });
         let mut tasks = JoinSet::new();
@@ -107,12 +106,12 @@ impl ControlPlane {
     }
 }
 
-/// A client of an API server in this process whose requests carry this `User-Agent`, as those of a real client do.
+/// A client of an in-process API server whose requests carry this `User-Agent`, like those of a real client.
 pub fn agent_client(server: &ApiServer, agent: HeaderValue) -> Client {
     Client::new(as_agent(server.clone(), agent), "default")
 }
 
-/// A service to which each request names its sender.
+/// A service that adds the `User-Agent` to each request.
 fn as_agent<S>(service: S, agent: HeaderValue) -> MapRequest<S, impl FnMut(Request<Body>) -> Request<Body> + Clone>
 where
     S: tower::Service<Request<Body>>,

@@ -1,4 +1,4 @@
-//! What a run starts with.
+//! The initial state of a run.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{
     trace::Detail,
 };
 
-/// How a cluster is made.
+/// The parameters of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Design {
     pub(super) seed: u64,
@@ -15,17 +15,17 @@ pub(super) struct Design {
     pub(super) surge: u32,
     pub(super) unavailable: u32,
     pub(super) revisions: Option<u32>,
-    /// Whether managers ask for leases before they write.
+    /// Whether managers acquire leases before they write.
     pub(super) elects: bool,
-    /// Whether kubelets renew their leases, and somebody looks whether they do.
+    /// Whether kubelets renew their leases, and the control plane checks that they do.
     pub(super) heartbeats: bool,
-    /// Whether the pool has Nodewright's timeouts, not short ones.
+    /// Whether the pool has Nodewright's default timeouts instead of short ones.
     pub(super) quiet: bool,
     /// Seconds between the bookmarks of watches; 0 for none.
     pub(super) bookmarks: Option<u32>,
-    /// How many calls to the cloud may be under way at once, if there is a limit.
+    /// The limit for concurrent calls to the cloud, if any.
     pub(super) calls_at_once: Option<usize>,
-    /// How much of the run is told.
+    /// The detail of the trace.
     pub(super) detail: Detail,
 }
 

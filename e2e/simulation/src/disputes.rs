@@ -1,4 +1,4 @@
-//! What two machines name is touched by neither until one is left: a part of I12 of `docs/reference/simulation.md`.
+//! A VM that two machines name must not be touched until one of them is left: part of I12 of `docs/reference/simulation.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,15 +8,15 @@ use std::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Managers know of a machine that has been there for so long.
+/// Managers know of a machine that is this old.
 const KNOWN: Duration = Duration::from_secs(5);
 
-/// The VMs that several machines name.
+/// The VMs that more than one machine names.
 #[derive(Default)]
 pub(super) struct Disputes {
-    /// By the UIDs of machines.
+    /// By UID of the machine.
     claims: BTreeMap<String, Claim>,
-    /// Since when VMs have been named by several machines.
+    /// Since when each VM has been named by more than one machine.
     since: BTreeMap<String, Instant>,
 }
 
@@ -26,7 +26,7 @@ struct Claim {
 }
 
 impl Disputes {
-    /// Takes a change of a machine.
+    /// Observes a change of a machine.
     pub(super) fn machine(&mut self, old: Option<&Value>, new: Option<&Value>) {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         match (old, new) {
@@ -44,7 +44,8 @@ impl Disputes {
         }
     }
 
-    /// The VMs that several machines name, not all of which are being deleted: these do not wait for one another.
+    /// The VMs that more than one machine names. VMs whose machines are all being deleted are left out: these machines do not
+    /// wait for each other.
     fn disputed(&self) -> BTreeSet<String> {
         let mut by_vm = BTreeMap::<&str, Vec<bool>>::new();
         for claim in self.claims.values().filter(|claim| !claim.vm.is_empty()) {
@@ -54,13 +55,13 @@ impl Disputes {
         several.map(|(vm, _)| vm.to_owned()).collect()
     }
 
-    /// Whether managers know by now that several machines name a VM, by its id or its providerID.
+    /// Whether managers know by now that more than one machine names a VM, given by its id or its providerID.
     pub(super) fn are_known(&self, vm: &str) -> bool {
         self.since.get(vm_id(vm)).is_some_and(|since| since.elapsed() >= KNOWN)
     }
 }
 
-/// The VM that a machine has by its status, else the one that it names.
+/// The VM in the machine's status, or else the VM that its spec names.
 fn named(machine: &Value) -> &str {
     let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
     let mut noted = conditions.filter(|it| it["type"] == "InstanceProvisioned" && it["status"] == "True");

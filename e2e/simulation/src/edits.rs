@@ -1,4 +1,4 @@
-//! What users change with one request.
+//! Changes that users make with a single request.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::{
     trace::Trace,
 };
 
-/// Does what a user does with one request, at once.
+/// Makes a user's change at once.
 pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, trace: &Trace, edit: &Edit) {
     if !is_done(server, oracles, edit) {
         trace.line(format_args!("{edit:?} is left out: users do not do that now"));
     }
 }
 
-/// Does it, and says whether it was done: there has to be what it is done to, and users leave machines that nobody owns to
-/// the manager first.
+/// Makes the change, and returns whether it was made. It needs an existing target, and users wait until the manager has adopted
+/// orphaned machines.
 fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
     match edit {
         Edit::Scale(replicas) => server.change(POOL, |pool| pool["spec"]["replicas"] = (*replicas).into()).is_some(),
@@ -34,7 +34,7 @@ fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
             };
             server.change(POOL, relabel).is_some()
         }
-        // Machines that were left behind would be of a former template then, and nobody's for ever.
+        // Orphaned machines would then have an old template, and no set would ever adopt them.
         Edit::Roll(class) => {
             !are_left_behind(server)
                 && server
@@ -44,11 +44,11 @@ fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
                     .is_some()
         }
         Edit::DeleteMachine(number) => machine(server, *number).is_some_and(|machine| {
-            // The set that lost it does not know that the name had its life.
+            // The set that lost the machine does not know that the name was used.
             if !is_owned(&machine) {
                 oracles.lock().excuse(machine["metadata"]["name"].as_str().unwrap_or_default());
             }
-            // One that was restored without its finalizer is gone at once.
+            // A machine that was restored without its finalizer is gone at once.
             if machine["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
                 excuse_force(oracles, &machine);
             }
@@ -57,7 +57,7 @@ fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
         Edit::RecreateMachine(number) => {
             machine(server, *number).map(|machine| recreate(server, oracles, machine)).is_some()
         }
-        // What nobody owns yet, after a restore, would not go with it.
+        // Orphans after a restore would not be deleted with the deployment.
         Edit::DeletePool => {
             [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it)))
                 && server.delete(POOL)
@@ -80,7 +80,7 @@ pub(super) fn is_owned(object: &Value) -> bool {
     object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty())
 }
 
-/// The n-th machine by name, counted around.
+/// The n-th machine by name, modulo their number.
 fn machine(server: &ApiServer, number: usize) -> Option<Value> {
     let mut machines = server.objects(MACHINES);
     machines.retain(|machine| !machine["metadata"]["name"].as_str().unwrap_or_default().starts_with(COPY));
@@ -108,7 +108,7 @@ pub(super) fn wipe_status(object: &mut Value) {
     }
 }
 
-/// Takes its status from an object, and these fields of its metadata.
+/// Removes the status of an object, and these fields of its metadata.
 pub(super) fn strip(object: &mut Value, fields: &[&str]) {
     wipe_status(object);
     remove_fields(object, fields);

@@ -1,12 +1,12 @@
-//! VMs and Nodes that belong to no machine: managers must not write to them.
+//! VMs and Nodes that belong to no machine. Managers must not write to them.
 
 use nodewright_e2e_cloud::{Call, Caller, CreateVm, LocalCloud};
 use nodewright_testing::api_server::{ApiServer, RequestRecord};
 
 use super::names::{BY_HAND, BYSTANDER, NODES, is_foreign};
 
-/// Judges a write of a manager: of what is no machine's nothing is written. A Node whose VM has gone may be deleted, whoever
-/// made it.
+/// Judges a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
+/// gone.
 pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
     let node = written_node(request).filter(|node| is_foreign(node))?;
     let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
@@ -27,7 +27,7 @@ pub(super) fn provider_id(server: &ApiServer, node: &str) -> Option<String> {
     server.object(&format!("{NODES}/{node}")).and_then(|node| node["spec"]["providerID"].as_str().map(String::from))
 }
 
-/// Makes what is there in each run and belongs to no machine.
+/// Creates the VM and the Node that exist in each run and belong to no machine.
 pub(super) fn seed_bystander(cloud: &LocalCloud) {
     let order = CreateVm {
         name: BYSTANDER.to_owned(),

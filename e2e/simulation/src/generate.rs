@@ -1,4 +1,4 @@
-//! Runs made of seeds.
+//! Makes runs from seeds.
 
 use fastrand::Rng;
 
@@ -9,24 +9,24 @@ use super::{
 };
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
-/// Those that one of two managers may hear late of alone. Of machines it may not: nothing is promised then.
+/// The kinds that only one of two managers may see late. Machines are not among them: there is no guarantee for them.
 const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
-/// What an API server refuses with when something is wrong with it.
+/// The status codes with which a broken API server refuses requests.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 
-/// The run that a seed makes. Of two runs one is calm: only the manager and what it talks to err.
+/// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
     let mut chance = Rng::with_seed(seed);
     let is_calm = chance.bool();
     let replicas = if chance.u8(0..20) == 0 { chance.u32(8..=20) } else { chance.u32(1..=5) };
     let (surge, unavailable) = [(1, 0), (0, 1), (2, 1), (1, 1)][chance.usize(0..4)];
     let phases = phases(&mut chance, replicas);
-    // As many steps as such a run takes, more or less.
+    // Roughly the number of steps of such a run.
     let steps = u64::from(replicas) * 16 * (phases.len() as u64 + 1) + 20;
     let count = chance.usize(1..=if is_calm { 8 } else { 12 });
     let troubles = (0..count).flat_map(|_| accompanied(trouble(&mut chance, steps, is_calm), &mut chance));
     let schedule = Schedule(troubles.collect());
-    // Without heartbeats nobody hears of a VM's death.
+    // Without heartbeats, no controller notices the death of a VM.
     let is_fatal =
         |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
     let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
@@ -53,7 +53,7 @@ pub fn run(seed: u64) -> Run {
     }
 }
 
-/// Default timeouts, and minutes in which nothing happens before each fault.
+/// A run with default timeouts, and with idle minutes before each fault.
 fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
     let (mut millis, mut troubles) = (0, vec![]);
     for _ in 0..chance.u8(1..=4) {
@@ -65,7 +65,7 @@ fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
             3 => Act::CutWatches(WATCHED[chance.usize(0..WATCHED.len())].to_owned()),
             _ => Act::KillVm(chance.usize(0..20)),
         };
-        // Often several die at once.
+        // Often several VMs die at once.
         let more = if matches!(act, Act::KillVm(_)) { chance.u8(0..=3) } else { 0 };
         troubles.push(Trouble::At { millis, act });
         troubles.extend((0..more).map(|_| Trouble::At { millis: millis + 100, act: Act::KillVm(chance.usize(0..20)) }));
@@ -74,7 +74,7 @@ fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
     Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
-/// With mistakes of users, once all machines are there; nothing else goes wrong.
+/// A run with users' mistakes after all machines have joined, and without any other fault.
 fn mistaken(chance: &mut Rng, run: &Run) -> Run {
     let troubles = (0..chance.u8(1..=3)).map(|_| {
         let act = Act::Err(mistake(chance), chance.u32(1..=100));
@@ -84,7 +84,7 @@ fn mistaken(chance: &mut Rng, run: &Run) -> Run {
     Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
-/// The cluster of a class is left as it is: VMs that were made meanwhile would be another cluster's.
+/// The cluster name of a class stays: VMs created meanwhile would belong to another cluster.
 fn mistake(chance: &mut Rng) -> Mistake {
     let machine = chance.usize(0..20);
     match chance.u8(0..9) {
@@ -112,7 +112,7 @@ fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
     Trouble::At { millis, act: if is_calm || chance.bool() { calm(chance) } else { wild(chance) } }
 }
 
-/// What only a second manager can meet comes with one.
+/// Adds a second manager to a trouble that only a second manager can meet.
 fn accompanied(trouble: Trouble, chance: &mut Rng) -> Vec<Trouble> {
     let Trouble::At { millis, act: Act::LateRival(..) } = trouble else { return vec![trouble] };
     vec![Trouble::At { millis, act: Act::SecondManager(chance.u32(10..=120)) }, trouble]
@@ -133,7 +133,7 @@ fn phases(chance: &mut Rng, replicas: u32) -> Vec<Act> {
     edits.into_iter().map(Act::from).collect()
 }
 
-/// What a user does with one request.
+/// A user's change with a single request.
 fn edit(chance: &mut Rng) -> Edit {
     match chance.u8(0..10) {
         0..=3 => Edit::Scale(chance.u32(0..=6)),
@@ -158,7 +158,7 @@ fn fate(chance: &mut Rng) -> Fate {
     }
 }
 
-/// Something about the manager, or what it talks to.
+/// A fault of the manager or of a server that it talks to.
 fn calm(chance: &mut Rng) -> Act {
     let kind = |chance: &mut Rng| WATCHED[chance.usize(0..WATCHED.len())].to_owned();
     match chance.u8(0..14) {
@@ -180,7 +180,7 @@ fn calm(chance: &mut Rng) -> Act {
     }
 }
 
-/// Something about machines, users or clouds.
+/// A fault of machines, users or clouds.
 fn wild(chance: &mut Rng) -> Act {
     match chance.u8(0..15) {
         0..=4 => edit(chance).into(),
@@ -208,7 +208,7 @@ fn cloud(chance: &mut Rng) -> FaultOrder {
         4 => Effect::Cut { applied: chance.bool() },
         5 => Effect::ApplyLate { seconds, code },
         6 => Effect::Garbage,
-        // No longer than the driver is told that a cloud may take.
+        // No longer than the driver's configured limit for the cloud's consistency delay.
         _ => Effect::Invisible { seconds: f64::from(chance.u8(1..=4)) },
     };
     let operation = match effect {

@@ -1,5 +1,5 @@
-//! When a machine is given up whose VM has died in the quiet: with default settings, however seldom the API server
-//! speaks, and whatever outage comes in between. The bound stands in `controllers/src/machine/health.rs`.
+//! When a manager replaces a machine whose VM died in an idle cluster: with default settings, however rarely the API server
+//! sends events, and with any outage in between. `controllers/src/machine/health.rs` states the bound.
 
 use std::time::Duration;
 
@@ -20,30 +20,30 @@ use super::{
     trace::Detail,
 };
 
-/// Until the machines run.
+/// The machines run after this time.
 const UP: Duration = Duration::from_mins(2);
-/// Nothing happens for so long before the VM dies.
+/// The cluster is idle for this long before the VM dies.
 const QUIET: Duration = Duration::from_mins(4);
-/// From the death of a VM until its Machine is Unknown: the grace of the node controller, and its period.
+/// From the death of a VM until its Machine is Unknown: the grace period of the node controller, plus its period.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(56);
 const HEALTH_TIMEOUT: Duration = Duration::from_mins(10);
-/// How long a kubelet that lives may take to report after an outage.
+/// The longest time until a running kubelet reports after an outage.
 const REPORTS_WITHIN: Duration = Duration::from_mins(6);
-/// All other delays together: a look at the Node, a write, and the way back through a watch that broke.
+/// All other delays together: a look at the Node, a write, and the watch event after a broken watch.
 const MORE: Duration = Duration::from_secs(5);
 const MORE_AFTER_OUTAGE: Duration = Duration::from_secs(40);
 
-/// Times since the death of the VM.
+/// Durations since the death of the VM.
 #[derive(Debug)]
 struct Course {
     unknown: Duration,
-    /// What the status named at last as the time at which the machine is given up.
+    /// The last announcement in the status of when the machine will be replaced.
     announced: Duration,
     given_up: Duration,
     others: usize,
 }
 
-/// A VM dies in the quiet; so long after it the API server is away for so long.
+/// Kills a VM in an idle cluster. `outage` is the time from then until the API server fails, and the length of the outage.
 fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -119,7 +119,7 @@ fn name(object: &serde_json::Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// How long after the death the status says that the machine is given up.
+/// The announced replacement time in the status, counted from the death.
 fn said(machine: Option<&serde_json::Value>, died: Timestamp) -> Option<Duration> {
     let text = machine?.pointer("/status/lastOperation/description")?.as_str()?;
     let at: Timestamp = text.rsplit_once("it is given up at ")?.1.parse().ok()?;
@@ -146,7 +146,7 @@ fn in_the_quiet_a_dead_machine_is_given_up_at_the_promised_time() {
 
 #[test]
 fn an_outage_gives_a_kubelet_that_lives_time_to_report_and_costs_no_more() {
-    // When it begins, and how long it lasts: soon, shortly before the end of the timeout, and beyond it.
+    // Start and length of the outage: soon, shortly before the end of the timeout, and beyond it.
     for (begin, lasts) in [(120, 90), (300, 20), (580, 100), (400, 1_200)] {
         for bookmarks in [Bookmarks::Every(seconds(120)), Bookmarks::Never] {
             let (begin, lasts) = (seconds(begin), seconds(lasts));

@@ -1,22 +1,22 @@
-//! A simulated cluster: the managers as they are, an API server, a cloud and its kubelets in one thread, on invented time.
+//! A simulated cluster: the real managers, an API server, a cloud and its kubelets in one thread, on simulated time.
 //!
-//! A [`Run`] is data: a seed, what the user wants, and what goes wrong when. The same run gives the same trace, line by
-//! line, in any process. Thousands of runs are made of seeds ([`generate`]); what breaks an invariant is made shorter
-//! ([`shrink`]) and printed such that it can be run again.
+//! A [`Run`] is data: a seed, the user's wishes, and the faults with their times. The same run gives the same trace, line by
+//! line, in any process. Thousands of runs are made from seeds ([`generate`]). A run that breaks an invariant is shrunk
+//! ([`shrink`]) and printed in a form that can be run again.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | [`schedule`] | what may go wrong |
-//! | `adversary`, `calls` | each write and each call of a manager meets its fate there |
+//! | [`schedule`] | possible faults |
+//! | `adversary`, `calls` | the fate of each write and each call of a manager |
 //! | `process` | managers that are killed and started again |
-//! | `cluster`, `acts`, `rest` | the cluster, what happens in it, and whether all is as wanted |
-//! | `oracles`, `replacements`, `terms` | the invariants, looked at with each change; what is given up; who may write when |
-//! | `users` | what users do that no controller expects |
-//! | `clock`, `trace` | clocks that jump and sleep; what happened, line by line |
-//! | [`control_plane`] | what a cluster's own controllers do around machines |
-//! | [`scenarios`] | runs that somebody has thought of |
-//! | [`generate`], [`campaign`], [`shrink`] | runs made of seeds, judged, made shorter |
-//! | [`run`], `check` | a run from start to end; what one that somebody has written may hold |
+//! | `cluster`, `acts`, `rest` | the cluster, its events, and whether it has the wanted state |
+//! | `oracles`, `replacements`, `terms` | the invariants, checked at each change; replacements; who may write when |
+//! | `users` | users' mistakes that no controller expects |
+//! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
+//! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
+//! | [`scenarios`] | named runs, written by hand |
+//! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, judged and shrunk |
+//! | [`run`], `check` | a run from start to end; the bounds of runs written by hand |
 //! | [`command`] | the command line |
 
 mod acts;

@@ -6,7 +6,7 @@ use clap::Parser;
 use nodewright_e2e_process::command::{exit_code, init_logging};
 use nodewright_e2e_simulation::command::{Arguments, run};
 
-/// Thousands of managers log too much.
+/// The logs of thousands of managers are too long.
 const FILTER: &str = "off";
 
 fn main() -> ExitCode {

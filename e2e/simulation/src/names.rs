@@ -1,8 +1,8 @@
-//! Names and paths of the objects in a run, and of the managers.
+//! Names and paths of the objects and managers in a run.
 
 use serde_json::{Value, json};
 
-/// Where the objects of a run are.
+/// The namespace of a run's objects.
 pub(super) const NAMESPACE: &str = "default";
 /// The collections of a run.
 pub(super) const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machines";
@@ -12,10 +12,10 @@ pub(super) const CLASSES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/
 pub(super) const NODES: &str = "/api/v1/nodes";
 /// The deployment.
 pub(super) const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
-/// What the labels of node templates begin with.
+/// The prefix of the labels of node templates.
 pub(super) const NODE_LABELS: &str = "pool.example.com/";
 
-/// The labels that a node template has.
+/// The labels of a node template.
 pub(super) fn node_labels(name: &str) -> Value {
     json!({format!("{NODE_LABELS}{name}"): "1"})
 }
@@ -29,24 +29,24 @@ pub(super) const LEASES: [&str; 2] = ["machine-controller-manager", "machine-con
 /// The prefix of the `User-Agent` of all managers.
 pub(super) const MANAGER: &str = "nodewright-";
 
-/// What the names of all managers in a slot begin with.
+/// The prefix of the names of all managers in a slot.
 pub(super) fn prefix(slot: &str) -> String {
     format!("{MANAGER}{slot}")
 }
 
-/// The kinds whose watches may err.
+/// The kinds whose watches may fail.
 pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
-/// The kinds of which objects may be written that cannot be read.
+/// The kinds of which a run may write unreadable objects.
 pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
 
-/// A VM of another cluster, with its Node: nothing of it may ever change.
+/// A VM of another cluster, with its Node. Managers must never change either.
 pub(super) const BYSTANDER: &str = "bystander";
-/// A Node that a user makes by hand. It stands before all others, by name.
+/// A Node that a user creates by hand. It sorts before all others by name.
 pub(super) const BY_HAND: &str = "aaa-by-hand";
-/// How the names of copied machines begin.
+/// The prefix of the names of copied machines.
 pub(super) const COPY: &str = "aaa-copy";
 
-/// Whether a VM or a Node of this name is no machine's.
+/// Whether a VM or a Node of this name belongs to no machine.
 pub(super) fn is_foreign(name: &str) -> bool {
     [BYSTANDER, BY_HAND].contains(&name)
 }

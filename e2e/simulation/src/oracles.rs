@@ -1,6 +1,7 @@
-//! What must hold at every instant of every run: I1 to I5, I7, I12 to I14, I16 and N of `docs/reference/simulation.md`.
+//! The invariants that must hold at every instant of every run: I1 to I5, I7, I12 to I14, I16 and N of
+//! `docs/reference/simulation.md`.
 //!
-//! I6, I9 and I11 are judged in the end ([`super::run`]), I8, I10, I12 and I15 with each request ([`super::adversary`]).
+//! [`super::run`] judges I6, I9 and I11 at the end; [`super::adversary`] judges I8, I10, I12 and I15 at each request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,39 +24,39 @@ use nodewright_e2e_cloud::{
     memory::{Memory, VmRecord},
 };
 
-/// Managers know of a Node that has been ready for so long.
+/// Managers know of a Node that has been ready for this long.
 const JOINED: Duration = Duration::from_secs(5);
 
-/// What was seen, and what was wrong with it.
+/// The observed state, and the violations.
 #[derive(Default)]
 pub(super) struct Oracles {
     violations: Vec<String>,
     machines: BTreeMap<String, Machine>,
-    /// Whether nothing goes wrong but what users do, and no machine goes by force.
+    /// Whether users make the only errors, and no machine is removed by force.
     only_users_err: bool,
     cordoned: BTreeSet<String>,
-    /// Nodes that are ready, by name.
+    /// The names of ready Nodes.
     ready_nodes: BTreeSet<String>,
-    /// Names that had a VM, and those that a user gives a second life.
+    /// Names that had a VM, and those that a user uses a second time.
     lived: BTreeSet<String>,
     excused: BTreeSet<String>,
-    /// Of those the ones whose machine was removed by force, whatever was under way for it.
+    /// Those of them whose machine was removed by force, with any operation in progress.
     forced: BTreeSet<String>,
     wanted: Wanted,
-    /// The last event of the cloud that was looked at.
+    /// The last event of the cloud that was observed.
     seen: u64,
     pub(super) counts: Counts,
     replacements: Replacements,
     disputes: Disputes,
-    /// Runs with default settings: what dies has to be replaced in time. How many die in it.
+    /// Set in runs with default settings, in which dead machines must be replaced in time: the number of deaths in the run.
     deaths: Option<u32>,
 }
 
-/// How often things were made and unmade, by kind: the same in a run without faults.
+/// The numbers of creations and deletions by kind. They must equal those of a run without faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub BTreeMap<String, (u64, u64)>);
 
-/// A machine, as far as the oracles care.
+/// The fields of a machine that the oracles need.
 struct Machine {
     name: String,
     node: String,
@@ -64,16 +65,16 @@ struct Machine {
     is_deleting: bool,
 }
 
-/// How many machines are wanted.
+/// The wanted number of machines.
 #[derive(Default)]
 struct Wanted {
     now: u64,
     surge: u64,
     unavailable: u64,
-    /// The most, with surge, and the fewest since all was at rest.
+    /// The highest number, with surge, and the lowest, since the cluster was last at rest.
     most: u64,
     fewest: Option<u64>,
-    /// While the deployment is away for a moment, as many machines are wanted as before.
+    /// While the deployment is absent for a moment, the wanted number stays.
     stays: bool,
 }
 
@@ -86,81 +87,81 @@ impl Oracles {
         self.violations.push(what.into());
     }
 
-    /// All is as wanted: no more machines may be made than wanted from here; and where only the manager and what it talks
-    /// to err, so many have to stay ready.
+    /// The cluster has the wanted state: from here on, managers must not create more machines than wanted, and where only the
+    /// manager and the servers that it talks to fail, this many machines must stay ready.
     pub(super) fn at_rest(&mut self, controller_side: bool) {
         self.wanted.most = self.wanted.now + self.wanted.surge;
         self.wanted.fewest = controller_side.then_some(self.wanted.now);
     }
 
-    /// From now on machines are allowed to be less ready than wanted: others than the manager err.
+    /// From now on, fewer machines than wanted may be ready: the faults are not only on the managers' side.
     pub(super) fn excuse_unready(&mut self) {
         self.wanted.fewest = None;
     }
 
-    /// Whether as many machines are wanted while the deployment is away as before.
+    /// Sets whether the wanted number stays while the deployment is absent.
     pub(super) fn keep_wanting(&mut self, stays: bool) {
         self.wanted.stays = stays;
     }
 
-    /// Users do with these names what they like.
+    /// From now on, users may do anything with these names.
     pub(super) fn excuse(&mut self, name: &str) {
         self.excused.insert(name.to_owned());
     }
 
-    /// A user removes a machine of this name that has no finalizer, or with it. What it has is left behind; a VM that was
-    /// being made for it may come when nobody asks any more.
+    /// A user removes a machine of this name, which has no finalizer or loses it. Its VM and Node stay behind, and a VM that is
+    /// being created for it may appear after no manager asks for it any more.
     pub(super) fn excuse_force(&mut self, name: &str) {
         self.excuse(name);
         self.forced.insert(name.to_owned());
     }
 
-    /// Whether a user has removed a machine of this name with its finalizer.
+    /// Whether a user has removed the machine of this name together with its finalizer.
     pub(super) fn was_forced(&self, name: &str) -> bool {
         self.forced.contains(name)
     }
 
-    /// Nothing goes wrong but what users do.
+    /// From now on, users make the only errors.
     pub(super) fn only_users_err(&mut self) {
         self.only_users_err = true;
     }
 
-    /// All clocks go right in this run.
+    /// Notes that all clocks are right in this run.
     pub(super) fn trust_clocks(&mut self) {
         self.replacements.trusts_clocks = true;
     }
 
-    /// What dies has to be replaced in time, of so many that die in the run.
+    /// Notes that dead machines must be replaced in time, and the number of deaths in the run.
     pub(super) fn expect_replacements(&mut self, deaths: u32) {
         self.deaths = Some(deaths);
     }
 
-    /// The VM of a machine of this name has died.
+    /// Notes the death of the VM of the machine with this name.
     pub(super) fn died(&mut self, name: &str) {
         if let Some(deaths) = self.deaths {
             self.replacements.died(name, deaths.saturating_sub(1));
         }
     }
 
-    /// Something keeps managers from their work for so long.
+    /// Notes that something disturbs the managers for this long.
     pub(super) fn disturbed(&mut self, lasts: Duration) {
         self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
     }
 
-    /// Looks at what should have happened by now.
+    /// Checks for overdue replacements.
     pub(super) fn look(&mut self) {
         let overdue = self.replacements.overdue();
         self.violations.extend(overdue);
     }
 
-    /// Looks at a write of a manager, which has been in touch since then.
+    /// Checks a write of a manager that has been connected since `in_touch`.
     pub(super) fn write(&mut self, path: &str, body: &Value, in_touch: Instant, at: impl Fn(Timestamp) -> Instant) {
         let Some(name) = path.strip_suffix("/status").and_then(|path| path.strip_prefix(MACHINES)) else { return };
         let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, in_touch, at);
         self.violations.extend(wrong);
     }
 
-    /// Looks at a write of a manager to the Node with this providerID.
+    /// Checks a write of a manager to the Node with this providerID.
     pub(super) fn node_write(&mut self, request: &RequestRecord, provider_id: &str) {
         if self.only_users_err && self.disputes.are_known(provider_id) {
             self.blame(format!(
@@ -170,7 +171,7 @@ impl Oracles {
         }
     }
 
-    /// Looks at a change of an object.
+    /// Checks a change of an object.
     pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
         let Some((plural, name)) = kind_and_name(&change.path) else { return };
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
@@ -241,7 +242,7 @@ impl Oracles {
         }
     }
 
-    /// No set takes a copy of a machine that is there.
+    /// Checks that no set adopts a copy of an existing machine.
     fn look_at_copy(&mut self, copy: &Machine) {
         let is_original = |it: &Machine| it.name != copy.name && it.provider_id == copy.provider_id;
         if copy.is_owned && copy.name.starts_with(COPY) && self.machines.values().any(is_original) {
@@ -252,7 +253,7 @@ impl Oracles {
     fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
         let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
         if !cordoned(old) && cordoned(new) {
-            // One that was made anew may be given a cordon that was meant for the one before it.
+            // A machine that was recreated may get a cordon that was meant for its predecessor.
             let is_kept = |it: &Machine| it.node == name && !it.is_deleting && !self.was_forced(&it.name);
             if self.machines.values().any(is_kept) {
                 self.blame(format!("I7: node {name} was cordoned, and its machine is not being deleted"));
@@ -283,7 +284,7 @@ impl Oracles {
         }
     }
 
-    /// Looks at what the cloud did since the last time.
+    /// Checks the cloud's events since the last call.
     pub(super) fn cloud(&mut self, cloud: &Memory) {
         let oldest = cloud.history.front().map_or(0, |event| event.number);
         let skip = usize::try_from((self.seen + 1).saturating_sub(oldest)).unwrap_or(usize::MAX);
@@ -314,7 +315,7 @@ impl Oracles {
         if !self.lived.insert(name.to_owned()) && !self.excused.contains(name) {
             self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
         }
-        // By name: a machine that was made anew by force may have two.
+        // By name: a machine that was recreated by force may have two.
         let is_kept =
             |vm: &&VmRecord| vm.state != VmState::Deleting && !is_foreign(&vm.order.name) && self.is_wanted(vm);
         let kept = cloud.vms.values().filter(is_kept);
@@ -324,8 +325,8 @@ impl Oracles {
         }
     }
 
-    /// Whether the machine of a VM stays; one that was made anew under the same name has taken the VM over. A VM that a user
-    /// has left behind by force is nobody's.
+    /// Whether the machine of a VM stays. A machine recreated under the same name takes over the VM. A VM left behind by a
+    /// forced removal belongs to no machine.
     fn is_wanted(&self, vm: &VmRecord) -> bool {
         let heir = || self.machines.values().find(|machine| machine.name == vm.order.name);
         let machine = self.machines.get(&vm.order.token).or_else(heir);
@@ -345,17 +346,17 @@ impl Oracles {
             self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
             return;
         }
-        // One that was made anew under the same name has taken the VM over.
+        // A machine recreated under the same name has taken over the VM.
         let heirs = self.machines.values().filter(|machine| machine.name == name);
         let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);
-        // A call that was under way for the machine before it by force meets what the heir has taken over.
+        // A call in progress for a machine that was removed by force can hit the VM that its successor has taken over.
         if is_kept && !self.was_forced(name) {
             self.blame(format!("I3: VM {:?} was told to go, and its machine {name} was not", event.vm));
         }
     }
 }
 
-/// The plural and the name of the object under a path.
+/// The plural and the name of the object at a path.
 fn kind_and_name(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.rsplit('/');
     let (name, plural) = (parts.next()?, parts.next()?);

@@ -1,4 +1,4 @@
-//! Managers, as their processes run them, one after the other: what is killed is started again.
+//! Managers, run as in their processes, one after the other: a killed manager is started again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,12 +28,12 @@ use super::{
 use nodewright_controllers::shared::clusters::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
 
-/// How long it takes until a process that ended is there again.
+/// The time until an ended process is running again.
 const RESTART: Duration = Duration::from_secs(2);
-/// How often a lease is renewed: half as often as usual, because most of what happens in quiet hours is this.
+/// How often a lease is renewed: half as often as by default, because renewals dominate idle hours.
 const RENEWAL: Duration = Duration::from_secs(4);
 
-/// What a manager needs of the cluster.
+/// The parts of the cluster that a manager needs.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     pub(super) server: ApiServer,
@@ -41,13 +41,13 @@ pub(super) struct Surroundings {
     pub(super) clock: Arc<JumpingClock>,
     pub(super) adversary: Adversary,
     pub(super) seed: u64,
-    /// Whether managers ask for leases before they write.
+    /// Whether managers acquire leases before they write.
     pub(super) elects: bool,
-    /// How many calls to the cloud a manager may have under way at once, if there is a limit.
+    /// The limit for a manager's concurrent calls to the cloud, if any.
     pub(super) calls_at_once: Option<usize>,
 }
 
-/// A manager that is started again whenever it ends. When this is dropped, it is killed.
+/// A manager that is started again each time it ends. Dropping the slot kills it.
 pub(super) struct Slot {
     name: &'static str,
     adversary: Adversary,
@@ -63,7 +63,7 @@ impl Slot {
         Self { name, adversary, _supervisor: supervisor, stop }
     }
 
-    /// Kills the manager that is running; another one follows.
+    /// Kills the running manager. Another one follows.
     pub(super) fn crash(&self) {
         self.adversary.kill_slot(self.name);
     }
@@ -76,7 +76,7 @@ impl Drop for Slot {
     }
 }
 
-/// The name of the n-th manager in a slot, as it stands in `User-Agent` and in leases.
+/// The name of the n-th manager in a slot, for `User-Agent` and leases.
 fn incarnation(slot: &str, number: u32) -> String {
     format!("{}{number}", prefix(slot))
 }
@@ -91,7 +91,7 @@ async fn supervise(slot: &'static str, around: Surroundings, stop: CancellationT
         tokio::select! {
             biased;
             () = death.notified() => {
-                // Whatever it still does reaches nobody; told to end, it lets go of its memory.
+                // The adversary discards everything that it still sends. The cancellation lets it release its memory.
                 end.cancel();
             }
             _ = &mut running => around.adversary.kill(&name),
@@ -133,7 +133,7 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
         Some(Election::new(client.clone(), leases.clone(), config).ok()?.with_clock(clock.clone()))
     };
     let elections = wanted.iter().filter_map(elect).collect();
-    // How it ended does not matter to whoever starts it again.
+    // The slot starts the manager again however it ended.
     let _ = manager.run(elections, stop).await;
 }
 

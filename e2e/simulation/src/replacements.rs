@@ -1,24 +1,24 @@
-//! What must hold when machines are given up for bad health: I13, I14 and I16 of `docs/reference/simulation.md`.
+//! The invariants for replacements because of bad health: I13, I14 and I16 of `docs/reference/simulation.md`.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// How many may be replaced at once, unless an annotation says otherwise.
+/// The default replacement budget, without the annotation.
 const BUDGET: usize = 1;
-/// A kubelet that lives has reported within this time; less what clocks may differ.
+/// A running kubelet reports within this time, less the allowed difference of clocks.
 const REPORTS: Duration = Duration::from_secs(358);
-/// What a Node has said for so long is known to all.
+/// All managers know of a state that a Node has reported for this long.
 const WELL: Duration = Duration::from_mins(2);
-/// A deletion that takes so long may have given its place back; sooner where clocks go wrong.
+/// A deletion that takes this long may have released its place in the budget; earlier where clocks are wrong.
 const STUCK: Duration = Duration::from_mins(15);
 const STUCK_BY_WRONG_CLOCKS: Duration = Duration::from_mins(5);
-/// A VM's death shows after 45 s, is waited out for ten minutes, and confirmed.
+/// The death of a VM is visible after 45 s, times out after ten minutes, and is then confirmed.
 const REPLACED: Duration = Duration::from_secs(45 + 600 + 60);
-/// How much later it may be after an outage, or a manager's death.
+/// The extra time after an outage or the death of a manager.
 const AFTER_OUTAGE: Duration = Duration::from_mins(6 + 1);
-/// How long one takes that has to be replaced before.
+/// The extra time for each machine that must be replaced earlier.
 const EACH: Duration = Duration::from_mins(3);
 
 #[derive(Default)]
@@ -27,26 +27,26 @@ struct Watched {
     node: String,
     phase: String,
     is_deleting: bool,
-    /// When it was given up for bad health.
+    /// When a manager replaced the machine for bad health.
     given_up: Option<Instant>,
 }
 
-/// Machines that are given up, and those that have to be.
+/// The machines that are being replaced, and those that must be.
 #[derive(Default)]
 pub(super) struct Replacements {
     by_uid: BTreeMap<String, Watched>,
-    /// What Nodes say of the time of their last report.
+    /// The time of the last report by Node.
     reports: BTreeMap<String, jiff::Timestamp>,
-    /// Since when Nodes have been ready without a break.
+    /// Since when each Node has been ready without interruption.
     ready: BTreeMap<String, Instant>,
-    /// Until when the machines of dead VMs have to be on their way out.
+    /// The deadlines for the replacement of machines whose VM died.
     due: BTreeMap<String, Instant>,
-    /// Whether all clocks go right.
+    /// Whether all clocks are right.
     pub(super) trusts_clocks: bool,
 }
 
 impl Replacements {
-    /// Takes a change of a machine. What is wrong with it.
+    /// Observes a change of a machine. Returns the violation, if any.
     pub(super) fn machine(&mut self, old: Option<&Value>, new: Option<&Value>) -> Option<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let Some(new) = new else {
@@ -80,7 +80,7 @@ impl Replacements {
         self.by_uid.values().filter(|machine| machine.given_up.is_some_and(recent)).count()
     }
 
-    /// Takes a change of a Node.
+    /// Observes a change of a Node.
     pub(super) fn node(&mut self, name: &str, new: Option<&Value>) {
         let conditions = new.and_then(|new| new["status"]["conditions"].as_array());
         let ready = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));
@@ -96,13 +96,13 @@ impl Replacements {
         }
     }
 
-    /// Whether a Node has been ready for so long.
+    /// Whether a Node has been ready for this long.
     pub(super) fn has_been_ready(&self, node: &str, time: Duration) -> bool {
         self.ready.get(node).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Judges a write that gives a machine up, by a manager that has been in touch since then. `at` turns times of objects into
-    /// those of this process.
+    /// Judges a write that replaces a machine, by a manager that has been connected since `in_touch`. `at` converts times of
+    /// objects to times of this process.
     pub(super) fn verdict(
         &self,
         name: &str,
@@ -125,18 +125,18 @@ impl Replacements {
         })
     }
 
-    /// The VM of a machine has died, by default settings; so many others do so in the run.
+    /// Notes the death of a VM with default settings; `others` is the number of other deaths in the run.
     pub(super) fn died(&mut self, name: &str, others: u32) {
         self.due.insert(name.to_owned(), Instant::now() + REPLACED + EACH * others);
     }
 
-    /// Something keeps managers from their work for so long.
+    /// Notes that something disturbs the managers for this long.
     pub(super) fn disturbed(&mut self, lasts: Duration, others: u32) {
         let latest = Instant::now() + lasts + AFTER_OUTAGE + EACH * others;
         self.due.values_mut().for_each(|due| *due = latest.max(*due));
     }
 
-    /// What should have been given up by now.
+    /// The replacement that is overdue, if any.
     pub(super) fn overdue(&mut self) -> Option<String> {
         let name = self.due.iter().find(|(_, due)| **due < Instant::now()).map(|(name, _)| name.clone())?;
         self.due.remove(&name);

@@ -1,4 +1,4 @@
-//! Whether all is as the user wants it, and if not, what is not.
+//! Checks whether the cluster has the state that the user wants.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use nodewright_e2e_cloud::VmState;
 
-/// What is not as it is wanted; nothing when all is at rest.
+/// The difference from the wanted state; none at rest.
 pub(super) fn unrest(cluster: &SimulatedCluster) -> Option<String> {
     let server = cluster.server();
     if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
@@ -24,8 +24,8 @@ pub(super) fn unrest(cluster: &SimulatedCluster) -> Option<String> {
     (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
 }
 
-/// These names of VMs or Nodes, but for those that machines which were removed by force have left behind: nobody knows
-/// of them. A machine that was made again after that may have two VMs.
+/// The names of VMs or Nodes, without those that a machine removed by force left behind: no manager knows them. A machine
+/// created again after that may have two VMs.
 fn known(cluster: &SimulatedCluster, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
     let oracles = cluster.oracles.lock();
     names.sort();
@@ -44,7 +44,7 @@ fn vms(cluster: &SimulatedCluster, counts: impl Fn(VmState) -> bool) -> Vec<Stri
 }
 
 fn unrest_of(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
-    // That of a machine that was removed by force is let go after a while.
+    // A Node of a machine that was removed by force is released after a while.
     let is_let_go = |node: &&Arc<Value>| {
         let held =
             node["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|it| it == finalizers::NODE));
@@ -91,7 +91,7 @@ fn unrest_of(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     unlike_template(cluster, pool, &names)
 }
 
-/// Nodes of these names that have not exactly the labels of the node template.
+/// Nodes of these names whose labels differ from the node template.
 fn unlike_template(cluster: &SimulatedCluster, pool: &Value, names: &BTreeSet<String>) -> Option<String> {
     let wanted = labels(&pool["spec"]["template"]["spec"]["nodeTemplate"]);
     let nodes = cluster.server().objects(NODES);
@@ -100,7 +100,7 @@ fn unlike_template(cluster: &SimulatedCluster, pool: &Value, names: &BTreeSet<St
     Some(format!("node {} has the labels {:?} of {wanted:?}", name(unlike), labels(unlike)))
 }
 
-/// Those labels that come from node templates.
+/// The labels that come from node templates.
 fn labels(object: &Value) -> BTreeSet<&str> {
     let all = object["metadata"]["labels"].as_object().into_iter().flatten();
     all.map(|(key, _)| key.as_str()).filter(|key| key.starts_with(NODE_LABELS)).collect()

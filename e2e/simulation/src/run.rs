@@ -1,4 +1,4 @@
-//! One run: a cluster, what happens in it, and what was wrong.
+//! One run: a cluster, its events, and the violations.
 
 use std::time::Duration;
 
@@ -18,80 +18,80 @@ use super::{
     trace::{Detail, logged},
 };
 
-/// After so long without a fault all has to be as wanted. The longest wait of the controllers is that after an exhausted
-/// quota, ten minutes; a machine that never joins has ten minutes, too, and may do so twice.
+/// After this long without a fault, the cluster must have the wanted state. The longest wait of the controllers is ten minutes,
+/// after an exhausted quota. A machine that never joins has ten minutes as well, and this may happen twice.
 const PATIENCE: Duration = Duration::from_hours(1);
-/// So long nothing may be written once all is at rest.
+/// At rest, nothing may be written for this long.
 const QUIET: Duration = Duration::from_mins(10);
-/// Before that, what was refused or never answered is tried again, at the latest after the longest pause, two minutes.
+/// Before that, failed and unanswered requests are retried, at the latest after the longest pause, two minutes.
 const SETTLING: Duration = Duration::from_mins(4);
-/// How often it is looked whether all is at rest.
+/// How often the run checks whether the cluster is at rest.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A run, as data: the same run gives the same report, in any process.
+/// A run, as data. The same run gives the same report in any process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Where all chance begins.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How many machines are wanted at first.
+    /// The initial number of wanted machines.
     pub replicas: u32,
-    /// How many more there may be while they are replaced.
+    /// The deployment's `maxSurge`.
     pub surge: u32,
-    /// How many may be missing meanwhile.
+    /// The deployment's `maxUnavailable`.
     pub unavailable: u32,
-    /// How many sets of former templates are kept; all when absent.
+    /// The number of old sets to keep; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revisions: Option<u32>,
-    /// Whether managers ask for leases before they write.
+    /// Whether managers acquire leases before they write.
     pub elects: bool,
-    /// Whether kubelets beat, and their silence is noticed.
+    /// Whether kubelets send heartbeats, and the control plane notices when they stop.
     pub heartbeats: bool,
-    /// Whether timeouts are those that Nodewright has, not short ones.
+    /// Whether the pool has Nodewright's default timeouts instead of short ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quiet: bool,
-    /// Seconds between the bookmarks of watches, 0 for none; a minute when absent.
+    /// Seconds between the bookmarks of watches; 0 for none; a minute when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bookmarks: Option<u32>,
-    /// How many calls to the cloud may be under way at once; as many as there are when absent.
+    /// The limit for concurrent calls to the cloud; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<usize>,
-    /// What the user does, each once all is as wanted before.
+    /// The user's acts. Each one waits until the cluster is at rest after the one before it.
     pub phases: Vec<Act>,
-    /// What goes wrong.
+    /// The faults.
     pub schedule: Schedule,
 }
 
-/// A run that has a name.
+/// A run with a name.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What happens.
+    /// The description of the run.
     pub name: String,
     /// The run.
     pub run: Run,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What was wrong, in the order in which it was seen.
+    /// The violations, in the order in which they were found.
     pub violations: Vec<String>,
-    /// How often things were made and unmade.
+    /// The numbers of creations and deletions.
     pub counts: Counts,
-    /// How many steps the managers took.
+    /// The number of steps of all managers.
     pub steps: u64,
-    /// How many fates that were aimed at a request met none.
+    /// The number of aimed fates that met no request.
     pub missed: usize,
-    /// How much time went by in it.
+    /// The simulated duration.
     pub simulated: Duration,
-    /// Stands for the whole trace.
+    /// A digest of the whole trace.
     pub digest: u64,
     /// The last lines of the trace, or all.
     pub trace: Vec<String>,
 }
 
 impl Run {
-    /// Three machines are made, replaced and removed.
+    /// A run that creates, replaces and removes three machines.
     pub fn up_roll_down(seed: u64) -> Self {
         Self {
             seed,
@@ -109,17 +109,16 @@ impl Run {
         }
     }
 
-    /// Whether two managers write at a time. While one of them has yet to hear what a user wants, each undoes the sizes
-    /// that the other gives: more may be made and unmade than was asked for, though never at once.
+    /// Whether two managers write at the same time. While one of them has not yet seen what a user wants, each reverts the
+    /// sizes that the other sets. More machines than wanted may then be created and deleted, though never at the same time.
     pub fn has_rivals(&self) -> bool {
         !self.elects && self.schedule.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_)))
     }
 
-    /// How much more than otherwise may be written because of what goes wrong. Each time somebody writes into everything all
-    /// is put right again; and two managers with different views undo each other's words, twice a second for each object, for
-    /// as long as there are two.
+    /// How many extra writes the faults excuse. The managers repair all objects each time another client writes to them. Two
+    /// managers with different views revert each other's writes, twice a second for each object, as long as both run.
     fn forgiven(&self) -> u64 {
-        // Machines, with those that surge or are added, sets and the deployment.
+        // Machines, including surge and added ones, sets and the deployment.
         let objects = u64::from(self.replicas) + 8;
         let more = |trouble: &Trouble| match trouble {
             Trouble::At { act: Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times), .. } => {
@@ -131,10 +130,10 @@ impl Run {
         self.schedule.0.iter().map(|trouble| 30 + more(trouble)).sum()
     }
 
-    /// Runs it.
+    /// Executes the run.
     ///
     /// # Panics
-    /// When the runtime cannot be built: the computer has run out of something.
+    /// Panics when the runtime cannot be built because the computer lacks resources.
     pub fn run(&self, detail: Detail) -> Report {
         fastrand::seed(self.seed);
         let runtime = Builder::new_current_thread()
@@ -177,15 +176,15 @@ impl Run {
     }
 }
 
-/// A cluster, and what is yet to happen in it.
+/// A cluster, and its future events.
 struct Stage {
     cluster: SimulatedCluster,
-    /// What happens and what ends, latest first.
+    /// The beginnings and ends of events, latest first.
     agenda: Vec<(Instant, Entry)>,
     controller_side: bool,
-    /// How many writes, and how many events, are forgiven for what goes wrong.
+    /// The numbers of writes and events that the faults excuse.
     forgiven: u64,
-    /// What was not as it was wanted when somebody looked last, and what there was to see: looking is work.
+    /// The result of the last check for rest, and the state it was made for. The check is expensive.
     looked: Option<((u64, u64), Option<String>)>,
 }
 
@@ -207,11 +206,11 @@ impl Stage {
         Self { cluster, agenda, controller_side, forgiven: run.forgiven(), looked: None }
     }
 
-    /// Lets time go by until all is as wanted and nothing more is going to happen by then; says whether it came to that.
+    /// Advances time until the cluster is at rest and no event is left before then. Returns whether it got there.
     async fn settle(&mut self, when: &str) -> bool {
         let mut calm = Instant::now();
         loop {
-            // Before the first look as well: what a user wishes is a request on its way.
+            // Also before the first check: a user's change is still a request in flight.
             self.happen(&mut calm).await;
             let Some(unrest) = self.unrest() else { break };
             if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
@@ -238,7 +237,7 @@ impl Stage {
         }
     }
 
-    /// Lets time go by until the next look, and what is due happen.
+    /// Advances time until the next check, and executes the events that are due.
     async fn happen(&mut self, calm: &mut Instant) {
         let look = Instant::now() + LOOK;
         while let Some((at, _)) = self.agenda.last().filter(|(at, _)| *at <= look) {
@@ -271,7 +270,7 @@ impl Stage {
         !self.cluster.oracles.lock().violations().is_empty()
     }
 
-    /// Nothing more happens, so nothing more may be written.
+    /// No event is left, so the managers must write nothing more.
     async fn be_quiet(&mut self) {
         let mut calm = Instant::now();
         while !self.agenda.is_empty() {

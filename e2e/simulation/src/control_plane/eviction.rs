@@ -1,4 +1,4 @@
-//! Taint eviction: pods that do not tolerate what their Node executes are deleted.
+//! Taint eviction: deletes pods that do not tolerate the `NoExecute` taints of their Node.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     taints::{self, NOT_READY, UNREACHABLE},
 };
 
-/// How long a pod may stay under these taints: none for ever. One taint that it does not tolerate is enough to end it now.
+/// How long a pod may stay under these taints; `None` means forever. A single untolerated taint ends it now.
 fn stays(pod: &Pod, executing: &[&Taint], default: Duration) -> Option<Duration> {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let bound = |taint: &&Taint| {
@@ -19,18 +19,18 @@ fn stays(pod: &Pod, executing: &[&Taint], default: Duration) -> Option<Duration>
             let is_default = taint.key == NOT_READY || taint.key == UNREACHABLE;
             return Some(if is_default { default } else { Duration::ZERO });
         }
-        // Of several that say how long, the shortest counts; below zero is at once.
+        // The shortest toleration time counts; a negative one means now.
         let seconds = covering.filter_map(|toleration| toleration.toleration_seconds).min()?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     };
     executing.iter().filter_map(bound).min()
 }
 
-/// Deletes pods when they have been under taints for as long as they tolerate.
+/// Deletes pods after their toleration time.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
     let (mut nodes, mut pods) = (shared.view.nodes.changes(), shared.view.pods.changes());
-    // Since when a pod, by its UID, has been under taints that end it.
+    // Since when each pod, by UID, has been under taints that end it.
     let mut since: BTreeMap<String, Duration> = BTreeMap::new();
     loop {
         nodes.mark_unchanged();
@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One look at all pods. Says after how long the next one is due by itself.
+/// Checks all pods once. Returns the time until the next check without a change.
 async fn round(shared: &Shared, since: &mut BTreeMap<String, Duration>) -> Option<Duration> {
     let nodes: BTreeMap<String, Arc<Node>> = shared
         .view

@@ -1,4 +1,4 @@
-//! The health of Nodes: who is silent for too long is Unknown.
+//! The health of Nodes: a Node that is silent for too long becomes Unknown.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,19 +18,19 @@ use nodewright_e2e_cloud::{
     request::{RequestError, request},
 };
 
-/// The conditions that turn Unknown.
+/// The conditions that become Unknown.
 const OF_KUBELETS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
-/// How often one Node's status is tried to be written in one round.
+/// The number of attempts to write one Node's status in one round.
 const TRIES: usize = 5;
-/// The pause between two tries.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What was seen of one Node's heartbeat.
+/// The observed heartbeat of one Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Health {
-    /// When something new was seen of it, by the controller's own clock.
+    /// When the heartbeat last changed, by the controller's own clock.
     probe: Duration,
-    /// The Ready condition's last heartbeat; none without the condition.
+    /// The last heartbeat of the Ready condition; `None` without the condition.
     heartbeat: Option<Timestamp>,
     renewed: Option<MicroTime>,
 }
@@ -40,7 +40,7 @@ impl Health {
         Self { probe: now, heartbeat: heartbeat(node), renewed: None }
     }
 
-    /// Looks at the heartbeat, of which only its change counts: whose clock it was written by does not matter.
+    /// Observes the heartbeat. Only a change counts, so the clock that wrote it does not matter.
     fn observe(&mut self, node: &Node, lease: Option<&Lease>, now: Duration) {
         let heartbeat = heartbeat(node);
         if heartbeat != self.heartbeat {
@@ -52,7 +52,7 @@ impl Health {
         }
     }
 
-    /// Whether it was silent for too long.
+    /// Whether the Node has been silent for too long.
     fn is_lost(&self, settings: &Settings, now: Duration) -> bool {
         let grace = if self.heartbeat.is_some() { settings.monitor_grace } else { settings.startup_grace };
         now.saturating_sub(self.probe) > grace
@@ -67,17 +67,17 @@ fn ready(node: &Node) -> Option<&NodeCondition> {
     conditions(node).iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// When the kubelet last said whether the Node is Ready; at the beginning of time if it did not say when.
+/// The last heartbeat of the Ready condition; the Unix epoch if the condition has no time.
 fn heartbeat(node: &Node) -> Option<Timestamp> {
     Some(ready(node)?.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
 }
 
-/// What the Ready condition says.
+/// The status of the Ready condition.
 fn readiness(node: &Node) -> Option<String> {
     Some(ready(node)?.status.clone())
 }
 
-/// The Node with all that its kubelet reported Unknown; none if it is so already.
+/// The Node with all conditions of its kubelet Unknown; `None` if they already are.
 fn lost(node: &Node, now: Timestamp) -> Option<Node> {
     if ready(node).is_some_and(|ready| ready.status == "Unknown") {
         return None;
@@ -107,7 +107,7 @@ fn lost(node: &Node, now: Timestamp) -> Option<Node> {
     Some(node)
 }
 
-/// Looks at all Nodes, again and again.
+/// Checks all Nodes periodically.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
     let mut monitor = Monitor { shared, known: BTreeMap::new() };
@@ -119,10 +119,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// What the Ready condition said before, and what it says now.
+/// The Ready status before and after.
 type Readiness = (Option<String>, Option<String>);
 
-/// A Node that was seen: its UID, its health, and whether its pods are still to be told.
+/// An observed Node: its UID, its health, and whether its pods still need an update.
 #[derive(Debug)]
 struct Known {
     uid: String,
@@ -149,7 +149,7 @@ impl Monitor {
 
     async fn look_after(&mut self, name: &str, node: &Arc<Node>) -> Result<(), RequestError> {
         let shared = Arc::clone(&self.shared);
-        // Of a Node that has no Ready condition yet, nothing follows until its time is up.
+        // A Node without a Ready condition has no consequences until its grace period ends.
         let (before, Some(after)) = self.tell_health(name, node).await? else { return Ok(()) };
         let before = before.unwrap_or_else(|| "Unknown".to_owned());
         let swap = taints::by_readiness(&before).on(node);
@@ -165,7 +165,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Writes a Node Unknown if it is lost. Gives its readiness before and after.
+    /// Writes Unknown to a Node if it is lost. Returns its Ready status before and after.
     async fn tell_health(&mut self, name: &str, node: &Arc<Node>) -> Result<Readiness, RequestError> {
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
         let (mut fresh, mut tries) = (Arc::clone(node), 1);
@@ -185,7 +185,7 @@ impl Monitor {
         }
     }
 
-    /// Looks at a Node's heartbeat; says whether it is lost.
+    /// Observes the heartbeat of a Node. Returns whether the Node is lost.
     fn observe(&mut self, name: &str, node: &Node) -> bool {
         let (shared, now) = (&self.shared, self.shared.clock.elapsed());
         let uid = node.metadata.uid.clone().unwrap_or_default();
@@ -205,7 +205,7 @@ impl Monitor {
 }
 
 impl Shared {
-    /// Says of a Node's pods that they are not ready: their kubelet does not say it any more.
+    /// Marks the pods of a Node as not ready: their kubelet no longer reports it.
     async fn tell_pods(&self, node: &str) -> Result<(), RequestError> {
         for pod in self.view.pods.all() {
             let is_there = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);

@@ -1,10 +1,10 @@
-//! `NoSchedule` taints: as soon as a Node asks for others than it has.
+//! `NoSchedule` taints, updated as soon as a Node requires others than it has.
 
 use std::sync::Arc;
 
 use super::{Shared, taints};
 
-/// Brings taints in line with conditions, whenever a Node changes.
+/// Updates the taints from the conditions each time a Node changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
     let mut news = shared.view.nodes.changes();
@@ -22,7 +22,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         tokio::select! {
             biased;
             changed = news.changed() => if changed.is_err() { return },
-            // What failed is tried again; the real controller waits for the Node's next change, or its resync.
+            // Failures are retried; the real controller waits for the next change of the Node, or its resync.
             () = tokio::time::sleep(shared.settings.monitor_period) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Pods that nobody looks after any more: how they are ended, and those whose Node is gone.
+//! The removal of pods that have no working kubelet or no Node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::Shared;
 use nodewright_e2e_cloud::request::{RequestError, request};
 
-/// Why a pod is ended, as its condition `DisruptionTarget` says.
+/// Why a pod is removed, for its condition `DisruptionTarget`.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) reason: &'static str,
@@ -41,13 +41,13 @@ fn is_finished(pod: &Pod) -> bool {
 }
 
 impl Shared {
-    /// Deletes a pod with its usual grace, and says why.
+    /// Deletes a pod with its usual grace period, and records the reason.
     pub(super) async fn evict(&self, pod: &Pod, removal: &Removal) -> Result<(), RequestError> {
         self.mark(pod, Some(removal), None).await?;
         self.delete(pod, None).await
     }
 
-    /// Says of a pod that it failed, and removes it without grace: there is no kubelet that would end it.
+    /// Marks a pod as failed, and deletes it without grace: no kubelet would end it.
     async fn remove(&self, pod: &Pod, removal: Option<&Removal>) -> Result<(), RequestError> {
         if !is_finished(pod) {
             self.mark(pod, removal, Some("Failed")).await?;
@@ -87,7 +87,7 @@ impl Shared {
     }
 }
 
-/// What is gone, or another of the same name, is nobody's concern any more.
+/// A pod that is gone, or was replaced by another of the same name, needs no further work.
 fn settled<T>(answer: Result<T, RequestError>) -> Result<(), RequestError> {
     match answer {
         Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
@@ -95,7 +95,7 @@ fn settled<T>(answer: Result<T, RequestError>) -> Result<(), RequestError> {
     }
 }
 
-/// Collects pods, again and again.
+/// Collects pods periodically.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
     let mut missing = BTreeMap::new();
@@ -107,7 +107,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// One collection. `missing` keeps since when Nodes that pods name have been missing.
+/// Runs one collection. `missing` maps each Node that pods name and that does not exist to the time since when.
 async fn round(shared: &Shared, missing: &mut BTreeMap<String, Duration>) {
     let (pods, now) = (shared.view.pods.all(), shared.clock.elapsed());
     let there: BTreeSet<String> =
@@ -138,7 +138,7 @@ async fn round(shared: &Shared, missing: &mut BTreeMap<String, Duration>) {
 }
 
 impl Shared {
-    /// Asks the API server, since the watch may be late.
+    /// Asks the API server, because the watch may be late.
     async fn is_gone(&self, node: &str) -> bool {
         let nodes: Api<Node> = Api::all(self.client.clone());
         request(nodes.get(node)).await.is_err_and(|error| error.is_not_found())

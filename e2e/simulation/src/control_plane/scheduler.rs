@@ -1,5 +1,5 @@
-//! A scheduler of one rule: a pod without a Node goes to the fitting Node that has the fewest, of several to the first by
-//! name.
+//! A scheduler with one rule: a pod without a Node goes to the suitable Node with the fewest pods; among equals, to the first
+//! by name.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use serde_json::json;
 use super::{Shared, pods::key, taints};
 use nodewright_e2e_cloud::request::request;
 
-/// What failed is tried again after so long.
+/// The pause before a retry.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Whether the pod is to be bound by the usual scheduler.
+/// Whether the default scheduler must bind the pod.
 fn waits(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|name| name == "default-scheduler");
@@ -38,14 +38,14 @@ fn fits(pod: &Pod, node: &Node) -> bool {
     is_ready && !is_cordoned && !repelled && spec.node_selector.iter().flatten().all(has)
 }
 
-/// The Node for a pod; `load` has the number of pods of each Node.
+/// The Node for a pod; `load` is the number of pods by Node.
 fn choose<'a>(pod: &Pod, nodes: &'a [Arc<Node>], load: &BTreeMap<String, usize>) -> Option<&'a str> {
     let fitting = nodes.iter().filter(|node| fits(pod, node)).filter_map(|node| node.metadata.name.as_deref());
-    // The Nodes are in the order of their names, and of equals the first is taken.
+    // The Nodes are sorted by name, and the first of equals wins.
     fitting.min_by_key(|name| load.get(*name).copied().unwrap_or(0))
 }
 
-/// Binds pods, whenever a pod or a Node changes.
+/// Binds pods each time a pod or a Node changes.
 pub(super) async fn run(shared: Arc<Shared>) {
     shared.view.is_listed().await;
     let (mut nodes, mut pods) = (shared.view.nodes.changes(), shared.view.pods.changes());
@@ -62,7 +62,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Binds what can be bound. Whether all of that was done.
+/// Binds all pods that fit. Returns whether every request succeeded.
 async fn round(shared: &Shared) -> bool {
     let mut is_done = true;
     let (nodes, pods) = (shared.view.nodes.all(), shared.view.pods.all());
@@ -74,7 +74,7 @@ async fn round(shared: &Shared) -> bool {
         let Some(node) = choose(pod, &nodes, &load) else { continue };
         *load.entry(node.to_owned()).or_default() += 1;
         let (namespace, name) = key(pod);
-        // Under its version: whoever saw an old pod binds nothing.
+        // With the resourceVersion: a scheduler with an old view of the pod binds nothing.
         let patch = Patch::Merge(json!({
             "metadata": { "uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version },
             "spec": { "nodeName": node },

@@ -1,4 +1,4 @@
-//! The taints of Nodes: which there should be, and how they are changed.
+//! The taints of Nodes: which ones are required, and how they are changed.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Conditions, the status that asks for a taint, and its key.
+/// A condition, the status that requires a taint, and the taint's key.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -30,15 +30,15 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// How often a change is tried again at once when somebody else changed the Node meanwhile.
+/// The number of immediate retries after a conflict.
 const TRIES: usize = 5;
-/// The pause before it is.
+/// The pause before a retry.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A taint by what identifies it: key and effect.
+/// The identity of a taint: key and effect.
 pub(super) type Sign = (&'static str, &'static str);
 
-/// Taints to be added and to be removed.
+/// Taints to add and to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Swap {
     pub(super) add: Vec<Sign>,
@@ -46,7 +46,7 @@ pub(super) struct Swap {
 }
 
 impl Swap {
-    /// What is left to do on this Node.
+    /// The part of the change that this Node still needs.
     pub(super) fn on(&self, node: &Node) -> Self {
         let add = self.add.iter().filter(|sign| !has(node, **sign)).copied().collect();
         let remove = self.remove.iter().filter(|sign| has(node, **sign)).copied().collect();
@@ -57,7 +57,7 @@ impl Swap {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// The taints of the Node after it.
+    /// The taints of the Node after the change.
     fn after(&self, node: &Node, now: Timestamp) -> Vec<Taint> {
         let is_removed = |taint: &Taint| self.remove.iter().any(|sign| is(taint, *sign));
         let added = self.add.iter().map(|(key, effect)| Taint {
@@ -66,7 +66,7 @@ impl Swap {
             value: None,
             time_added: Some(Time(now)),
         });
-        // New ones first, as the real controller puts them.
+        // New taints come first, as in the real controller.
         added.chain(taints(node).iter().filter(|taint| !is_removed(taint)).cloned()).collect()
     }
 }
@@ -83,7 +83,7 @@ fn has(node: &Node, sign: Sign) -> bool {
     taints(node).iter().any(|taint| is(taint, sign))
 }
 
-/// The `NoSchedule` taints that a Node's conditions and its `unschedulable` ask for, as what is to be changed.
+/// The change to the `NoSchedule` taints that a Node's conditions and `unschedulable` require.
 pub(super) fn by_condition(node: &Node) -> Swap {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let says = |type_: &str, status: &str| conditions.iter().any(|it| it.type_ == type_ && it.status == status);
@@ -96,7 +96,7 @@ pub(super) fn by_condition(node: &Node) -> Swap {
     swap.on(node)
 }
 
-/// The `NoExecute` taints that go with a status of the Ready condition.
+/// The change to the `NoExecute` taints that a status of the Ready condition requires.
 pub(super) fn by_readiness(ready: &str) -> Swap {
     let (not_ready, unreachable) = ((NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute"));
     let (add, remove) = match ready {
@@ -118,7 +118,7 @@ pub(super) fn covers(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 impl Shared {
-    /// Changes the taints of a Node: of what is there now, under its version.
+    /// Changes the taints of a Node: reads its current state, and writes with its resourceVersion.
     pub(super) async fn swap_taints(&self, name: &str, swap: &Swap) -> Result<(), RequestError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut tries = 0;

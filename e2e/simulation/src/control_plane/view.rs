@@ -1,4 +1,4 @@
-//! What the watches of the control plane show: all Nodes, their Leases, all pods.
+//! The control plane's view from its watches: all Nodes, their Leases, all pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,17 +20,17 @@ use nodewright_e2e_cloud::{
     mirror::{Seen, Select, mirror},
 };
 
-/// Watch events that wait for their reader.
+/// The buffer for watch events.
 const BACKLOG: usize = 1_024;
 
 /// Namespace and name; the namespace of a Node is empty.
 type ObjectRef = (String, String);
 
-/// The objects of one kind, as a watch shows them.
+/// The objects of one kind, as a watch reports them.
 #[derive(Debug)]
 pub(super) struct Mirrored<K> {
     objects: Mutex<Objects<K>>,
-    /// Counts the changes; 0 until all has been listed once.
+    /// The number of changes; 0 until the first list is complete.
     changes: watch::Sender<u64>,
 }
 
@@ -42,7 +42,7 @@ impl<K> Default for Mirrored<K> {
     }
 }
 
-/// All that is seen.
+/// All mirrored objects.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) nodes: Mirrored<Node>,
@@ -51,7 +51,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Waits until everything has been listed once: no controller starts before.
+    /// Waits until every kind has been listed: no controller starts earlier.
     pub(super) async fn is_listed(&self) {
         self.nodes.is_listed().await;
         self.leases.is_listed().await;
@@ -60,17 +60,17 @@ impl View {
 }
 
 impl<K: Resource> Mirrored<K> {
-    /// All objects, in the order of their namespaces and names.
+    /// All objects, sorted by namespace and name.
     pub(super) fn all(&self) -> Vec<Arc<K>> {
         self.objects.lock().values().cloned().collect()
     }
 
-    /// The object of this name; of Nodes, the namespace is empty.
+    /// The object with this name; for Nodes the namespace is empty.
     pub(super) fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.objects.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// To be told of changes.
+    /// A receiver that is notified of changes.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,4 +1,4 @@
-//! The API server is away, refuses requests, or applies them late.
+//! The API server is unreachable, refuses requests, or applies them late.
 
 use super::builders::{at, delete, named, of, one, request, roll, run, scale};
 use crate::{
@@ -26,14 +26,14 @@ pub(super) fn servers() -> Vec<Scenario> {
     ]
 }
 
-/// What becomes of single requests.
+/// Faults of single requests.
 pub(super) fn requests() -> Vec<Scenario> {
     vec![
         named(
             "a deletion that comes late, when another set has the name",
             Run {
                 revisions: Some(0),
-                // That of the set of the first template, once the second one's machines are there.
+                // The deletion of the first template's set, after the second template's machines exist.
                 ..run([roll("large"), roll("small")], vec![request("delete", "machinesets", 0, Fate::CommitLate(25))])
             },
         ),
@@ -54,7 +54,7 @@ pub(super) fn requests() -> Vec<Scenario> {
             run(
                 [scale(0)],
                 vec![
-                    // That of the second machine.
+                    // The patch of the second machine.
                     request("patch", "machines", 1, Fate::CommitLate(18)),
                     at(12_000, Act::HoldWatches(of("machinesets"), 60)),
                 ],

@@ -1,4 +1,4 @@
-//! Short notation for runs.
+//! Builders for runs.
 
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -11,17 +11,17 @@ pub(super) fn named(name: &str, run: Run) -> Scenario {
     Scenario { name: name.to_owned(), run }
 }
 
-/// Three machines, what a user does, and what goes wrong.
+/// A run with three machines.
 pub(super) fn run(phases: impl Into<Vec<Act>>, troubles: Vec<Trouble>) -> Run {
     Run { phases: phases.into(), schedule: Schedule(troubles), ..Run::up_roll_down(1) }
 }
 
-/// One machine, and what goes wrong.
+/// A run with one machine.
 pub(super) fn one(troubles: Vec<Trouble>) -> Run {
     Run { replicas: 1, ..run([], troubles) }
 }
 
-/// What becomes of the n-th write of a verb to a kind.
+/// The fate of the n-th write per verb and kind.
 pub(super) fn request(verb: &str, plural: &str, number: u64, fate: Fate) -> Trouble {
     Trouble::Request { verb: verb.to_owned(), plural: plural.to_owned(), number, fate }
 }
@@ -46,13 +46,13 @@ pub(super) fn delete(machine: usize) -> Act {
     Edit::DeleteMachine(machine).into()
 }
 
-/// A second manager, and what its watches of a kind have to tell comes so late, from so many times ten seconds on.
+/// A second manager whose watches of a kind are late by this much, from `times` times ten seconds on.
 pub(super) fn late_rival(plural: &str, millis: u32, times: u64) -> Vec<Trouble> {
     let late = (0..times).map(|turn| at(turn * 10_000, Act::LateRival(of(plural), millis)));
     late.chain([at(50, Act::SecondManager(300))]).collect()
 }
 
-/// The watches of all that changes break, and the history is gone from which they would go on.
+/// Breaks the watches of all kinds that change, and drops the history from which they would resume.
 pub(super) fn forgotten(millis: u64) -> impl Iterator<Item = Trouble> {
     let kinds = ["machines", "machinesets", "machinedeployments"];
     let cuts = kinds.map(|kind| Act::CutWatches(kind.to_owned()));
@@ -63,24 +63,24 @@ pub(super) fn fails() -> Effect {
     Effect::Error { code: Code::Unavailable, message: None, applied: false }
 }
 
-/// What the cloud does to all calls for a minute.
+/// A cloud fault for all calls of a minute.
 pub(super) fn lasting(operation: FaultOperation, effect: Effect) -> Act {
     let matching = FaultMatch::default();
     Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(60.0), probability: None, effect })
 }
 
-/// What the cloud does to the next three calls within a minute.
+/// A cloud fault for the next three calls within a minute.
 pub(super) fn cloud(operation: FaultOperation, effect: Effect) -> Act {
     struck(operation, 3, effect)
 }
 
-/// What the cloud does to the next calls within a minute.
+/// A cloud fault for the next calls within a minute.
 pub(super) fn struck(operation: FaultOperation, calls: u64, effect: Effect) -> Act {
     let (matching, count) = (FaultMatch::default(), Some(calls));
     Act::Cloud(FaultOrder { operation, matching, count, for_seconds: Some(60.0), probability: None, effect })
 }
 
-/// A call that ends at once, and takes effect so many seconds later.
+/// A call that returns at once, and takes effect this many seconds later.
 pub(super) fn late_by(seconds: f64) -> Effect {
     Effect::ApplyLate { seconds, code: Code::DeadlineExceeded }
 }

@@ -1,4 +1,4 @@
-//! Objects that claim what belongs to others, quiet clusters, unreadable objects, missing Secrets.
+//! Objects that claim what belongs to others, idle clusters, unreadable objects, missing Secrets.
 
 use super::builders::{at, delete, named, of, roll, run, scale};
 use crate::{
@@ -6,12 +6,12 @@ use crate::{
     schedule::{Act, Mistake, Trouble},
 };
 
-/// Objects that claim what belongs to others, and what a quiet cluster hides.
+/// Objects that claim what belongs to others, and problems that an idle cluster hides.
 pub(super) fn claims() -> Vec<Scenario> {
     [quiet_clusters(), copies_and_claims(), unreadable_objects(), missing_secrets()].concat()
 }
 
-/// Machines with the default timeouts, in a cluster with few events.
+/// Machines with default timeouts, in a cluster with few events.
 fn quiet(replicas: u32, troubles: Vec<Trouble>) -> Run {
     Run { replicas, quiet: true, bookmarks: Some(120), ..with_heartbeats(troubles) }
 }
@@ -20,7 +20,7 @@ fn with_heartbeats(troubles: Vec<Trouble>) -> Run {
     Run { heartbeats: true, ..run([], troubles) }
 }
 
-/// A mistake that is corrected after a minute.
+/// A mistake that the user corrects after a minute.
 fn mistake(mistake: Mistake) -> Trouble {
     at(25_000, Act::Err(mistake, 60))
 }
@@ -41,7 +41,7 @@ fn quiet_clusters() -> Vec<Scenario> {
             quiet(
                 2,
                 vec![
-                    // It is given up at 945 s, and not by who starts then: its kubelet speaks at 1,080 s.
+                    // The first manager would replace it at 945 s. The restarted one must not: the kubelet reports at 1,080 s.
                     at(300_000, Act::SilenceKubelet(0, 780)),
                     at(900_000, Act::ApiDown(90)),
                     at(901_000, Act::Crash),

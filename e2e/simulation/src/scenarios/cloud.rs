@@ -63,7 +63,7 @@ pub(super) fn clouds() -> Vec<Scenario> {
     ]
 }
 
-/// A machine is deleted while its VM is on its way, and more happens.
+/// A machine is deleted while its VM is still being created, combined with other events.
 pub(super) fn late_vms() -> Vec<Scenario> {
     let late = |deleted, more: Vec<Trouble>| {
         let made = cloud(FaultOperation::Create, late_by(20.0));
@@ -90,7 +90,7 @@ pub(super) fn late_vms() -> Vec<Scenario> {
                 ..run(
                     [],
                     vec![
-                        // Two take the one place for 15 s each; the third waits for it. Each fault counts them all.
+                        // Two calls use the one slot for 15 s each, and the third waits for it. Each fault counts them all.
                         at(0, struck(FaultOperation::Create, 2, Effect::Hang { applied: false })),
                         at(1, struck(FaultOperation::Create, 3, late_by(18.0))),
                         at(31_000, scale(0)),
@@ -103,10 +103,10 @@ pub(super) fn late_vms() -> Vec<Scenario> {
             late(
                 1_500,
                 vec![
-                    // It begins before the provider fails, and says that there is no VM.
+                    // The list begins before the provider fails, and reports no VM.
                     at(1_400, lasting(FaultOperation::List, Effect::Latency { seconds: 3.0 })),
                     at(3_000, lasting(FaultOperation::List, fails())),
-                    // Nobody looks at the VM while it goes.
+                    // No call looks at the VM while it is being deleted.
                     at(60_000, lasting(FaultOperation::Delete, Effect::AnswerLate { seconds: 8.0 })),
                 ],
             ),

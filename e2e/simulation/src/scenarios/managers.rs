@@ -69,7 +69,7 @@ pub(super) fn managers() -> Vec<Scenario> {
             "a leader that sleeps while it looks for the VM that it deletes",
             Run {
                 elects: true,
-                // The answer comes before the next look at the term, which is at whole seconds.
+                // The answer arrives before the next check of the lease, which is at whole seconds.
                 ..one(vec![
                     at(19_000, lasting(FaultOperation::List, Effect::Latency { seconds: 2.95 })),
                     at(20_000, delete(0)),
@@ -122,11 +122,11 @@ pub(super) fn rivals() -> Vec<Scenario> {
             run(
                 [scale(0)],
                 vec![
-                    // The creation of the second machine, and the deletion of what it makes when it takes effect.
+                    // The creation of the second machine, and the deletion of the object that it creates when it takes effect.
                     request("patch", "machines", 1, Fate::CommitLate(18)),
                     request("delete", "machines", 3, Fate::ArriveLate(5)),
                     at(2_500, Act::SecondManager(60)),
-                    // All three machines are there at 3.5 s, and are deleted then.
+                    // All three machines exist at 3.5 s, and are deleted then.
                     at(3_300, Act::LateRival(of("machinesets"), 30_000)),
                 ],
             ),

@@ -1,6 +1,6 @@
-//! Named runs: what has cost machines in other controllers, and what random runs rarely find.
+//! Named runs: faults that cost machines in other controllers, and faults that random runs rarely find.
 //!
-//! The end-to-end tests play those that need no hand in the API server on a real control plane as well.
+//! The end-to-end tests also play those on a real control plane that need no control of the API server.
 
 mod api_server;
 mod builders;

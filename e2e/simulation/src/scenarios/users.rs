@@ -1,4 +1,4 @@
-//! What users change, and machines that lose their owners.
+//! Users' changes, and machines that lose their owners.
 
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation};
 
@@ -43,7 +43,7 @@ pub(super) fn users() -> Vec<Scenario> {
             one(vec![
                 at(20_000, delete(0)),
                 request("patch", "nodes", 1, Fate::ArriveLate(3)),
-                // The one that goes: its successor comes first by name.
+                // The machine that leaves: its successor comes first by name.
                 at(21_000, Edit::RecreateMachine(1).into()),
             ]),
         ),
@@ -54,7 +54,7 @@ pub(super) fn users() -> Vec<Scenario> {
     ]
 }
 
-/// What objects say of what is another's.
+/// Objects whose fields point at objects of others.
 pub(super) fn tampered() -> Vec<Scenario> {
     let err = |mistake| at(25_000, Act::Err(mistake, 60));
     let copied = |labelled| vec![err(Mistake::Copy { machine: 1, labelled }), at(35_000, delete(1))];
@@ -73,7 +73,7 @@ pub(super) fn tampered() -> Vec<Scenario> {
     ]
 }
 
-/// Machines that outlive who made them.
+/// Machines that outlive their owner.
 pub(super) fn orphans() -> Vec<Scenario> {
     vec![
         named(
@@ -102,7 +102,7 @@ pub(super) fn orphans() -> Vec<Scenario> {
                 [],
                 vec![
                     at(19_000, roll("large")),
-                    // The former set has its new size by then: more machines are left to be taken than it wants.
+                    // The old set has its new size by then: more machines are left for it to adopt than it wants.
                     request("delete", "machines", 0, Fate::Hang),
                     at(45_000, Act::Restore),
                 ],
