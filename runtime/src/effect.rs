@@ -1,28 +1,28 @@
-//! Calls outside Kubernetes: keyed, idempotent, beside the reconciles, never in their way.
+//! Calls outside Kubernetes: keyed, idempotent, and concurrent with the reconciles, which never wait for them.
 
 use std::{collections::HashMap, fmt::Debug, hash::Hash, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
-/// Calls of one lane never overlap. A lane is one thing outside, such as one bucket or one DNS record.
+/// Calls with the same key never overlap. A key stands for one external object, such as a bucket or a DNS record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SerializationKey(pub std::sync::Arc<str>);
 
 /// A call outside Kubernetes, as data.
 ///
-/// Equality is identity: two equal effects are the same call, made once while it runs.
+/// Equality is identity: two equal effects are the same call, which is made once while it runs.
 ///
 /// # Assumptions
-/// It is idempotent, and its lost outcome can be learnt by asking again: outcomes live in memory only.
+/// The call is idempotent, and a repeated call returns a lost outcome: outcomes live in memory only.
 pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    /// What comes back. Errors are outcomes too: a plan decides what they mean.
+    /// The result of the call. Errors are outcomes too: a plan decides what they mean.
     type Outcome: Clone + Debug + Send + Sync + 'static;
-    /// What it must not overlap with.
+    /// The key that serializes it with other calls.
     fn lane(&self) -> SerializationKey;
     /// Name for metrics, logs and spans.
     fn name(&self) -> &'static str;
-    /// How long it may take; then it is dropped and [`Effect::late`] is its outcome.
+    /// The time limit. After it the call is dropped and [`Effect::timeout_outcome`] is its outcome.
     fn deadline(&self) -> Duration;
     /// The outcome of a call that did not answer within its deadline, and may still take effect.
     fn timeout_outcome(&self) -> Self::Outcome;
@@ -54,11 +54,11 @@ impl Effect for Never {
 
 /// Makes the calls of one kind of effect.
 pub trait Perform<E: Effect>: Send + Sync + 'static {
-    /// Makes the call. The runtime bounds it by its deadline and by the term of leadership.
+    /// Makes the call. The runtime drops it at its deadline and when leadership ends.
     fn perform(&self, effect: E) -> BoxFuture<'static, E::Outcome>;
 }
 
-/// Performs the effects of controllers that have none.
+/// The performer for controllers without effects.
 pub(crate) struct NoEffects;
 
 impl Perform<Never> for NoEffects {
@@ -67,22 +67,22 @@ impl Perform<Never> for NoEffects {
     }
 }
 
-/// What is known of one effect.
+/// The state of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
-    /// When the newest call was made. For one that waits for its lane or a place: when it began to wait.
+    /// When the newest call started. While it waits for its serialization key or a permit: when it began to wait.
     pub begun: Timestamp,
-    /// Whether a call is under way, or waits to be made.
+    /// Whether a call is in progress or queued.
     pub running: bool,
-    /// How many calls in a row have ended without success.
+    /// How many calls in a row have failed.
     pub failures: u32,
-    /// The newest outcome and when it came.
+    /// The newest outcome and its time.
     pub last: Option<(Timestamp, O)>,
-    /// The place of the newest outcome among all outcomes of the object. Clocks may step back; this does not.
+    /// The sequence number of the newest outcome among all outcomes of the object. Clocks may step back; this does not.
     pub order: u64,
 }
 
-/// What this process knows of the effects of one object. Lost on restart, learnt again by trying.
+/// The state of the effects of one object. It is lost on restart; new calls recreate it.
 #[derive(Clone, Debug)]
 pub struct Outcomes<E: Effect> {
     known: HashMap<E, Known<E::Outcome>>,
@@ -96,62 +96,62 @@ impl<E: Effect> Default for Outcomes<E> {
 }
 
 impl<E: Effect> Outcomes<E> {
-    /// Whether nothing is known.
+    /// Whether no effect has a state.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// What is known of an effect.
+    /// The state of an effect.
     pub fn get(&self, effect: &E) -> Option<&Known<E::Outcome>> {
         self.known.get(effect)
     }
 
-    /// An effect as it was asked for last: equal to `effect`, and yet what it carries may have changed since.
+    /// The effect as last requested: equal to `effect`, although fields outside the equality may have changed since.
     pub fn asked(&self, effect: &E) -> Option<&E> {
         self.known.get_key_value(effect).map(|(asked, _)| asked)
     }
 
-    /// The newest outcome of an effect, whether or not another call is under way.
+    /// The newest outcome of an effect, whether or not another call is in progress.
     pub fn last(&self, effect: &E) -> Option<&E::Outcome> {
         self.known.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
     }
 
-    /// Whether a call is under way.
+    /// Whether a call is in progress.
     pub fn is_running(&self, effect: &E) -> bool {
         self.known.get(effect).is_some_and(|known| known.running)
     }
 
-    /// Whether any call is under way.
+    /// Whether any call is in progress.
     pub fn any_running(&self) -> bool {
         self.known.values().any(|known| known.running)
     }
 
-    /// When a call began or ended last.
+    /// When a call last began or ended.
     pub fn latest(&self) -> Option<Timestamp> {
         let ended = |known: &Known<E::Outcome>| known.last.as_ref().map_or(known.begun, |(ended, _)| *ended);
         self.known.values().map(|known| known.begun.max(ended(known))).max()
     }
 
-    /// Notes that a call begins. Returns false, and changes nothing, while one is under way.
+    /// Records that a call begins. Returns false, and changes nothing, while one is in progress.
     pub fn begin(&mut self, effect: &E, now: Timestamp) -> bool {
         if self.is_running(effect) {
             return false;
         }
-        // Taken out and put back, because a map keeps the first of equal keys.
+        // Remove and insert again, because a map keeps the first of equal keys.
         let before = self.known.remove(effect);
         let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
         self.known.insert(effect.clone(), Known { begun: now, running: true, failures, last, order });
         true
     }
 
-    /// Notes that a call that has waited is made now.
+    /// Records that a queued call starts now.
     pub fn started(&mut self, effect: &E, now: Timestamp) {
         if let Some(known) = self.known.get_mut(effect).filter(|known| known.running) {
             known.begun = now;
         }
     }
 
-    /// The time of day has been set: what was so long ago stays so long ago.
+    /// Shifts all times after a step of the wall clock, so that their ages stay the same.
     pub(crate) fn shift(&mut self, by: SignedDuration) {
         let moved = |at: Timestamp| at.saturating_add(by).unwrap_or(at);
         for known in self.known.values_mut() {
@@ -162,7 +162,7 @@ impl<E: Effect> Outcomes<E> {
         }
     }
 
-    /// Notes how a call ended.
+    /// Records the outcome of a call.
     pub fn finish(&mut self, effect: &E, now: Timestamp, outcome: E::Outcome) {
         self.finished += 1;
         if let Some(known) = self.known.get_mut(effect) {

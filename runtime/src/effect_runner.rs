@@ -1,4 +1,4 @@
-//! Calls outside Kubernetes, beside the reconciles.
+//! Runs calls outside Kubernetes, concurrently with the reconciles.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,14 +18,14 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 /// Runs the effects of one controller.
 ///
 /// # Guarantees
-/// * Effects of one lane never overlap; a hung call delays its own lane and nobody else.
-/// * At most so many calls are under way at once.
-/// * A call is begun only while the term lasts, and dropped when the term ends; nor does it go on by then, also when the
-///   process has slept and wakes with an answer for it. It is dropped at its deadline too, and then its outcome is
-///   [`Effect::late`]; a panic counts as one.
+/// * Effects with the same serialization key never overlap. A hung call delays only the calls with its own key.
+/// * The number of concurrent calls is limited.
+/// * A call starts only while this process leads, and is dropped when leadership ends. It does not continue after that, even if
+///   the process was suspended and wakes up with an answer for it.
+/// * A call is also dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.
 ///
 /// # Caveats
-/// A dropped call may still take effect outside. That is why effects are idempotent and their outcomes are asked for.
+/// A dropped call may still take effect outside. Therefore effects are idempotent, and their outcomes can be read again.
 pub(crate) struct EffectRunner<E: Effect> {
     performer: Arc<dyn Perform<E>>,
     lanes: Mutex<HashMap<SerializationKey, LaneLock>>,
@@ -47,8 +47,8 @@ impl<E: Effect> EffectRunner<E> {
         Arc::new(Self { performer, lanes, places, term, tasks, metrics })
     }
 
-    /// Queues a call, in `span`. `begun` is called when it is made, which may be much later, and `done` with its outcome.
-    /// Without a term neither is called.
+    /// Queues a call, in `span`. Calls `begun` when the call starts, which may be much later, and `done` with its outcome.
+    /// Calls neither if this process does not lead.
     pub(crate) fn start(
         self: &Arc<Self>,
         effect: E,
@@ -76,11 +76,11 @@ impl<E: Effect> EffectRunner<E> {
         if self.term.is_over() {
             return None;
         }
-        // Not what remains of the term: that is a few seconds at any time, and grows while the term is extended.
+        // The deadline does not include the remaining leadership: that is always a few seconds, and renewals extend it.
         let limit = effect.deadline();
         begun();
         let measured = self.metrics.effect_started(effect.name());
-        // A task of its own, so that a panic in a driver ends the call and not the runner.
+        // Run in a separate task, so that a panic in a driver ends the call and not the runner.
         let (performer, asked, term) = (self.performer.clone(), effect.clone(), self.term.clone());
         let call = async move { performer.perform(asked).await };
         let mut call = tokio::spawn(async move { term.run(call).await }.in_current_span());
@@ -112,7 +112,7 @@ impl<E: Effect> EffectRunner<E> {
         self.lanes.lock().entry(effect.lane()).or_default().clone()
     }
 
-    /// Forgets a lane that nobody waits for.
+    /// Removes a serialization key without waiting calls.
     fn leave(&self, lane: &SerializationKey) {
         let mut lanes = self.lanes.lock();
         if lanes.get(lane).is_some_and(|lock| Arc::strong_count(lock) == 1) {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::testing::HandClock;
 
-    /// A call: its name, its lane, and how many seconds it lasts.
+    /// A call: its name, its serialization key, and its duration in seconds.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Call(&'static str, &'static str, u64);
 
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Notes when each call begins.
+    /// Records when each call begins.
     struct Calls(Instant, Arc<Mutex<Vec<(&'static str, u64)>>>);
 
     impl Perform<Call> for Calls {
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Makes calls with so many at once. Returns when each began, and what is known of lanes at the end.
+    /// Makes calls with this concurrency limit. Returns when each began, and the remaining serialization keys at the end.
     async fn begun(limit: usize, term: Leadership, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
         let (tasks, begun) = (TaskTracker::new(), Arc::default());
         let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));

@@ -1,4 +1,4 @@
-//! Steps become requests, and answers become what the next plan has to know.
+//! Turns steps into requests, and answers into the state that the next plan needs.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
 
-/// What a cache has to show before the object may be planned for again.
+/// What a cache must show before the next plan for the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Barrier {
     pub(crate) resource: ResourceType,
@@ -36,12 +36,12 @@ pub(crate) struct Barrier {
     pub(crate) until: Until,
 }
 
-/// An object of which only a consistent read can tell what became of a write.
+/// An object with a write of unknown outcome. Only a consistent read can tell the outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownOutcome {
     pub(crate) resource: ResourceType,
     pub(crate) key: ObjectRef,
-    /// The object that the write was for; `None` where it was to make one.
+    /// The object of the write; `None` for a creation.
     pub(crate) uid: Option<Arc<str>>,
 }
 
@@ -55,12 +55,12 @@ impl UnknownOutcome {
     }
 }
 
-/// What all requests of one plan have in common.
+/// The context that all requests of one plan share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestContext {
-    /// The trace that they belong to.
+    /// The trace of the requests.
     pub(crate) traceparent: Option<TraceContext>,
-    /// With whose requests they take turns.
+    /// The flow in which the requests take turns.
     pub(crate) flow: Flow,
 }
 
@@ -74,18 +74,18 @@ impl RequestContext {
     }
 }
 
-/// How one step ended.
+/// The outcome of one step.
 #[derive(Debug)]
 pub(crate) enum StepOutcome {
-    /// Done; the caches have yet to show it.
+    /// The step succeeded; the caches do not show it yet.
     Done(Option<Barrier>),
-    /// Refused for now; the others go on.
+    /// The step was refused for now; the other steps continue.
     Refused { uid: Arc<str>, error: RequestError },
-    /// Failed.
+    /// The step failed.
     Failed { step: FailedStep, error: RequestError, unsure: Option<UnknownOutcome> },
 }
 
-/// How the steps of a plan ended.
+/// The outcome of a plan's steps.
 #[derive(Debug, Default)]
 pub(crate) struct Execution {
     pub(crate) barriers: Vec<Barrier>,
@@ -96,25 +96,25 @@ pub(crate) struct Execution {
     pub(crate) status_written: bool,
 }
 
-/// After so many refusals of single steps a stage ends: what refuses them may refuse all.
+/// A stage ends after this many refusals of single steps, because the cause may affect all.
 const MOST_FAILURES: usize = 8;
 
-/// Executes steps as one field manager.
+/// Executes steps with one field manager.
 ///
 /// # Guarantees
-/// * Stages in order; the steps of a stage side by side in batches of 1, 2, 4, …; after a failure no further stage.
-/// * A step that is refused for its own sake does not hold up the others of its stage. After it the batches begin at 1
-///   again, and the stage ends after eight such failures; the next run begins with other steps. A failure that meets
-///   every request (no connection, 429, 5xx, the end of the term) ends the stage at once.
-/// * Nothing is sent twice. What became of an unanswered write is learnt by a read, never by repeating the write.
-/// * No write hits a namesake, and those that rest on a version no other version.
+/// * Stages run in order. The steps of a stage run concurrently in batches of 1, 2, 4, …. No stage runs after a failed one.
+/// * A step that is refused for a reason of its own does not stop the others of its stage. The batches then begin at 1 again,
+///   and the stage ends after eight such failures; the next run begins with other steps. A failure that would hit every request
+///   (no connection, 429, 5xx, the end of leadership) ends the stage at once.
+/// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write.
+/// * No write hits a namesake. A write that depends on a version hits no other version.
 ///
 /// # Assumptions
-/// The API server honours UIDs and versions as the conformance tests say. The steps of a stage do not rest on each other.
+/// The API server honours UIDs and versions as the conformance tests check. The steps of a stage are independent.
 ///
 /// # Caveats
-/// * After a failure that ends a stage the other steps of its batch have been sent all the same.
-/// * What was under way when the term ended may be committed after it.
+/// * When a failure ends a stage, the other steps of its batch have been sent as well.
+/// * A request in progress when leadership ends may be committed later.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
     pub(crate) connections: Arc<BTreeMap<Cluster, Connection>>,
@@ -122,8 +122,8 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Runs the stages. Effects are handed to `call`, which must not wait for them. `attempt` is the number of runs in a
-    /// row that have failed before.
+    /// Runs the stages. Passes effects to `call`, which must not wait for them. `attempt` is the number of runs that have
+    /// failed in a row before.
     pub(crate) async fn run<E: Clone>(
         &self,
         stages: &[Vec<Planned<E>>],
@@ -149,7 +149,7 @@ impl Executor {
         call: &impl Fn(&E),
         execution: &mut Execution,
     ) {
-        // Were the order always the same, eight steps that are refused for good would keep the rest from being tried.
+        // Rotate the order: otherwise eight steps that always fail would prevent all others from being tried.
         let first = (attempt as usize * MOST_FAILURES).checked_rem(stage.len()).unwrap_or(0);
         let mut steps = stage[first..].iter().chain(&stage[..first]);
         let (mut batch, mut failures) = (1, 0);
@@ -208,11 +208,11 @@ impl Executor {
             Ok(answer) => answer,
             Err(error) => return failed(StepVerb::Apply, at, error),
         };
-        // A type may have a decoder of its own, and that may have a mistake: the write was made all the same.
+        // The type's own decoder may panic. The write was made all the same.
         let read = catch_unwind(AssertUnwindSafe(|| read_back(&answer.body)));
         let Ok(Ok(Applied { version, differs })) = read else { return done(at, &answer) };
         let correction = differs.and_then(|seen| correction(&seen, fragment));
-        // What should be gone is still there: somebody else's PUT owns it, or managedFields were dropped.
+        // A field that should be gone is still there: another manager's PUT owns it, or managedFields were dropped.
         let (Some(correction), Some(version)) = (correction, version) else { return done_at(at, shown(at, version)) };
         let mut body = correction;
         body["metadata"]["resourceVersion"] = version.to_string().into();
@@ -222,7 +222,7 @@ impl Executor {
             Ok(answer) => done(at, &answer),
             Err(error) => {
                 let mut end = failed(StepVerb::Correct, at, error);
-                // The apply was done, whatever became of the correction: the next plan has to see it.
+                // The apply succeeded even if the correction failed: the next plan must see it.
                 if let StepOutcome::Failed { unsure, .. } = &mut end {
                     unsure.get_or_insert_with(|| UnknownOutcome::of(at));
                 }
@@ -239,8 +239,8 @@ impl Executor {
         sending: &RequestContext,
     ) -> StepOutcome {
         let mut body = body.clone();
-        // No object ever has version 1 (it is the version of the empty store), so an apply that asks for it is
-        // refused with 409 wherever there is an object, and creates it where there is none.
+        // No object ever has version 1 (it is the version of the empty store). So an apply with this version gets 409 if the
+        // object exists, and creates it if not.
         body["metadata"]["resourceVersion"] = "1".into();
         let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
         let call = sending.write(Method::PATCH, url, APPLY, &body);
@@ -283,7 +283,7 @@ impl Executor {
         }
     }
 
-    /// Reads the object, and compares it with what was seen.
+    /// Reads the object and compares it with the snapshot.
     async fn confirm(&self, at: &Target, difference: Difference, sending: &RequestContext) -> StepOutcome {
         let call = sending.read(at.resource().object(at.key()));
         let difference = match self.send(at.key().cluster, call).await {
@@ -292,7 +292,7 @@ impl Executor {
                 Some(difference) => difference,
             },
             Err(error) if error.is_not_found() => "it is gone",
-            // A read leaves nothing to find out.
+            // A failed read leaves no unknown outcome.
             Err(error) => return StepOutcome::Failed { step: failed_step(StepVerb::Read, at), error, unsure: None },
         };
         failed(StepVerb::Confirm, at, RequestError::local(FailureClass::Conflict, difference))
@@ -310,7 +310,7 @@ impl Executor {
         }
         let call = sending.write(Method::DELETE, at.resource().object(at.key()), JSON, &body);
         match self.send(at.key().cluster, call).await {
-            // Finalizers keep it: the answer is the object. Otherwise it is a Status without a version.
+            // If finalizers keep the object, the answer is the object. Otherwise it is a Status without a version.
             Ok(answer) => done(at, &answer),
             Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
             Err(error) => failed(StepVerb::Delete, at, error),
@@ -331,12 +331,12 @@ impl Executor {
             Err(error) if matches!(error.class, FailureClass::Expired | FailureClass::Unreachable) => {
                 failed(StepVerb::Evict, at, error)
             }
-            // A budget that holds one Pod back is no reason to stop with the others.
+            // A disruption budget that refuses one Pod must not stop the evictions of others.
             Err(error) => StepOutcome::Refused { uid: at.uid().into(), error },
         }
     }
 
-    /// Learns by a consistent read what became of a write, and what a cache has to show of it.
+    /// Reads the outcome of a write consistently. Returns what a cache must show of it.
     pub(crate) async fn find_out(&self, unsure: &UnknownOutcome) -> Result<Option<Barrier>, RequestError> {
         let UnknownOutcome { resource, key, uid } = unsure;
         match self.send(key.cluster, Call::get(resource.object(key))).await {
@@ -366,8 +366,8 @@ impl Execution {
             StepOutcome::Refused { uid, error } => self.refused.push((uid, error)),
             StepOutcome::Failed { step, error, unsure } => {
                 self.unsure.extend(unsure);
-                // The most telling failure: the first one, rather one with which the next plan can deal, and not one that
-                // only says that the term is over.
+                // The most useful failure: the first one, but prefer one that the next plan can handle, and avoid one that only
+                // reports the end of leadership.
                 let weight = |class| match class {
                     FailureClass::Expired => 0,
                     FailureClass::AlreadyExists => 2,
@@ -390,7 +390,7 @@ fn done(at: &Target, answer: &Answer) -> StepOutcome {
     done_at(at, shown(at, version_of(answer)))
 }
 
-/// What a cache has to show of a write that was answered with this version.
+/// What a cache must show of a write whose answer had this version.
 fn shown(at: &Target, version: Option<Version>) -> Until {
     match version {
         Some(version) => Until::Version(version, Instant::now()),
@@ -404,7 +404,7 @@ fn done_at(at: &Target, until: Until) -> StepOutcome {
 
 fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepOutcome {
     let mut error = error;
-    // The object is gone, or another one stands under its name.
+    // The object is gone, or a namesake has replaced it.
     if error.is_not_found() || error.is_of_namesake() {
         error.class = FailureClass::Conflict;
     }
@@ -416,12 +416,12 @@ fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
     FailedStep { verb, kind: at.resource().kind.clone(), key: at.key().clone() }
 }
 
-/// After these the cache may show less than the truth.
+/// Whether the write may have happened although it failed, so that the cache may be behind.
 fn is_unsure(class: FailureClass) -> bool {
     matches!(class, FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Unknown)
 }
 
-/// How an object differs from what is expected of it, if it does.
+/// How an object differs from the expected one, if it does.
 type Difference = fn(&VersionedMeta, &Target) -> Option<&'static str>;
 
 fn compare(answer: &Answer, at: &Target, difference: Difference) -> Option<&'static str> {
@@ -457,8 +457,8 @@ struct VersionedMeta {
     finalizers: Vec<String>,
 }
 
-/// The version of the object in an answer; `None` when the answer is a Status, or the last picture of an object
-/// that is gone because the write removed its last finalizer.
+/// The version of the object in an answer; `None` if the answer is a Status, or the final state of an object that is gone
+/// because the write removed its last finalizer.
 fn version_of(answer: &Answer) -> Option<Version> {
     let Versioned { metadata } = serde_json::from_slice(&answer.body).ok()?;
     standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)

@@ -1,6 +1,6 @@
-//! Whose turn it is where many wait: owners in turn, each in the order in which it came.
+//! Round-robin across owners, FIFO within one.
 //!
-//! Ten thousand creations of one set then hold up the three of another for three turns, not for ten thousand.
+//! Ten thousand creations of one set then delay the three of another set by three turns, not by ten thousand.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Who competes as one: most often the UID of an owner. Whatever belongs to nobody shares the empty one.
+/// Requests that share turns: usually those of one owner, by its UID. Requests without an owner share the empty flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flow(Arc<str>);
 
@@ -32,7 +32,7 @@ impl Default for Flow {
     }
 }
 
-/// What waits, handed out by flows in turn.
+/// A queue that serves flows round-robin.
 pub(crate) struct FairQueue<T> {
     waiting: HashMap<Flow, VecDeque<T>>,
     turns: VecDeque<Flow>,
@@ -71,23 +71,23 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// How often something may happen: so many times a second on average, and so many at once after a rest.
+/// A rate limit as a token bucket: an average per second, and a burst after idle time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Times a second.
+    /// Requests per second.
     pub per_second: f64,
-    /// How many at once.
+    /// Requests at once.
     pub burst: u32,
 }
 
-/// Lets so many through at once, and so many in a second.
+/// Limits concurrency and rate.
 ///
 /// # Guarantees
 /// * Flows take turns; within a flow, first come, first served.
-/// * A place is free again as soon as its [`Permit`] is dropped; whoever gave up waiting takes none.
+/// * Dropping a [`Permit`] frees its place at once. A waiter that gives up takes no place.
 ///
 /// # Caveats
-/// Who waits for the rate does so with a place in hand: the rate slows all flows alike.
+/// A request holds a permit while it waits for the rate, so the rate slows all flows alike.
 pub(crate) struct FairSemaphore {
     state: Mutex<State>,
     rate: Option<Rate>,
@@ -96,7 +96,7 @@ pub(crate) struct FairSemaphore {
 struct State {
     free: usize,
     waiting: FairQueue<oneshot::Sender<Permit>>,
-    /// When the next one would be due if all kept to the average.
+    /// When the next permit would be due if all had been spread evenly.
     due: Option<Instant>,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Debug for FairSemaphore {
     }
 }
 
-/// A place inside; given back when it is dropped.
+/// One place in the semaphore. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Permit(Option<Arc<FairSemaphore>>);
 
@@ -127,18 +127,18 @@ impl Drop for Permit {
 }
 
 impl FairSemaphore {
-    /// A gate with so many places, at least one.
+    /// A semaphore with this many places, at least one.
     pub(crate) fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
         let rate = rate.filter(|rate| rate.per_second > 0.0);
         let state = State { free: places.max(1), waiting: FairQueue::default(), due: None };
         Arc::new(Self { state: Mutex::new(state), rate })
     }
 
-    /// Waits for a place, and for the rate.
+    /// Waits for a permit and for the rate.
     pub(crate) async fn enter(self: &Arc<Self>, flow: &Flow) -> Permit {
         let pass = match self.line_up(flow) {
             Ok(pass) => pass,
-            // The gate outlives whoever waits at it, and passes each place on, so the sender is never dropped.
+            // The waiter keeps the semaphore alive, and the semaphore passes each permit on, so the sender is never dropped.
             Err(turn) => turn.await.unwrap_or(Permit(None)),
         };
         if let Some(due) = self.reserve() {
@@ -147,7 +147,7 @@ impl FairSemaphore {
         pass
     }
 
-    /// A place, if one is free and nobody waits for it; whatever the rate.
+    /// A permit, if one is free and no request waits for it; ignores the rate.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Permit> {
         self.state.lock().take().then(|| Permit(Some(self.clone())))
     }
@@ -162,7 +162,7 @@ impl FairSemaphore {
         Err(turn)
     }
 
-    /// When the rate lets the next one go, if not at once.
+    /// When the rate allows the next request, if not at once.
     fn reserve(&self) -> Option<Instant> {
         let rate = self.rate?;
         let interval = Duration::from_secs_f64(1.0 / rate.per_second);
@@ -187,7 +187,7 @@ impl FairSemaphore {
             let Some(next) = next else { return };
             match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
-                // It gave up. The place goes on to the next one, and not through its drop, which would come back here.
+                // The waiter gave up. Pass the place on here: the permit's drop would re-enter this function.
                 Err(mut pass) => pass.0 = None,
             }
         }
@@ -227,7 +227,7 @@ mod tests {
         let third = third.now_or_never().expect("its turn");
         assert!(gate.enter(&flow).now_or_never().is_none(), "one at a time");
         drop(third);
-        // The one that was polled once and dropped with its turn in hand gives it back.
+        // A waiter that was dropped after it got its turn gives the place back.
         assert!(gate.enter(&flow).now_or_never().is_some());
     }
 
@@ -244,7 +244,7 @@ mod tests {
         }))
         .await;
         assert_eq!(ends.iter().filter(|end| end.is_zero()).count(), 5);
-        // Timers tick in milliseconds.
+        // Timers have millisecond resolution.
         let last = ends.iter().max().copied().unwrap_or_default();
         assert!((Duration::from_secs(2)..Duration::from_millis(2_010)).contains(&last), "{last:?}");
     }

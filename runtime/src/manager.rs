@@ -1,4 +1,4 @@
-//! A process with controllers: caches, leases, loops, and an ordered end.
+//! A process with controllers: caches, leases, reconcile loops, and an ordered shutdown.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -27,39 +27,39 @@ use nodewright_observability::{metrics::Metrics, trace::Spans};
 
 pub use crate::fair::Rate;
 
-/// How long the end may take before what is still under way is dropped.
+/// How long shutdown may take. After that, work in progress is dropped.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
-/// After this a wait for a cache makes its watch list again.
+/// A wait for a cache that lasts longer makes its watch list again.
 const STALE_AFTER: Duration = Duration::from_secs(30);
 
-/// What a manager is made of.
+/// The configuration of a manager.
 #[derive(Clone)]
 pub struct Options {
     /// Name and version, for `User-Agent`: `nodewright/0.1.0`.
     pub product: String,
     /// Prefix of field managers: `nodewright`.
     pub field_manager: String,
-    /// One client for each cluster, made by [`crate::request::client`]: one that does not retry by itself.
+    /// One client for each cluster, made by [`crate::request::client`], which does not retry by itself.
     pub clients: BTreeMap<Cluster, kube::Client>,
-    /// The cluster that this process is not ready without.
+    /// The cluster that readiness depends on.
     pub home: Cluster,
-    /// How many requests may be under way at once in each cluster.
+    /// How many requests may be in progress at once in each cluster.
     pub requests_at_once: usize,
-    /// How many requests may be sent to each cluster in a second; `None` leaves that to the server's own fairness.
+    /// How many requests may be sent to each cluster per second; `None` leaves the limit to API priority and fairness.
     pub request_rate: Option<Rate>,
-    /// How many calls outside Kubernetes may be under way at once, for each controller.
+    /// How many calls outside Kubernetes may be in progress at once, for each controller.
     pub effects_at_once: usize,
-    /// Whose term it is to be. The clients are to be made with the same one, by [`crate::request::client`].
+    /// The leadership of this process. Make the clients with the same handle, by [`crate::request::client`].
     pub leading: LeadershipHandle,
-    /// Wall clock and the clock of terms.
+    /// The wall clock and the monotonic clock of leadership.
     pub clock: Arc<dyn Clock>,
-    /// Decides all jitter, that of elections among it.
+    /// Seeds all jitter, that of elections included.
     pub seed: u64,
-    /// Where events go.
+    /// The destination of events.
     pub recorder: Recorder,
-    /// Where spans of object lives go.
+    /// The destination of spans about the lives of objects.
     pub spans: Spans,
-    /// What is counted.
+    /// The metrics of the process.
     pub metrics: Arc<Metrics>,
 }
 
@@ -70,8 +70,8 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// One cluster, no events, no traces, no limit but 16 requests and 200 calls outside Kubernetes at once. `name` is the
-    /// prefix of field managers; `name/version` stands in each request's `User-Agent`.
+    /// One cluster, no events, no traces, and no limits except 16 requests and 200 calls outside Kubernetes at once. `name` is
+    /// the prefix of field managers; `name/version` is the `User-Agent` of each request.
     pub fn new(name: &str, version: &str, home: Cluster, client: kube::Client) -> Self {
         Self {
             product: format!("{name}/{version}"),
@@ -94,25 +94,24 @@ impl Options {
 /// Why a manager ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
-    /// Another process may lead now. Nothing may be written any more; the process has to end.
+    /// Another process may be the leader now. This process must not write any more and must end.
     #[error("lost the lease: another process may lead now")]
     LostLease,
 }
 
 type Begin = Box<dyn FnOnce(&Shared, &Leadership) -> BoxFuture<'static, ()> + Send>;
 
-/// Controllers that share caches and a term of leadership.
+/// Controllers that share caches and leadership.
 ///
 /// # Guarantees
-/// * Each kind is watched once, whoever reads it; caches are warm before the lease is held.
-/// * No plan sees a cache that has not shown a consistent list begun after the lease was gained. One whose cluster is
-///   away holds up those objects whose worlds it belongs to, and nobody else.
-/// * When the lease is lost nothing more is sent, and [`Manager::run`] ends with an error.
-/// * When told to stop it takes no more work, lets requests that are under way end, and gives the lease back, within
-///   five seconds.
+/// * Each kind is watched once for all controllers. Caches are warm before the lease is acquired.
+/// * No plan sees a cache without a consistent list that began after this process gained the lease. A cache of an unreachable
+///   cluster delays only the objects whose snapshots read it.
+/// * After the loss of the lease the manager sends nothing more, and [`Manager::run`] returns an error.
+/// * On stop it takes no more work, lets requests in progress end, and releases the lease, within five seconds.
 ///
 /// # Assumptions
-/// Safety rests on names, versions and UIDs, not on the lease: a late commit of a former leader is harmless.
+/// Safety rests on names, versions and UIDs, not on the lease: a late write of a former leader is harmless.
 pub struct Manager {
     options: Options,
     stores: Stores,
@@ -152,16 +151,16 @@ impl Manager {
     }
 
     /// Whether this process could work, for `/readyz`: all caches of the home cluster are filled, and its API server has
-    /// answered within the last eight seconds. A standby is ready as well: it could lead at once.
+    /// answered within the last eight seconds. A standby is ready as well, because it could lead at once.
     pub fn readiness(&self) -> impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static {
         let readiness = self.readiness.clone();
         move || readiness.check()
     }
 
-    /// A connection for requests that are no steps of a plan, such as those of a driver, named `name` in `User-Agent`.
+    /// A connection for requests that are no steps of a plan, such as those of a driver. `name` appears in `User-Agent`.
     ///
-    /// Through it, too, nothing is written before this process leads, nor after. What processes that stand by have to write
-    /// as well goes through [`Connection::within`] a term of its own.
+    /// It refuses writes while this process does not lead. A write that standbys must make as well needs [`Connection::within`]
+    /// with a leadership of its own.
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
         let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
         Some(connection.within_coming(self.options.leading.clone()))
@@ -170,15 +169,15 @@ impl Manager {
     /// Adds a controller that makes no calls outside Kubernetes.
     ///
     /// # Panics
-    /// If there is a controller of that name.
+    /// If a controller of that name exists.
     pub fn add(&mut self, controller: impl Controller<Effect = Never>) {
         self.add_with(controller, Arc::new(NoEffects));
     }
 
-    /// Adds a controller, and what makes its calls outside Kubernetes.
+    /// Adds a controller, and the performer of its calls outside Kubernetes.
     ///
     /// # Panics
-    /// If there is a controller of that name.
+    /// If a controller of that name exists.
     pub fn add_with<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
         let is_new = self.queues.iter().all(|queue| queue.name() != C::NAME);
         assert!(is_new, "there are two controllers of the name {}", C::NAME);
@@ -204,7 +203,7 @@ impl Manager {
         }));
     }
 
-    /// Runs until `stop`, or until a lease is lost. Without elections it leads from the start.
+    /// Runs until `stop`, or until it loses a lease. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
         let Self { options, stores, sources, connections, readiness, begins, queues: _queues } = self;
         let tasks = TaskTracker::new();
@@ -263,7 +262,7 @@ impl Manager {
     }
 }
 
-/// What has to be ended, one way or the other.
+/// Everything that must be stopped at the end of the process.
 struct Process {
     elections: Arc<Vec<Election>>,
     tasks: TaskTracker,
@@ -273,9 +272,9 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the watches and waits for the leases, in the better order: whoever can lead at once lists once, after
-    /// the lease; whoever has to wait keeps warm caches meanwhile. Tells when the leases were gained; `None` when told
-    /// to stop before.
+    /// Starts the watches and acquires the leases, in the better order. A process that can lead at once lists once, after it
+    /// has the lease. A process that must wait keeps warm caches meanwhile. Returns when the leases were acquired, or `None` if
+    /// it was stopped before.
     async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Leadership, Instant)> {
         let mut acquiring = acquire(self.elections.clone()).boxed();
         let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;
@@ -298,13 +297,13 @@ impl Process {
         self.looks.stop();
     }
 
-    /// Another process may lead: nothing more is begun, and nothing is waited for.
+    /// Stops at once, without waiting for work in progress: another process may lead.
     fn lose(&self) -> Result<(), Ended> {
         self.stop_working();
         Err(Ended::LostLease)
     }
 
-    /// What is under way is finished, as far as the time goes, and the leases are given back.
+    /// Finishes work in progress, up to the time limit, and releases the leases.
     async fn end(&self) -> Result<(), Ended> {
         self.stop_working();
         self.tasks.close();
@@ -319,7 +318,7 @@ impl Process {
 
 async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
     let mut terms = Vec::new();
-    // In their order, so that two processes cannot hold one lease each and wait for the other's.
+    // Acquire in order, so that two processes cannot hold one lease each and wait for the other's.
     for (place, election) in elections.iter().enumerate() {
         let later = elections[place + 1..].iter().map(Election::observe);
         tokio::select! {
@@ -331,7 +330,7 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
     if terms.is_empty() { Leadership::unlimited() } else { Leadership::all(&terms) }
 }
 
-/// Sees to it that every store completes a list that was begun after `gained`, and tells of those that do not.
+/// Waits until every store has completed a list that began after `gained`, and logs those that do not.
 async fn list_since(stores: &Stores, gained: Instant) {
     let (mut missing, mut told) = (stores.lasting(), Instant::now());
     let mut asked = vec![];
@@ -340,7 +339,7 @@ async fn list_since(stores: &Stores, gained: Instant) {
         if missing.is_empty() {
             return;
         }
-        // A first list that was under way when the lease was gained ends too old: its store is asked once it has ended.
+        // A first list that was in progress when the lease was acquired is too old: request another one once it has ended.
         for store in missing.iter().filter(|store| store.is_synced()) {
             if !asked.iter().any(|other| Arc::ptr_eq(other, store)) {
                 store.relist();
@@ -359,7 +358,7 @@ async fn list_since(stores: &Stores, gained: Instant) {
     }
 }
 
-/// Counts what the caches hold, for as long as they are watched.
+/// Updates the metrics of the caches while they are watched.
 async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToken) {
     while timeout(Duration::from_secs(5), watching.cancelled()).await.is_err() {
         for store in stores.lasting() {
@@ -371,7 +370,7 @@ async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToke
     }
 }
 
-/// A wait for a cache that lasts too long makes the watch list again; the wait goes on.
+/// Makes the watch of a cache list again when a wait for it lasts too long; the wait continues.
 async fn refresh_stale(stores: &Stores) {
     loop {
         sleep(Duration::from_secs(5)).await;

@@ -1,4 +1,4 @@
-//! The work queue: which object is looked at next.
+//! The work queue: which object is reconciled next.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -19,41 +19,41 @@ use nodewright_observability::metrics::{Metrics, Unfinished};
 /// How urgent a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Something changed just now.
+    /// The object has just changed.
     Live,
-    /// It was there when the watch began.
+    /// The object existed when the watch began.
     Initial,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileResult {
-    /// Nothing more to do until something changes, or until `wake`; and in no case before a pause.
+    /// Nothing more to do until a change or until `wake`, but never before the pause is over.
     Done {
-        /// When to look again even though nothing changes.
+        /// When to reconcile again even without a change.
         wake: Option<Instant>,
-        /// How long to leave the key alone even though something changes.
+        /// How long to leave the key alone even if there is a change.
         pause: Duration,
     },
-    /// It failed: again after the back-off, and not before the given pause.
+    /// The run failed: retry after the back-off, and not before the given pause.
     Failed(Option<Duration>),
-    /// It waits for a cache; whoever fills the cache adds the key again.
+    /// The object waits for a cache. The store adds the key again.
     Parked,
-    /// Not done yet: again at once.
+    /// Not done yet: run again at once.
     Again,
 }
 
 impl ReconcileResult {
-    /// Nothing more to do until something changes.
+    /// Nothing more to do until a change.
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
-/// An object of a controller that is looked at again once something has come about. It does not keep the queue: what
-/// caches wait for would keep a manager's parts in memory after its end.
+/// Adds the key of one object to the queue of its controller once a condition holds. It does not keep the queue alive:
+/// otherwise waiters in the caches would keep parts of a manager in memory after its end.
 #[derive(Clone, Debug)]
 pub(crate) struct RequeueHandle {
     queue: Weak<Queue>,
-    /// There is one controller of a name in a manager.
+    /// Controller names are unique in a manager.
     controller: &'static str,
     key: ObjectRef,
 }
@@ -96,16 +96,16 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// Longest pause after failures.
 const BACKOFF_MOST: Duration = Duration::from_mins(2);
 
-/// Keys to look at, once each.
+/// A queue of keys without duplicates.
 ///
 /// # Guarantees
-/// * One run at a time per key; a change during a run leads to another run after it.
-/// * Failures back off exponentially with jitter, per key; success and [`Queue::reset`] end the back-off.
-/// * The earliest of several wishes to be woken wins; a ready key is handed out at once, with no timer in between.
-/// * Live changes go before the first list; every eighth key is taken from the first list even so.
+/// * One run at a time per key. A change during a run leads to another run after it.
+/// * Failures back off exponentially with jitter, per key. Success and [`Queue::reset`] end the back-off.
+/// * Of several requested wake-up times the earliest wins. A ready key is returned at once, without a timer.
+/// * Live changes go before the first list. Even so, every eighth key comes from the first list.
 ///
 /// # Assumptions
-/// Whoever takes a key with [`Queue::next`] hands it back with [`Queue::done`].
+/// A caller that takes a key with [`Queue::next`] hands it back with [`Queue::done`].
 #[derive(Debug)]
 pub(crate) struct Queue {
     name: &'static str,
@@ -145,7 +145,7 @@ impl Queue {
         self.name
     }
 
-    /// Looks at a key as soon as its back-off allows.
+    /// Queues a key. It becomes ready as soon as its back-off allows.
     pub(crate) fn add(&self, key: ObjectRef, class: Priority) {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -167,7 +167,7 @@ impl Queue {
         }
     }
 
-    /// Forgets the failures of a key: what it failed on has been changed by its user.
+    /// Forgets the failures of a key: its user has changed what made the runs fail.
     pub(crate) fn reset(&self, key: &ObjectRef) {
         if let Some(entry) = self.state.lock().entries.get_mut(key) {
             entry.failures = 0;
@@ -175,12 +175,12 @@ impl Queue {
         }
     }
 
-    /// How many runs of a key in a row have failed.
+    /// How many runs of a key have failed in a row.
     pub(crate) fn failures(&self, key: &ObjectRef) -> u32 {
         self.state.lock().entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// The next key, once there is one.
+    /// Waits for the next key.
     pub(crate) async fn next(&self) -> ObjectRef {
         loop {
             let timer = {
@@ -242,7 +242,7 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// How long the runs under way have lasted.
+    /// The ages of the runs in progress.
     pub(crate) fn unfinished(&self) -> Unfinished {
         let now = Instant::now();
         let state = self.state.lock();
@@ -293,7 +293,7 @@ impl State {
         }
     }
 
-    /// Drops an idle entry; one with a pause when that is over, for a change that comes meanwhile has to wait too.
+    /// Drops an idle entry. An entry with a pause stays until the pause is over, because a change meanwhile must wait too.
     fn forget(&mut self, key: &ObjectRef, now: Instant) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.is_idle()) else { return };
         match entry.not_before.filter(|_| entry.is_paused(now)) {
@@ -302,8 +302,7 @@ impl State {
         }
     }
 
-    /// Moves the keys whose time has come to the ready list. A timer that was overtaken, or only ends a pause, does not
-    /// match its entry.
+    /// Moves due keys to the ready list. Ignores a timer that was superseded or only ends a pause: it does not match its entry.
     fn ring(&mut self, now: Instant) {
         while self.timers.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((at, key))) = self.timers.pop() else { return };

@@ -1,8 +1,8 @@
-//! What single objects have to see for a while: such as the Pods of a node, while the node drains, or a Secret that they
+//! Watches that single objects need for a while: for example of the Pods on a node while it drains, or of a Secret that they
 //! name.
 //!
-//! A plan names its looks each time. A look that several objects name is one watch; one that nobody names any more
-//! ends. So memory is bounded by what is being looked at, not by what exists.
+//! Each plan names its scoped watches. Objects that name the same one share one watch. It ends when no object names it any
+//! more. So memory is bounded by the scoped watches in use, not by the number of objects that exist.
 
 use std::{
     any::TypeId,
@@ -25,20 +25,21 @@ use crate::{
     watch::{Projection, Watch, Watching},
 };
 
-/// How long a look is content with its list. Often that says all: a node without Pods. A watch is a connection of its own.
+/// How long a scoped watch relies on its list before it opens a watch. Often the list is enough: a node without Pods. Each
+/// watch is a connection.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many objects are watched by their names at most. Each watch is a connection of its own. What is beyond is listed once
-/// in a while instead (`crate::watch`), until there is a place.
+/// How many objects are watched by name at most. Each watch is a connection. A scoped watch beyond the limit lists periodically
+/// (`crate::watch`) until there is a place.
 pub(crate) const NAMED_WATCHES: usize = 128;
 
-/// A wish to see the objects of a kind that a field selector picks.
+/// A request to see the objects of a kind that match a field selector.
 #[derive(Clone)]
 pub struct ScopedWatch {
     cluster: Cluster,
     kind: TypeId,
     selector: Arc<str>,
-    /// The one object that it is about, if it is about one.
+    /// The object, if the scoped watch is about a single one.
     object: Option<ObjectRef>,
     open: fn(&Arc<ScopedWatches>, &ScopedWatch, CancellationToken),
     close: fn(&ScopedWatches, &Place),
@@ -57,15 +58,15 @@ impl ScopedWatch {
         Self { cluster, kind, selector, object: None, open: open::<K>, close: close::<K> }
     }
 
-    /// The object of `K` with this namespace and name, if it matches a field selector, such as `type!=a`; an empty one
-    /// matches all. What is found, [`Stores::named`] tells.
+    /// The object of `K` with this namespace and name, if it matches a field selector, such as `type!=a`; an empty one matches
+    /// all. [`Stores::named`] returns the result.
     ///
-    /// It is a watch of one name in one namespace: rights on that name are enough for it.
+    /// It watches one name in one namespace, so RBAC rules for that name are sufficient.
     pub fn named<K: Kind>(key: &ObjectRef, fields: &str) -> Self {
         Self { object: Some(key.clone()), ..Self::at::<K>(key.cluster, named_selector(key, fields)) }
     }
 
-    /// Whether it is about this object alone.
+    /// Whether it is about exactly this object.
     pub(crate) fn is_of(&self, key: &ObjectRef) -> bool {
         self.object.as_ref() == Some(key)
     }
@@ -80,7 +81,7 @@ impl ScopedWatch {
     }
 }
 
-/// The field selector of an object. It has the namespace, too: a look is known by its selector.
+/// The field selector of an object. It includes the namespace, because the selector identifies a scoped watch.
 pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
     let narrowed = if fields.is_empty() { String::new() } else { format!(",{fields}") };
     format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
@@ -99,22 +100,21 @@ struct Active {
     close: fn(&ScopedWatches, &Place),
 }
 
-/// All looks of a manager.
+/// All scoped watches of a manager.
 ///
 /// # Guarantees
-/// * A look that several objects name is one watch; it ends when the last of them names it no more, or is gone.
-/// * Whoever looks is woken by each change, and once when the first list is complete, also an empty one, or when it
-///   cannot be had.
-/// * At most 128 objects are watched by their names; those beyond are listed each minute.
+/// * Objects that name the same scoped watch share one watch. It ends when the last of them stops naming it, or is gone.
+/// * Each change wakes the objects that name it. So does the first complete list, also an empty one, or its failure.
+/// * At most 128 objects are watched by name. Those beyond are listed each minute.
 ///
 /// # Caveats
-/// Changes reach a look at several objects up to 200 ms late at its beginning, while it is content with its list.
+/// Initially, changes reach a scoped watch for several objects up to 200 ms late, while it relies on its list.
 pub(crate) struct ScopedWatches {
     stores: Stores,
     connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
     active: Mutex<BTreeMap<Place, Active>>,
-    /// Places for watches of single objects.
+    /// Places for watches by name.
     places: Arc<Semaphore>,
 }
 
@@ -124,7 +124,7 @@ impl ScopedWatches {
         Arc::new(Self { stores, connections, watching, active: Mutex::default(), places })
     }
 
-    /// From now on `key` looks at `wanted`, in place of the `former` looks. Returns those that it looks at now.
+    /// Replaces the `former` scoped watches of `key` by `wanted`. Returns the current ones.
     pub(crate) fn set(
         self: &Arc<Self>,
         queue: &Arc<Queue>,
@@ -189,7 +189,7 @@ fn open<K: Kind>(looks: &Arc<ScopedWatches>, look: &ScopedWatch, stop: Cancellat
     let store = Arc::new(Store::<K>::new(look.cluster, look.object.as_ref().map_or("", |key| &key.namespace)));
     looks.stores.add_look(look, store.clone());
     if stop.is_cancelled() {
-        // Nobody looks any more, and whoever closed it may have been faster than this.
+        // No object names it any more. A concurrent close may have removed it already.
         close::<K>(looks, &place);
         return;
     }
@@ -225,7 +225,7 @@ fn open<K: Kind>(looks: &Arc<ScopedWatches>, look: &ScopedWatch, stop: Cancellat
     looks.watching.tasks.spawn(wake_when_answered(Arc::downgrade(looks), place, store, stop));
 }
 
-/// An empty first list changes nothing, and yet it is an answer; so is that it cannot be had.
+/// Wakes the objects even if the first list is empty or fails: both are answers, although nothing changes.
 async fn wake_when_answered<K: Kind>(
     looks: Weak<ScopedWatches>,
     place: Place,

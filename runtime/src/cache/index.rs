@@ -6,11 +6,11 @@ use hashbrown::DefaultHashBuilder;
 
 /// A secondary key of a kind: a constant that the registration and the look-up share.
 ///
-/// Two indexes of one kind must not have one name: whoever comes second finds what the first one put there.
+/// Two indexes of one kind must have different names: the second one would return the entries of the first.
 pub struct Index<K> {
-    /// What the index is known by.
+    /// The identity of the index.
     pub name: &'static str,
-    /// The key that an object is found under; `None` leaves it out.
+    /// The key of an object; `None` leaves it out.
     pub key_of: fn(&K) -> Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl<K> fmt::Debug for Index<K> {
     }
 }
 
-/// The slots in which objects with a key stand.
+/// The slots of the objects under each key.
 pub(super) struct Entries<K> {
     pub(super) index: Index<K>,
     slots: HashMap<Box<str>, Vec<u32>>,
@@ -67,10 +67,10 @@ impl<K> Entries<K> {
     }
 }
 
-/// The slots of the objects that an owner controls, in the order of the objects' names: plans go through them, and must
-/// not depend on which came first.
+/// The slots of the objects that an owner controls, sorted by object name: plans iterate over them and must not depend on the
+/// order of arrival.
 ///
-/// UIDs are kept as numbers: an owner of a hundred objects costs what its slots do.
+/// UIDs are kept as numbers, so that an owner of a hundred objects needs little more memory than its slots.
 #[derive(Default)]
 pub(super) struct Owners {
     slots: hashbrown::HashMap<u128, Vec<u32>>,
@@ -78,7 +78,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// `order` says how another slot's object stands to the one that comes in.
+    /// `order` compares the object of another slot with the new one.
     pub(super) fn insert(&mut self, owner: Option<&str>, slot: u32, order: impl Fn(u32) -> Ordering) {
         if let Some(owner) = owner {
             let slots = self.slots.entry(self.number(owner)).or_default();
@@ -101,7 +101,7 @@ impl Owners {
         self.slots.get(&self.number(owner)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A UID as a number: a hash of twice the usual length, under keys of this process. That is faster than to parse it.
+    /// A UID as a number: a 128-bit hash with random keys of this process. That is faster than parsing it.
     fn number(&self, uid: &str) -> u128 {
         let [high, low] = self.hasher.each_ref().map(|hasher| u128::from(hasher.hash_one(uid)));
         high << 64 | low

@@ -1,24 +1,24 @@
-//! What is known of one object that is looked at by its name.
+//! The state of one object that is watched by name.
 
 use std::sync::Arc;
 
 use super::{store::Store, unreadable::Unreadable};
 use crate::object::{Kind, ObjectRef};
 
-/// What is known of an object that is looked at by its name ([`crate::scoped_watch::ScopedWatch::named`]).
+/// The state of an object that is watched by name ([`crate::scoped_watch::ScopedWatch::named`]).
 ///
-/// Only [`Lookup::Missing`] says that there is none: the API server was asked, and said so.
+/// Only [`Lookup::Missing`] means that the object does not exist: the API server has said so.
 #[derive(Clone, Debug)]
 pub enum Lookup<K> {
-    /// Nobody has asked, or there is no answer yet.
+    /// No plan has requested it, or there is no answer yet.
     Pending,
-    /// The API server was asked several times and gives no list: what it says instead.
+    /// The API server failed to list it several times: its message.
     Failed(Arc<str>),
-    /// There is none.
+    /// It does not exist.
     Missing,
     /// It exists and cannot be decoded.
     Unreadable(Arc<Unreadable>),
-    /// It is there, as it was when it could be decoded last.
+    /// It exists; this is its last decodable version.
     Found(Arc<K>),
 }
 
@@ -36,7 +36,7 @@ impl<K: Kind> Lookup<K> {
 }
 
 impl<K> Lookup<K> {
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub fn found(&self) -> Option<&Arc<K>> {
         match self {
             Self::Found(object) => Some(object),

@@ -1,4 +1,4 @@
-//! Which step failed, why, and how that is to be taken.
+//! Which step failed, why, and how to handle it.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use crate::{
     request::FailureClass,
 };
 
-/// What a failed step was to do, and to which object.
+/// What a failed step attempted, and on which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedStep {
-    /// What it was to do.
+    /// What it attempted.
     pub verb: StepVerb,
     /// The kind of the object.
     pub kind: Cow<'static, str>,
@@ -21,12 +21,12 @@ pub struct FailedStep {
 }
 
 impl FailedStep {
-    /// The step that was to do this to the object of kind `K` with this name.
+    /// A failed step on the object of kind `K` with this name.
     pub fn of<K: Kind>(verb: StepVerb, key: ObjectRef) -> Self {
         Self { verb, kind: ResourceType::of::<K>().kind, key }
     }
 
-    /// Whether it was to create an object of kind `K`.
+    /// Whether it is the creation of an object of kind `K`.
     pub fn creates<K: Kind>(&self) -> bool {
         self.verb == StepVerb::Create && self.kind == ResourceType::of::<K>().kind
     }
@@ -43,7 +43,7 @@ impl fmt::Display for FailedStep {
 pub enum StepVerb {
     /// Applies fields.
     Apply,
-    /// Takes away what an apply could not.
+    /// Removes fields that an apply could not remove.
     Correct,
     /// Creates it.
     Create,
@@ -51,7 +51,7 @@ pub enum StepVerb {
     Patch,
     /// Reads it.
     Read,
-    /// Compares it with what was seen.
+    /// Compares it with the snapshot.
     Confirm,
     /// Deletes it.
     Delete,
@@ -60,7 +60,7 @@ pub enum StepVerb {
 }
 
 impl StepVerb {
-    /// The word.
+    /// The verb as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "apply",
@@ -82,11 +82,11 @@ pub struct Failure {
     pub at: Timestamp,
     /// Which step.
     pub step: FailedStep,
-    /// How to take it.
+    /// How to handle it.
     pub class: FailureClass,
     /// The server's message.
     pub message: String,
-    /// How long the server asked to be left alone.
+    /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
@@ -96,17 +96,17 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A request that was refused for now and will be made again: not a failure of the plan.
+/// A request that was refused for now and will be made again. It is not a failure of the plan.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The object that it was for.
+    /// The UID of the object.
     pub uid: Arc<str>,
-    /// When it was refused last.
+    /// When it was last refused.
     pub at: Timestamp,
-    /// How often in a row.
+    /// How many times in a row.
     pub times: u32,
     /// The server's message.
     pub message: String,
-    /// How long the server asked to be left alone.
+    /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
