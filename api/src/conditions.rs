@@ -30,7 +30,7 @@ pub mod machine_set {
 
 /// Conditions of a Machine besides those that are copied from its Node. All are ours.
 pub mod machine {
-    /// The VM exists.
+    /// The VM exists, and the provider has proven that it is the Machine's.
     pub const INSTANCE_PROVISIONED: &str = "InstanceProvisioned";
     /// The driver has initialized the VM.
     pub const INSTANCE_INITIALIZED: &str = "InstanceInitialized";

@@ -47,7 +47,10 @@ pub struct ScopedWatch {
 
 impl fmt::Debug for ScopedWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Look").field("cluster", &self.cluster).field("selector", &self.selector).finish_non_exhaustive()
+        f.debug_struct("ScopedWatch")
+            .field("cluster", &self.cluster)
+            .field("selector", &self.selector)
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,8 +7,8 @@
 //! A plan is made in three steps: `snapshot` reads the caches; decisions (`proof`, `provision`, `health`, `budget`,
 //! `terminate`), each in a file that answers one question, return values; `reconcile` puts the plan together.
 //!
-//! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. No text is parsed,
-//! and nothing is remembered that cannot be asked again.
+//! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. Of texts only
+//! the times are read that our own conditions hold, and nothing is remembered that cannot be asked again.
 
 mod applied;
 mod apply_configuration;

@@ -59,7 +59,7 @@ pub(super) fn prove<'a>(scope: &Scope<'a>) -> Proof<'a> {
                 contradicted_by: node.filter(|node| health::unhealthy_because(scope, node).is_none()),
             }
         }
-        Some(VmStatus::ApplyConfiguration(instance)) => Proof::Proven(Some(instance)),
+        Some(VmStatus::Proven(instance)) => Proof::Proven(Some(instance)),
         Some(VmStatus::Unimplemented) => Proof::Proven(None),
     }
 }

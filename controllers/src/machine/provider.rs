@@ -47,7 +47,7 @@ pub(super) struct Answer<'a> {
 /// What the provider says of the VM that a Machine names.
 pub(super) enum VmStatus<'a> {
     /// The VM is the Machine's; or the Machine has this one.
-    ApplyConfiguration(&'a Instance),
+    Proven(&'a Instance),
     /// There is no such VM.
     NotFound(Answer<'a>),
     /// The driver cannot answer such questions.
@@ -116,7 +116,7 @@ impl<'a> Provider<'a> {
         let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call.verb == Verb::Status;
         match answer.outcome {
             Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => {
-                Some(VmStatus::ApplyConfiguration(instance))
+                Some(VmStatus::Proven(instance))
             }
             Outcome::Failed(error) if is_of_id => Some(match error.code {
                 _ if error.mismatch.is_some() => VmStatus::Foreign(answer, error),

@@ -122,7 +122,7 @@ pub(super) fn initialize<'a>(scope: &Scope<'a>) -> Provision<'a> {
         Some(VmStatus::Failed(answer, error)) => return try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => return Provision::NotFound,
         Some(VmStatus::Unimplemented) => return Provision::Done(None),
-        Some(VmStatus::ApplyConfiguration(instance)) => instance,
+        Some(VmStatus::Proven(instance)) => instance,
     };
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();

@@ -19,7 +19,7 @@
 //! * there are never fewer available machines than desired less those that may be unavailable.
 //!
 //! # Assumptions
-//! A set creates machines only up to its replicas, and of those that it has too many it gives up unavailable ones
+//! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
 //! first. Its `observedGeneration` says up to which change of its replicas its creations can be seen.
 
 /// What a deployment wants.

@@ -1,4 +1,5 @@
-//! Which of several Machines goes first: machine-controller-manager's order.
+//! The order in which a MachineSet deletes surplus Machines: machine-controller-manager's, except for updates in place.
+//! `removal` decides which Machines go whatever the surplus: failed ones, and those that the autoscaler chose.
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase, annotations};

@@ -51,6 +51,8 @@ fn crates_depend_on_what_the_table_allows() {
         let bad = manifest.dev_dependencies.iter().filter(|name| !normal.contains(*name) && !tests.contains(*name));
         wrong.extend(bad.map(|name| format!("{path}/Cargo.toml: tests of {} may not use {name}", manifest.name)));
     }
+    let known: BTreeSet<_> = members().into_iter().map(|(_, manifest)| manifest.name).collect();
+    wrong.extend(allowed.keys().filter(|name| !known.contains(*name)).map(|name| format!("there is no crate {name}")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -60,7 +62,8 @@ fn controllers_import_what_the_table_allows() {
     let rooms: BTreeMap<_, BTreeSet<_>> =
         rows.iter().map(|row| (row[0][0].clone(), row[1].iter().cloned().collect())).collect();
     let mut wrong = Vec::new();
-    for (module, imported) in module_graph(&root().join("controllers/src")).unwrap() {
+    let src = root().join("controllers/src");
+    for (module, imported) in module_graph(&src).unwrap() {
         let Some(room) = module.first() else { continue };
         let Some(uses) = rooms.get(room) else {
             wrong.push(format!("controllers/src/{room} is missing in the table of CONTRIBUTING.md"));
@@ -70,6 +73,11 @@ fn controllers_import_what_the_table_allows() {
             imported.iter().filter_map(|path| path.first()).filter(|other| *other != room && !uses.contains(*other));
         wrong.extend(bad.map(|other| format!("controllers/src: {} may not import {other}", module.join("::"))));
     }
+    let known: BTreeSet<_> =
+        module_graph(&src).unwrap().into_keys().filter_map(|module| module.first().cloned()).collect();
+    wrong.extend(
+        rooms.keys().filter(|room| !known.contains(*room)).map(|room| format!("there is no controllers/src/{room}")),
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -195,7 +195,7 @@ impl End {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Term").field("remaining", &self.remaining()).finish()
+        formatter.debug_struct("Leadership").field("remaining", &self.remaining()).finish()
     }
 }
 

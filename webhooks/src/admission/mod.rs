@@ -1,7 +1,7 @@
 //! The decisions about an object, without I/O.
 
 mod decode;
-mod identity;
+mod immutable;
 mod mutate;
 mod overlay;
 mod refusal;
@@ -20,7 +20,7 @@ use crate::configurations::{Action, Endpoint, ReviewedKind};
 use crate::json_size::JsonSize;
 use crate::review::{self, InvalidReview, Request, Response};
 use decode::decode;
-pub use identity::IdentityFields;
+pub use immutable::IdentityFields;
 use refusal::bad_request;
 use serde::de::DeserializeOwned;
 
@@ -78,7 +78,7 @@ impl Admission {
         spans: Spans,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { provider_specs, identity, spans, clock }
+        Self { provider_specs, immutable, spans, clock }
     }
 
     /// Reviews a request, given and returned as JSON. `caller` is the trace of the HTTP request.
@@ -152,7 +152,7 @@ impl Admission {
             ReviewedKind::MachineClass => {
                 let rules = |class: &MachineClass, old: Option<&MachineClass>| {
                     let mut errors = (self.provider_specs)(class);
-                    errors.extend(old.into_iter().flat_map(|old| identity::errors(class, old, &self.identity)));
+                    errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
                     errors
                 };
                 validate::object(kind, request, text, rules).response

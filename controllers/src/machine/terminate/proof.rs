@@ -58,7 +58,7 @@ fn prove(scope: &Scope<'_>) -> Stage {
         Some(VmStatus::Failed(answer, error)) => try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => Stage::over(),
         Some(VmStatus::Foreign(_, error)) => leave(scope, error),
-        Some(VmStatus::ApplyConfiguration(instance)) => note(scope, Some(instance)),
+        Some(VmStatus::Proven(instance)) => note(scope, Some(instance)),
         Some(VmStatus::Unimplemented) if !scope.snapshot.claim.rivals.is_empty() => Stage::default(),
         Some(VmStatus::Unimplemented) => note(scope, None),
     }
