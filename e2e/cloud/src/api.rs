@@ -118,7 +118,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// What a kubelet registers its Node with.
+/// The properties of the Node that a kubelet registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTemplate {

@@ -84,7 +84,7 @@ impl Cloud {
         }
     }
 
-    /// Executes a call under its faults. Returns the additional delay in seconds, and the reply.
+    /// Executes a call with its faults. Returns the additional delay in seconds, and the reply.
     fn suffer(&mut self, now: Timestamp, call: &Call, strike: &Strike) -> (f64, Reply) {
         let Some(effect) = &strike.instead else {
             return (0.0, self.perform(now, call, strike.shape, Caller::Customer));

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kubelet::{Fleet, KubeletSpec};
 
-/// The state file, and where to report when writing fails.
+/// The state file, and the channel that reports a failed write.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) store: Store,

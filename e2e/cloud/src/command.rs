@@ -17,7 +17,7 @@ use super::{
 };
 use crate::kubelet;
 
-/// How the line begins that the command prints once it listens; the URL follows.
+/// The prefix of the line that the command prints once it listens; the URL follows.
 pub const READY_LINE: &str = "The cloud listens at ";
 
 /// Run a fake cloud until Ctrl-C: an HTTP API for virtual machines that boot and join a cluster as nodes.
@@ -33,13 +33,13 @@ pub struct Arguments {
     /// The kubeconfig of the cluster that booted machines join; without it they join none
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// The file to remember everything in; without it, all is forgotten in the end
+    /// The file for the cloud's state; without it, the state is lost at exit
     #[arg(long)]
     pub state: Option<PathBuf>,
     /// Seconds until a new machine runs
     #[arg(long, default_value = "2", value_parser = seconds)]
     pub boot_seconds: Duration,
-    /// How far the boot time strays, as a share of it
+    /// The relative deviation of the boot time
     #[arg(long, default_value_t = 0.3, value_parser = share)]
     pub boot_jitter: f64,
     /// Seconds from boot until the node is Ready
@@ -63,22 +63,22 @@ pub struct Arguments {
     /// Seconds between two posts of an unchanged node status
     #[arg(long, default_value = "300", value_parser = seconds)]
     pub status_seconds: Duration,
-    /// Neither renew Leases nor post what is unchanged: nodes say what is new, and are silent else
+    /// Do not renew Leases or post unchanged statuses: kubelets send only changes
     #[arg(long, conflicts_with_all = ["lease_seconds", "status_seconds"])]
     pub no_heartbeats: bool,
-    /// Seconds from the deletion of the Node of a living machine until it is registered again
+    /// Seconds from the deletion of the Node of a living machine until its kubelet registers it again
     #[arg(long, default_value = "5", value_parser = seconds)]
     pub register_again_seconds: Duration,
-    /// Never register a Node again that was deleted
+    /// Never register a deleted Node again
     #[arg(long, conflicts_with = "register_again_seconds")]
     pub never_register_again: bool,
     /// Seconds that a pod takes to end, if its grace period is not shorter
     #[arg(long, default_value = "1", value_parser = seconds)]
     pub pod_end_seconds: Duration,
-    /// Where randomness starts from; by default, anywhere
+    /// The seed of random values; by default random
     #[arg(long)]
     pub seed: Option<u64>,
-    /// End when standard input is closed: with the process that holds its other end, however that ends
+    /// Exit when standard input is closed, for example because the parent process ended
     #[arg(long)]
     pub until_stdin_closes: bool,
 }
@@ -96,15 +96,15 @@ fn share(text: &str) -> Result<f64, String> {
 /// Why the command ends with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The server cannot start or go on.
+    /// The server cannot start or continue.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The kubeconfig cannot be used.
     #[error("failed to read the kubeconfig {path:?}: {source}; check --kubeconfig")]
     Kubeconfig {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: Box<KubeconfigError>,
     },
     /// The process cannot listen for signals.
@@ -157,11 +157,11 @@ async fn read_kubeconfig(path: &std::path::Path) -> Result<kube::Config, Command
     kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
 }
 
-/// Runs the command: an error if the cloud does not start, or cannot go on.
+/// Runs the command. Returns an error if the cloud cannot start or continue.
 pub async fn run(arguments: Arguments) -> Result<(), CommandError> {
     let stop = Shutdown::listen()?.graceful;
     let mut server = Server::start(arguments.options().await?).await?;
-    // One line, which scripts and tests wait for; all else goes to standard error.
+    // Scripts and tests wait for this line; everything else goes to standard error.
     writeln!(io::stdout(), "{READY_LINE}{}", server.url())?;
     io::stdout().flush()?;
     tokio::select! {
@@ -173,14 +173,14 @@ pub async fn run(arguments: Arguments) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns when nobody holds the other end of standard input any more.
+/// Returns when standard input is closed.
 async fn stdin_closes() {
     let (closed, at_close) = oneshot::channel();
-    // A thread of its own: one of the runtime's would keep the runtime from ending.
+    // A thread of its own, because a blocked thread of the runtime would prevent its shutdown.
     std::thread::spawn(move || {
         let mut buffer = [0; 64];
         while io::stdin().read(&mut buffer).is_ok_and(|read| read > 0) {}
-        // Whoever waited has gone if this fails.
+        // This fails only if the receiver is gone.
         let _ = closed.send(());
     });
     drop(at_close.await);

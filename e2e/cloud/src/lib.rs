@@ -1,9 +1,8 @@
-//! A fake cloud: virtual machines over HTTP, with every misfortune of a real one on order.
+//! A fake cloud: virtual machines over HTTP, with every failure of a real cloud on demand.
 //!
-//! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] puts those around it, and a kubelet into
-//! each VM that has booted; `nodewright-cloud` is that server as a process. Tests start the process by
-//! [`CloudProcess`] and talk to it by [`CloudClient`]. [`LocalCloud`] is the same without ports, in this process and on
-//! any clock, for simulations.
+//! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] adds these, and a kubelet for each booted VM;
+//! `nodewright-cloud` is that server as a process. Tests start the process with [`CloudProcess`] and call it with
+//! [`CloudClient`]. [`LocalCloud`] is the same without ports, in this process and on any clock, for simulations.
 //!
 //! # The API
 //!
@@ -14,18 +13,18 @@
 //! | `GET /vms/ID` | the VM, or 404 `NotFound` |
 //! | `DELETE /vms/ID` | 202 and the VM, now `deleting`; 404 `NotFound` once it is gone |
 //! | `POST /vms/ID/kill`, `POST /vms/ID/start` | the VM dies (`stopped`), runs again |
-//! | `POST /vms/ID/kubelet` [`KubeletOrder`] | its kubelet obeys |
+//! | `POST /vms/ID/kubelet` [`KubeletOrder`] | sets the behavior of its kubelet |
 //! | `POST /faults` [`FaultOrder`], `GET /faults`, `DELETE /faults`, `DELETE /faults/ID` | faults, each a [`Fault`] |
 //! | `GET /quota`, `PUT /quota` [`Quota`] | the quota |
 //! | `GET /stats`, `POST /stats/reset` | [`Stats`] |
 //! | `GET /events?after=&limit=` | [`Page`] of [`Event`]s, the history |
 //! | `GET /healthz` | 200 |
 //!
-//! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] are
-//! those of tests: not counted, not delayed, not struck by faults. A caller that puts `/as/NAME` before each path is counted
-//! under this name besides: so two managers of one cloud can be told apart.
+//! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] come from
+//! tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before the path are also counted
+//! under this name, so that two managers of one cloud can be told apart.
 //!
-//! # Orders of a test
+//! # Test orders
 //!
 //! ```text
 //! curl -d '{"operation":"create","match":{"machine":"a-*"},"count":3,"effect":{"kind":"error","code":"Internal"}}' $URL/faults
@@ -35,11 +34,11 @@
 //! curl -X PUT -d '{"vms":3}' $URL/quota
 //! ```
 //!
-//! All kinds of effects are at [`Effect`], all actions at [`KubeletOrder`].
+//! [`Effect`] lists all effects, [`KubeletOrder`] all actions.
 //!
 //! # Guarantees
-//! * One token makes at most one VM, for ever; see [`state`].
-//! * What was answered survives the process, given a state file; see [`store`].
+//! * One token creates at most one VM, forever; see [`state`].
+//! * With a state file, every answered change survives the process; see [`store`].
 
 pub mod api;
 mod calls;

@@ -1,12 +1,12 @@
-//! What a kubelet reads of a Node.
+//! The parts of a Node that a kubelet reads.
 
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
 use nodewright_api::lenient;
 use serde::Deserialize;
 
-/// The parts of a Node that a kubelet reads. Others may have written times into the Node that the complete type cannot hold;
-/// this type decodes every Node.
+/// The parts of a Node that a kubelet reads. Other clients may have written times into the Node that the complete type cannot
+/// decode; this type decodes every Node.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 #[serde(default)]

@@ -1,4 +1,4 @@
-//! The cloud on invented time.
+//! The cloud on simulated time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     memory::{Change, Memory},
 };
 
-/// A cloud whose clock the test moves.
+/// A cloud whose clock the test advances.
 struct TestCloud {
     cloud: Cloud,
     now: Timestamp,
@@ -369,7 +369,7 @@ fn what_the_journal_says_is_what_was_there() {
     }
     assert_eq!(&read, test.cloud.memory());
 
-    // A restarted cloud goes on as the other does, but never repeats an id.
+    // A restarted cloud continues like the other one, but never repeats an id.
     let mut restarted = TestCloud { cloud: Cloud::new(test.cloud.settings, read), now: test.now, journal: Vec::new() };
     test.pass(10.0);
     restarted.pass(10.0);

@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(20);
-/// For everything that a busy machine may delay.
+/// The timeout for operations that a busy computer may delay.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A cloud in this process, whose machines boot at once.
+/// A cloud in this process whose machines boot at once.
 async fn quick_cloud() -> TestResult<(Server, CloudClient)> {
     let settings = Settings {
         boot_seconds: 0.0,
@@ -181,7 +181,7 @@ async fn the_process_says_why_it_does_not_start() -> TestResult {
     Ok(())
 }
 
-/// Kubelets on a real control plane: one plane, and one cloud whose machines all kinds of things happen to.
+/// Kubelets on a real control plane: one plane, and one cloud whose machines meet many faults.
 #[tokio::test]
 async fn kubelets_do_what_kubelets_do() -> TestResult {
     let options = ControlPlaneOptions {
@@ -196,7 +196,7 @@ async fn kubelets_do_what_kubelets_do() -> TestResult {
         ..CloudProcessOptions::default()
     })?;
     let scene = Scene::new(&process, plane.client());
-    // The scenes do not meet: each has machines of its own.
+    // The scenes are independent: each has its own machines.
     tokio::try_join!(
         scene.a_machine_joins(),
         scene.a_deleted_machine_falls_silent(),
@@ -267,7 +267,7 @@ impl Scene {
     async fn a_deleted_machine_falls_silent(&self) -> TestResult {
         let vm = self.joined("deleted").await?;
         self.cloud.delete(&vm.id).await?;
-        // What was under way when the order came may still arrive.
+        // Requests that were in flight at the time of the order may still arrive.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let last = self.renewed("deleted").await?;
         tokio::time::sleep(Duration::from_secs(4)).await;
@@ -358,7 +358,7 @@ impl Scene {
         assert!(condition.last_transition_time < condition.last_heartbeat_time, "{condition:?}");
         let running = self.cloud.vms().await?.iter().filter(|vm| vm.state == VmState::Running).count();
         let listed = self.nodes.list(&ListParams::default()).await?.items.len();
-        // One was deleted and its Node stays; one has three names.
+        // One VM is deleted and its Node stays; one has three names.
         assert_eq!((running, listed), (6, 9));
         Ok(())
     }
@@ -395,7 +395,7 @@ impl Scene {
             "spec": { "nodeName": "pods", "containers": [{ "name": "c", "image": "example.com/image" }] },
         });
         let pod: Pod = serde_json::from_value(pod)?;
-        // Refused until the controller manager has made the service account.
+        // Pods are refused until the controller manager has created the service account.
         eventually("a pod may be made", || async {
             match self.pods.create(&PostParams::default(), &pod).await {
                 Ok(_) => Ok(Some(())),
@@ -425,7 +425,7 @@ fn is_ready(node: &Node, status: &str) -> bool {
     ready_condition(node).is_some_and(|condition| condition.status == status)
 }
 
-/// Looks until there is something to see, and gives it.
+/// Polls until the function returns a value, and returns it.
 async fn eventually<T: Debug, F: Future<Output = TestResult<Option<T>>>>(
     what: &str,
     look: impl Fn() -> F,

@@ -1,4 +1,4 @@
-//! The contract of the drivers, kept by the driver `simulated` against the fake cloud, in good times and bad.
+//! The driver contract, tested with the driver `simulated` against the fake cloud, with and without faults.
 
 use std::{collections::BTreeMap, error::Error, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(20);
-/// How long the driver waits for an answer in these tests.
+/// The driver's call timeout in these tests.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 struct World {
@@ -141,7 +141,7 @@ async fn a_vm_that_is_not_proven_the_machines_is_a_mismatch_and_left_alone() -> 
     }
     assert!(world.cloud.vms().await?.iter().all(|vm| vm.state != VmState::Deleting));
 
-    // The machine's own VM is found and deleted, whatever the id names.
+    // The machine's own VM is found and deleted, whatever its providerID names.
     let own = world.driver.create(machine("m")).await?;
     let foreign = world.cloud.vms().await?.into_iter().find(|vm| vm.name == "another").ok_or("no vm")?;
     let wrong = || MachineRequest { provider_id: Some(foreign.provider_id.clone()), ..machine("m") };

@@ -1,48 +1,49 @@
-//! The ledger's model: everything that two planners, an API server and a few users can do to one MachineSet, in every
-//! order, with the plans that the product makes.
+//! A model of the ledger: all interleavings of two planners, an API server and a few users that change one MachineSet, with the
+//! product's own plans.
 //!
-//! # What is modelled
-//! * The API server ([`server`]): the set with its replicas, its ledger and its version; Machines under the names of four
-//!   indices; creations that are refused where the name is taken, writes of the ledger under a version, deletions of one
-//!   UID, finalizers, the garbage collector.
-//! * Two planners. Neither knows that the other one leads as well. Each has a cache of the set and one of the Machines. A
-//!   cache shows one moment of the past and only goes forward, each for itself, so any two of these four views may contradict
-//!   each other. The runtime's rules are kept: stages in order; batches of 1, 2, 4; a failure ends the plan; before the next
-//!   plan the planner reads what became of a request that failed or had no answer, and its caches show what it wrote.
-//! * The Machine controllers of both processes: they create a VM after a last read of the set (decided on what the cache
-//!   shows, and then on what is there), drop a finalizer, and retire a name alone after a minute.
-//! * What no plan contains ([`steps::Action`]), each bounded by a budget: a user changes the replicas; a Machine is deleted,
-//!   or fails; another client creates a Machine under a name of the set; the set is deleted; an answer is lost, and the
-//!   request arrives late or never; a request arrives twice; a process dies and its requests arrive later.
+//! # The model
+//! * The API server ([`server`]): the set with its replicas, its ledger and its version, and Machines under the names of four
+//!   indices. It rejects creations under a taken name, checks the version of ledger writes and the UID of deletions, and has
+//!   finalizers and the garbage collector.
+//! * Two planners. Neither knows that the other one leads as well. Each has a cache of the set and a cache of the Machines. A
+//!   cache shows one moment of the past and only moves forward, independently of the others, so any two of the four views may
+//!   contradict each other. The model keeps the runtime's rules: stages run in order; batches have 1, 2, 4 steps; a failure
+//!   ends the plan; before the next plan, the planner reads the outcome of requests that failed or got no answer, and its
+//!   caches show its own writes.
+//! * The Machine controllers of both processes: they create a VM after a last read of the set (decided on the cache, then on
+//!   the current set), drop finalizers, and retire a name on their own after a minute.
+//! * Disturbances ([`steps::Action`]), each bounded by a budget: a user changes the replicas; a Machine is deleted, or fails;
+//!   another client creates a Machine under a name of the set; the set is deleted; an answer is lost, and the request arrives
+//!   late or never; a request arrives twice; a process dies and its requests arrive later.
 //!
-//! The product makes all decisions of the set, the Machine and the last read ([`product`]), on objects that are built from
-//! the views. The model repeats nothing of the scheme.
+//! The product makes all decisions of the set, the Machine and the last read ([`product`]), on objects built from the views.
+//! The model does not reimplement the scheme.
 //!
-//! A planner plans whenever it can: any earlier plan whose requests are late is among these. A cache goes forward by
-//! leaps: a view in between is that of a planner which has read in between.
+//! A planner plans whenever it can. This includes every earlier plan whose requests are late. A cache jumps forward: a planner
+//! that has read in between covers the views in between.
 //!
-//! # What is checked
-//! * Never too many: of the Machines that are neither retired nor being deleted there are not more than were wanted at
-//!   any time since everything was at rest.
-//! * Never too few by the controllers' own doing: when a sound Machine is retired or deleted, as many as the set wants at
-//!   that moment stay, less those that users have deleted or that have failed meanwhile.
-//! * No second life: no VM for a Machine that is gone, nor for a second Machine under a name; what is retired stays retired.
-//! * No object of another owner is changed.
-//! * No needless wait: where nothing more happens but the end of Machines that are being deleted, there are already as many
-//!   others with VMs as are wanted.
-//! * It ends: undisturbed, in whatever order, there is no circle of states, and every path ends with as many Machines with
-//!   VMs as are wanted, nothing else, and nothing planned.
+//! # The properties
+//! * Never too many: the number of Machines that are neither retired nor being deleted does not exceed the highest number
+//!   wanted since everything was last at rest.
+//! * Controllers never cause too few: when a sound Machine is retired or deleted, the number that the set wants at that moment
+//!   stays, less the Machines that users have deleted or that have failed meanwhile.
+//! * No second life: no VM for a deleted Machine, nor for a second Machine under a name; a retired name stays retired.
+//! * Objects of other owners are never changed.
+//! * No needless wait: when only the end of deleting Machines remains, the wanted number of other Machines with VMs already
+//!   exists.
+//! * Termination: without disturbances, in any order, the states have no cycle. Every path ends with the wanted number of
+//!   Machines with VMs, nothing else, and nothing planned.
 //!
 //! # Caveats
-//! Writes of the status change the set's version and nothing else: they make a write of the ledger fail that may fail
-//! here as well. Adoption, the autoscaler's marks, preserved Machines and what reaches living Machines have tests of their
-//! own. The model assumes that a VM appears before its Machine is gone: the deletion of a Machine waits for as long as its
-//! provider may take. A third Machine under one name, a fifth index, and more than four late requests at once are beyond
-//! the bounds; the search counts how often it has met these.
+//! Status writes only change the set's version, so they make ledger writes fail, and these may fail in the model anyway.
+//! Adoption, the autoscaler's marks, preserved Machines and updates of living Machines have their own tests. The model assumes
+//! that a VM appears before its Machine is gone: the deletion of a Machine waits for as long as its provider may take. A third
+//! Machine under one name, a fifth index, and more than four late requests at once are beyond the bounds; the search counts
+//! these cases.
 //!
 //! # Bounds
-//! `cargo test -p nodewright-ledger-model` goes through the [`USUAL`] bounds: 3 million states in some 25 seconds of one
-//! processor. The [`LARGER`] ones are for a change of the scheme; `LEDGER_MODEL` holds start, most, rescales, harms, faults:
+//! `cargo test -p nodewright-ledger-model` searches the [`USUAL`] bounds: 3 million states in some 25 seconds of one processor.
+//! Use the [`LARGER`] ones after a change of the scheme; `LEDGER_MODEL` holds start, most, rescales, harms, faults:
 //!
 //! ```console
 //! cargo test -p nodewright-ledger-model larger_bounds -- --ignored --nocapture
@@ -67,12 +68,12 @@ use self::{
     steps::Rules,
 };
 
-/// How far a search goes.
+/// The bounds of a search.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// The replicas at first; there are no Machines yet.
+    /// The initial replicas; there are no Machines yet.
     start: u8,
-    /// The most replicas that users ask for.
+    /// The highest number of replicas that users set.
     most: u8,
     budget: Budget,
 }
@@ -105,7 +106,7 @@ fn search(bounds: Bounds, mutant: Option<Mutant>) -> Result<Tally, Box<Violation
     explore(&rules, State::start(bounds.start, bounds.budget))
 }
 
-/// No property is violated within these bounds.
+/// Asserts that no property is violated within these bounds.
 #[track_caller]
 fn holds(bounds: Bounds) {
     match search(bounds, None) {

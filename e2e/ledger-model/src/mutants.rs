@@ -1,41 +1,41 @@
-//! The scheme with one rule broken, to show that the search finds it.
+//! Mutants of the scheme, each with one broken rule, to show that the search finds it.
 
 use super::{
     product::Decision,
     state::{INDICES, Request, Set, Slot, Table},
 };
 
-/// Which rule is broken.
+/// The broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutant {
-    /// Machines are deleted first, and their names are retired then.
+    /// Machines are deleted first, and then their names are retired.
     DeleteBeforeRetire,
     /// The ledger is written without a version.
     UnpinnedLedger,
-    /// The ledger is written under a version of the ledger alone, whatever the replicas are now.
+    /// The ledger write checks only the version of the ledger, not the current replicas.
     PinnedToLedgerAlone,
-    /// New names are those after the last one that was seen.
+    /// New names follow the last observed one.
     NextName,
-    /// What users delete is not retired.
+    /// Names of Machines that users delete are not retired.
     LeavingNotRetired,
-    /// What is being deleted counts as present.
+    /// Machines that are being deleted count as present.
     LeavingCounted,
     /// The finalizer is dropped although the name is not retired.
     FinalizerDropped,
     /// A VM is created without a last read of the set.
     NoLastLook,
-    /// Deletions name no UID.
+    /// Deletions have no UID precondition.
     DeleteByName,
     /// Machines are created by a plain apply.
     PlainApply,
-    /// What became of a request is not read.
+    /// The outcome of a request is not read.
     NothingFoundOut,
-    /// A planner plans before its caches show what it has written.
+    /// A planner plans before its caches show its own writes.
     OwnWritesUnseen,
 }
 
 impl Mutant {
-    /// Changes a decision of the product into that of the mutant.
+    /// Changes a decision of the product into the mutant's decision.
     pub(super) fn change(self, decision: &mut Decision, set: Set, machines: Table) {
         let steps = &mut decision.steps;
         match self {

@@ -1,7 +1,7 @@
 //! The product's decisions: the plans of a MachineSet and of its Machines, and the check before a VM is created.
 //!
-//! Each decision is asked for with stores that hold what a planner has seen. Answers are cached: there are few views, and
-//! very many states.
+//! Each decision is computed with stores that hold the planner's view. Results are cached: there are few views, and very many
+//! states.
 
 use std::{
     cell::RefCell,
@@ -45,16 +45,16 @@ const SET: &str = "set";
 const CLASS: &str = "class";
 const EMPTY: &str = "k7f;";
 
-/// What a MachineSet decides.
+/// The decision of a MachineSet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decision {
-    /// The requests, in their order; each stage is of one kind.
+    /// The requests, in order; each stage has one kind.
     pub(super) steps: Vec<Request>,
-    /// Whether the plan asks for an index beyond the bounds.
+    /// Whether the plan requires an index beyond the bounds.
     pub(super) is_beyond: bool,
 }
 
-/// How a Machine goes on that is being deleted and has no VM any more.
+/// The next step of a deleting Machine that has no VM any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It waits until its name is retired.
@@ -73,7 +73,7 @@ pub(super) struct Product {
     machines: MachineController,
     stores: Stores,
     indices: Vec<Ordinal>,
-    /// The Machine of each index, as the set's own plan creates it.
+    /// The Machine of each index, as created by the set's own plan.
     created: Vec<Value>,
     decisions: Answers<Rc<Decision>>,
     create_calls: Answers<Option<Arc<CallRequest>>>,
@@ -81,7 +81,7 @@ pub(super) struct Product {
     last_checks: Answers<bool>,
 }
 
-/// Plans only name calls: none is made.
+/// Plans only name calls; nothing executes them.
 struct NoCalls;
 
 impl Perform<Call> for NoCalls {
@@ -134,7 +134,7 @@ impl Product {
         product
     }
 
-    /// Lets the cache of a kind show these objects and no others.
+    /// Replaces the cache of a kind by these objects.
     fn show<K: Kind>(&self, objects: impl IntoIterator<Item = K>) {
         let store = self.stores.of::<K>(CONTROL);
         store.begin_list();
@@ -142,7 +142,7 @@ impl Product {
         objects.into_iter().for_each(|object| drop(store.apply(object)));
     }
 
-    /// What the set decides when it sees this, after the name of an index was found to be taken.
+    /// The decision of a set with this view, after the creation of index `taken` failed because the name is taken.
     pub(super) fn decide(&self, set: Set, machines: Table, taken: Option<u8>) -> Rc<Decision> {
         let question = machines.iter().fold(set.bits(), |bits, slot| bits << 4 | *slot as u64);
         let question = question << 3 | taken.map_or(7, u64::from);
@@ -211,7 +211,7 @@ impl Product {
         Request::Retire { retired, pinned: apply.at().version().is_some() }
     }
 
-    /// The create call of a Machine without a VM that sees its set like this, if it makes one.
+    /// The create call of a Machine without a VM and with this view of its set, if it makes one.
     fn create_call(&self, set: Set, index: usize, slot: Slot) -> Option<Arc<CallRequest>> {
         let question = set.bits() << 8 | (index as u64) << 4 | slot as u64;
         let known = self.create_calls.borrow().get(&question).cloned();
@@ -223,8 +223,8 @@ impl Product {
         })
     }
 
-    /// Whether a Machine that sees its set as `seen` gets a VM: it calls for one, and the set as it is (`truth`) still has
-    /// a place for it.
+    /// Whether a Machine with the view `seen` of its set gets a VM: it makes the create call, and the current set (`truth`)
+    /// still has a place for it.
     pub(super) fn gets_vm(&self, seen: Set, index: usize, slot: Slot, truth: Set) -> bool {
         let Some(request) = self.create_call(seen, index, slot) else { return false };
         let Some(origin) = request.origin.as_ref().filter(|_| self.mutant != Some(Mutant::NoLastLook)) else {
@@ -239,7 +239,7 @@ impl Product {
         })
     }
 
-    /// How a Machine ends whose deletion began seconds, or (`for_long`) minutes ago.
+    /// The next step of a Machine whose deletion began seconds, or (`for_long`) minutes ago.
     pub(super) fn end(&self, seen: Set, index: usize, slot: Slot, for_long: bool) -> End {
         let question = seen.bits() << 16 | (index as u64) << 8 | (slot as u64) << 4 | u64::from(for_long);
         let known = self.ends.borrow().get(&question).copied();
@@ -262,7 +262,7 @@ impl Product {
         })
     }
 
-    /// Plans for a Machine until it makes no more calls, with a provider that has no VM of it; or until it calls for one.
+    /// Runs the plans of a Machine, with a provider that has no VM of it, until it makes no more calls or makes a create call.
     /// Returns the calls and the last plan.
     fn run_machine(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, Plan<Call>) {
         self.show((set.phase != Phase::Gone).then(|| self.set(set)));
@@ -307,7 +307,7 @@ impl Product {
         serde_json::from_value(object).unwrap()
     }
 
-    /// What stands under the name of an index; where it is being deleted, `since` this time.
+    /// The Machine under the name of an index; its deletion, if any, began at `since`.
     fn machine(&self, index: usize, slot: Slot, since: &str) -> Machine {
         let mut body = self.created[index].clone();
         let name = self.name(index);
@@ -335,7 +335,7 @@ impl Product {
         EMPTY.parse::<Ledger>().unwrap().name(SET, self.indices[index])
     }
 
-    /// The index that has a name; `None` when it is beyond the bounds.
+    /// The index of a name; `None` beyond the bounds.
     fn index(&self, name: &str) -> Option<u8> {
         (0..INDICES).find(|index| self.name(*index) == name).and_then(|index| u8::try_from(index).ok())
     }
@@ -345,7 +345,7 @@ fn key(name: String) -> ObjectRef {
     ObjectRef::new(CONTROL, NAMESPACE, name)
 }
 
-/// A class that can be used: without Secrets, and with its finalizer.
+/// A usable class: without Secrets, and with its finalizer.
 fn class() -> MachineClass {
     let object = json!({
         "metadata": {"name": CLASS, "namespace": NAMESPACE, "uid": "uid-class", "resourceVersion": "5", "generation": 1,

@@ -12,7 +12,7 @@ use super::{
     steps::{Action, Described, Next, Rules},
 };
 
-/// What a search without a violation has covered.
+/// The coverage of a search without a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) states: usize,
@@ -20,13 +20,13 @@ pub(super) struct Tally {
     pub(super) transitions: usize,
     /// Transitions that lead beyond the bounds.
     pub(super) beyond: usize,
-    /// The longest of the shortest paths to a state.
+    /// The largest distance of a state from the start.
     pub(super) depth: usize,
-    /// States in which nothing more happens by itself.
+    /// States in which nothing more happens without a disturbance.
     pub(super) ends: usize,
 }
 
-/// A property that is broken, and how.
+/// A violated property, with its path.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) broken: Broken,
@@ -34,8 +34,8 @@ pub(super) struct Violation {
     pub(super) trace: String,
 }
 
-/// A number for each state, in the order of discovery. A state is known by a hash of 128 bits: that two of ten million
-/// states collide has a probability of 10⁻²⁴.
+/// The number of each state, in the order of discovery. A 128-bit hash identifies a state: the probability that two of ten
+/// million states collide is 10⁻²⁴.
 type Numbers = HashMap<u128, u32, BuildHasherDefault<Mixed>>;
 
 fn fingerprint(key: ObjectRef) -> u128 {
@@ -48,7 +48,7 @@ fn fingerprint(key: ObjectRef) -> u128 {
     mixed
 }
 
-/// A fingerprint is a good hash of itself.
+/// A fingerprint is already a good hash.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -68,16 +68,16 @@ struct Search<'a> {
     rules: &'a Rules,
     start: State,
     numbers: Numbers,
-    /// For each state, the one from which it was first reached, and how.
+    /// For each state, the state and the action that first reached it.
     origins: Vec<(u32, Action)>,
     /// For each state, the end of its range of `undisturbed`.
     ends_at: Vec<u32>,
-    /// For each state, the states to which it leads when nothing disturbs it.
+    /// For each state, its successors without disturbances.
     undisturbed: Vec<u32>,
     tally: Tally,
 }
 
-/// Checks every state that can be reached from `start`.
+/// Checks every state reachable from `start`.
 pub(super) fn explore(rules: &Rules, start: State) -> Result<Tally, Box<Violation>> {
     let mut search = Search {
         rules,
@@ -103,7 +103,7 @@ pub(super) fn explore(rules: &Rules, start: State) -> Result<Tally, Box<Violatio
 
 impl Search<'_> {
     fn expand(&mut self, number: u32, state: &State, found: &mut impl FnMut(State)) -> Result<(), Box<Violation>> {
-        // Whether nothing more happens by itself; whether nothing does but that Machines which are being deleted end.
+        // Whether nothing more happens without a disturbance, and whether only the end of deleting Machines remains.
         let (mut is_end, mut is_waiting) = (true, true);
         for action in self.rules.actions(state) {
             match self.rules.take(state, action) {
@@ -139,8 +139,8 @@ impl Search<'_> {
         Err(self.violation(broken, number, &[]).into())
     }
 
-    /// Undisturbed, every path ends: there is no circle. States without a predecessor are removed again and again
-    /// (Kahn's algorithm); what is left lies on a circle, or behind one.
+    /// Without disturbances, every path ends: there is no cycle. States without a predecessor are removed repeatedly (Kahn's
+    /// algorithm); the remaining states lie on a cycle, or behind one.
     fn all_ends(&self) -> Result<(), Box<Violation>> {
         let mut incoming = vec![0_u32; self.origins.len()];
         for next in &self.undisturbed {
@@ -168,9 +168,9 @@ impl Search<'_> {
         &self.undisturbed[begin as usize..self.ends_at[number] as usize]
     }
 
-    /// A circle among the states that are left, with the path to it.
+    /// A cycle among the remaining states, with the path to it.
     fn circle(&self, first: usize, left: &[u32]) -> Violation {
-        // Each of these has a predecessor among them; going back from any of them leads into a circle.
+        // Each of these has a predecessor among them, so going back from any of them leads into a cycle.
         let mut before: HashMap<u32, u32> = HashMap::new();
         for number in (0..left.len()).filter(|number| left[*number] > 0) {
             for next in self.undisturbed_from(number).iter().filter(|next| left[**next as usize] > 0) {
@@ -197,7 +197,7 @@ impl Search<'_> {
         self.violation(NO_END, here, &actions)
     }
 
-    /// The undisturbed action that leads from one state to that of a number.
+    /// The undisturbed action that leads from a state to the state with this number.
     fn transition(&self, state: &State, number: u32) -> (Action, State) {
         let undisturbed = self.rules.actions(state).into_iter().filter(|action| action.is_undisturbed());
         let mut found = undisturbed.filter_map(|action| match self.rules.take(state, action) {
@@ -207,7 +207,7 @@ impl Search<'_> {
         found.find(|(_, next)| self.numbers.get(&fingerprint(next.key())) == Some(&number)).unwrap()
     }
 
-    /// Goes the shortest path to a state, and shows each action and the state in which it happens.
+    /// Replays the shortest path to a state, and passes each action and the state before it to `show`.
     fn replay(&self, number: u32, show: &mut dyn FnMut(&State, Action, [char; 2])) -> (State, [char; 2]) {
         let mut actions = vec![];
         let mut here = number;

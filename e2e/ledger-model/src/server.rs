@@ -1,14 +1,14 @@
-//! What the API server does with a request, and which results violate a property.
+//! The API server's handling of requests, and the results that violate a property.
 
 use super::{
     mutants::Mutant,
     state::{INDICES, Message, Phase, Request, Set, Slot, State},
 };
 
-/// What a planner learns of its request.
+/// The answer to a planner's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is done, now or before.
+    /// The request was applied, now or before.
     Done,
     /// The object has changed, or is gone.
     Conflict,
@@ -16,7 +16,7 @@ pub(super) enum Answer {
     Taken,
 }
 
-/// A property that is violated, in words.
+/// The description of a violated property.
 pub(super) type Broken = &'static str;
 
 pub(super) const TOO_MANY: Broken = "there are more machines than were ever wanted since all was at rest";
@@ -29,7 +29,7 @@ pub(super) const STRANGER: Broken = "a machine of somebody else was touched";
 pub(super) const BAD_END: Broken = "nothing more happens, and there are not so many machines as wanted, or others";
 pub(super) const WAITS: Broken = "machines that are being deleted keep others from being made, or from being deleted";
 pub(super) const NO_END: Broken = "it can go on for ever although nothing disturbs it";
-/// Not a property: the state is beyond the bounds, and is not searched.
+/// Not a property: the state is beyond the bounds, and the search stops there.
 pub(super) const BEYOND: Broken = "beyond the bounds";
 
 impl State {
@@ -69,7 +69,7 @@ impl State {
         if self.staying() > self.peak { Err(TOO_MANY) } else { Ok(Answer::Done) }
     }
 
-    /// Deletes only the object that was seen.
+    /// Deletes the object only if it is the observed one.
     fn delete(&mut self, index: usize, life: u8, mutant: Option<Mutant>) -> Result<Answer, Broken> {
         let slot = self.machines[index];
         let is_it = slot.life() == life || mutant == Some(Mutant::DeleteByName);
@@ -95,13 +95,13 @@ impl State {
         self.not_too_few(before)
     }
 
-    /// When a sound Machine is given up, as many as are wanted must stay, less those that users have deleted.
+    /// When a sound Machine is removed, the wanted number must stay, less the Machines that users have deleted.
     fn not_too_few(&self, before: u8) -> Result<(), Broken> {
         let after = self.sound();
         if after < before && after + self.harmed < self.set.wanted() { Err(TOO_FEW) } else { Ok(()) }
     }
 
-    /// Writes the set: what planners have seen of it is out of date.
+    /// Writes the set, which makes the planners' views of it outdated.
     pub(super) fn write_set(&mut self, set: Set, mutant: Option<Mutant>) {
         let same_ledger = set.retired == self.set.retired;
         self.set = set;
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// Drops late requests that cannot have an effect any more.
+    /// Drops late requests that can no longer have an effect.
     pub(super) fn forget_void(&mut self, mutant: Option<Mutant>) {
         let Self { set, machines, late, .. } = self;
         late.retain(|message| match message.request {

@@ -1,18 +1,17 @@
-//! One state of the model: what the API server holds, what two planners have seen of it, and which requests are on their
-//! way.
+//! One state of the model: the API server's objects, the views of two planners, and the requests in flight.
 
 use std::fmt;
 
-/// How many indices there are. A plan that asks for a higher one is beyond the bounds.
+/// The number of indices. A plan that requires a higher one is beyond the bounds.
 pub(super) const INDICES: usize = 4;
 
-/// What stands under the name of an index.
+/// The object under the name of an index.
 ///
-/// A name goes through these in their order, and never back: a view of it that equals the truth is up to date.
+/// A name passes through these in order and never goes back, so a view of it that equals the truth is up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Slot {
-    /// Nothing, and there never was anything.
+    /// No object, now or before.
     #[default]
     Free,
     /// A Machine without a VM.
@@ -23,13 +22,13 @@ pub(super) enum Slot {
     Failed,
     /// A Machine that is being deleted.
     Leaving,
-    /// Nothing any more.
+    /// No object any more.
     Gone,
-    /// A second Machine: a late request made it.
+    /// A second Machine, created by a late request.
     Again,
     /// The second Machine is being deleted.
     LeavingAgain,
-    /// Nothing any more, for the second time. A third Machine is beyond the bounds.
+    /// No object any more, for the second time. A third Machine is beyond the bounds.
     GoneAgain,
     /// A Machine of another owner.
     Stranger,
@@ -56,7 +55,7 @@ impl Slot {
         matches!(self, Self::New | Self::Ready)
     }
 
-    /// Which of the successive objects with the name it is.
+    /// The number of the object among the successive ones with this name.
     pub(super) fn life(self) -> u8 {
         match self {
             Self::Free => 0,
@@ -66,25 +65,25 @@ impl Slot {
         }
     }
 
-    /// The state after its deletion.
+    /// The slot after the deletion of its Machine.
     pub(super) fn deleted(self) -> Self {
         if self == Self::Again { Self::LeavingAgain } else { Self::Leaving }
     }
 
-    /// The state after its finalizer is dropped.
+    /// The slot after its Machine's finalizer is dropped.
     pub(super) fn gone(self) -> Self {
         if self == Self::LeavingAgain { Self::GoneAgain } else { Self::Gone }
     }
 }
 
-/// All names.
+/// The slots of all names.
 pub(super) type Table = [Slot; INDICES];
 
-/// Whether a MachineSet stays.
+/// Whether a MachineSet exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// It stays.
+    /// It exists.
     #[default]
     Stays,
     /// It is being deleted.
@@ -107,7 +106,7 @@ impl Set {
         self.retired >> index & 1 == 1
     }
 
-    /// How many Machines it wants.
+    /// The wanted number of Machines.
     pub(super) fn wanted(self) -> u8 {
         if self.phase == Phase::Stays { self.replicas } else { 0 }
     }
@@ -120,23 +119,23 @@ impl Set {
 /// A request to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Request {
-    /// Retires indices: writes the ledger.
+    /// Retires indices by a write of the ledger.
     Retire { retired: u8, pinned: bool },
-    /// Makes the Machine of an index.
+    /// Creates the Machine of an index.
     Create { index: u8 },
-    /// Deletes the Machine of an index that is in its first, or second life.
+    /// Deletes the Machine of an index, in its first or second life.
     Delete { index: u8, life: u8, pinned: bool },
-    /// Takes the finalizer off the set.
+    /// Removes the finalizer of the set.
     Release,
 }
 
 impl Request {
-    /// Whether both belong to one stage of a plan: a stage of these plans does one kind of thing.
+    /// Whether both belong to one stage of a plan: a stage has only one kind of request.
     pub(super) fn is_like(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// The index that it is for.
+    /// The index of the request.
     pub(super) fn index(self) -> Option<u8> {
         match self {
             Self::Create { index } | Self::Delete { index, .. } => Some(index),
@@ -145,11 +144,11 @@ impl Request {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
     pub(super) request: Request,
-    /// Whether the object has changed since it was seen: a request under a version will be refused.
+    /// Whether the object has changed since it was observed: a request with a version will be rejected.
     pub(super) stale: bool,
 }
 
@@ -168,25 +167,25 @@ impl Message {
     }
 }
 
-/// What one planner has seen, and what it is doing.
+/// The views of one planner, and its current plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Planner {
     /// Its cache of the set, as of some moment.
     pub(super) set: Set,
-    /// Whether the set has not been written since.
+    /// Whether the set is unchanged since then.
     pub(super) is_current: bool,
     /// Its cache of the Machines, as of some other moment.
     pub(super) machines: Table,
-    /// What is left of its plan. The first `sent` of these are under way.
+    /// The rest of its plan. The first `sent` requests are in flight.
     pub(super) steps: Vec<Message>,
     pub(super) sent: usize,
-    /// How many were sent at once last.
+    /// The size of the last batch.
     pub(super) batch: usize,
     /// Whether a step has failed: no further batch is sent.
     pub(super) failed: bool,
-    /// The first of the steps that failed, and whether that was because the name is taken.
+    /// The first step that failed, and whether it failed because the name is taken.
     pub(super) refused: Option<(u8, bool)>,
-    /// The Machines that it has yet to read, because it does not know what became of its creations and its deletions.
+    /// The Machines that it must still read, because it does not know the outcome of its creations and deletions.
     pub(super) unsure: [u8; 2],
     /// The same for the set.
     pub(super) unsure_of_set: bool,
@@ -197,7 +196,7 @@ impl Planner {
         self.unsure_of_set || self.unsure != [0, 0]
     }
 
-    /// Whether it may make a plan.
+    /// Whether it can make a plan.
     pub(super) fn is_free(&self) -> bool {
         self.steps.is_empty() && !self.is_unsure()
     }
@@ -217,7 +216,7 @@ fn table_bits(table: Table) -> u64 {
     table.iter().fold(0, |bits, slot| bits << 4 | *slot as u64)
 }
 
-/// How many disturbances may still happen.
+/// The disturbances that can still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budget {
     /// Changes of the replicas.
@@ -228,26 +227,26 @@ pub(super) struct Budget {
     pub(super) faults: u8,
 }
 
-/// One moment.
+/// One state of the whole model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) set: Set,
     pub(super) machines: Table,
     pub(super) planners: [Planner; 2],
-    /// Requests whose planner does not wait any more, and that may still arrive; sorted.
+    /// Requests that may still arrive although no planner waits for them; sorted.
     pub(super) late: Vec<Message>,
     pub(super) budget: Budget,
     /// The largest number of Machines wanted since the last moment of rest.
     pub(super) peak: u8,
-    /// How many Machines were deleted by users, or failed, since the last moment of rest.
+    /// The number of Machines that users deleted, or that failed, since the last moment of rest.
     pub(super) harmed: u8,
 }
 
-/// A state as a key: equal for equal states.
+/// The key of a state: equal states have equal keys.
 pub(super) type ObjectRef = [u64; 6];
 
 impl State {
-    /// A set of so many replicas without Machines, and two planners that have seen it.
+    /// A set with this many replicas and no Machines, and two planners that have seen it.
     pub(super) fn start(replicas: u8, budget: Budget) -> Self {
         let set = Set { replicas, ..Set::default() };
         let planner = Planner { set, is_current: true, ..Planner::default() };
@@ -263,12 +262,12 @@ impl State {
         [self.set.bits() | table_bits(self.machines) << 8 | small << 24, late, a, b, c, d]
     }
 
-    /// How many Machines of the set stay.
+    /// The number of Machines of the set that stay.
     pub(super) fn staying(&self) -> u8 {
         self.count(Slot::is_live)
     }
 
-    /// How many of these are sound.
+    /// The number of sound Machines among those.
     pub(super) fn sound(&self) -> u8 {
         self.count(Slot::is_sound)
     }
@@ -281,12 +280,12 @@ impl State {
         count
     }
 
-    /// All messages, wherever they are.
+    /// All messages.
     pub(super) fn messages(&mut self) -> impl Iterator<Item = &mut Message> {
         self.late.iter_mut().chain(self.planners.iter_mut().flat_map(|planner| planner.steps.iter_mut()))
     }
 
-    /// Planners are interchangeable: of two states that differ in their order only one is searched. Returns whether they
+    /// Planners are interchangeable: of two states that differ only in their order, the search visits one. Returns whether they
     /// were swapped.
     pub(super) fn order(&mut self) -> bool {
         let swapped = self.planners[1].bits() < self.planners[0].bits();
@@ -296,7 +295,7 @@ impl State {
         swapped
     }
 
-    /// Resets the history where no request is on its way and both planners have seen everything.
+    /// Resets the history if no request is in flight and both planners are up to date.
     pub(super) fn rest(&mut self) {
         let knows_all =
             |planner: &Planner| planner.is_free() && planner.is_current && planner.machines == self.machines;
@@ -306,7 +305,7 @@ impl State {
         }
     }
 
-    /// Whether the Machines that stay are those that the set wants.
+    /// Whether exactly the wanted Machines stay.
     pub(super) fn is_served(&self) -> bool {
         let is_well = |(index, slot): (usize, &Slot)| match slot {
             Slot::Ready => self.set.phase == Phase::Stays && !self.set.has_retired(index),
@@ -315,7 +314,7 @@ impl State {
         self.machines.iter().enumerate().all(is_well) && self.staying() == self.set.wanted()
     }
 
-    /// Whether nothing is being deleted any more.
+    /// Whether nothing is being deleted.
     pub(super) fn is_over(&self) -> bool {
         self.set.phase != Phase::Leaves && !self.machines.iter().any(|slot| slot.is_leaving())
     }

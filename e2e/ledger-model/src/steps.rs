@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The possible transitions.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use super::{
     state::{INDICES, Message, Phase, Request, Set, Slot, State},
 };
 
-/// How many late requests there may be.
+/// The maximum number of late requests.
 const LATE: usize = 4;
 
-/// One thing that happens. Planners, indices and places in a list are numbers.
+/// A transition. Planners, indices and places in a list are numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// A late request arrives.
     Late(u8),
-    /// A request arrives, and so does its answer.
+    /// A request and its answer arrive.
     Deliver(u8, u8),
-    /// A planner reads what became of its requests.
+    /// A planner reads the outcome of its requests.
     FindOut(u8),
     /// A planner's cache of the set catches up.
     SyncSet(u8),
     /// A planner's cache of the Machines catches up.
     SyncMachines(u8),
-    /// A planner makes a plan and begins with it.
+    /// A planner makes a plan and starts it.
     Plan(u8),
-    /// A process makes the VM of a Machine.
+    /// A process creates the VM of a Machine.
     MakeVm(u8, u8),
-    /// A process ends a Machine whose VM is gone.
+    /// A process completes the deletion of a Machine whose VM is gone.
     End(u8, u8),
     /// The garbage collector deletes a Machine whose set is gone.
     Collect(u8),
     /// A process retires the name of a Machine whose deletion began long ago.
     RetireAlone(u8, u8),
-    /// A request has no answer, and may arrive later.
+    /// A request gets no answer, and may arrive later.
     Lose(u8, u8),
-    /// A request arrives, and so does its answer, and later it may arrive once more.
+    /// A request and its answer arrive, and the request may arrive once more later.
     Repeat(u8, u8),
     /// A process dies, and another one takes over. The requests of the first may arrive later.
     Restart(u8),
@@ -54,12 +54,12 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether it happens without a disturbance.
+    /// Whether it is no disturbance.
     pub(super) fn is_undisturbed(self) -> bool {
         self.is_due() || matches!(self, Self::RetireAlone(..))
     }
 
-    /// Whether it happens by itself, without a minute having to pass.
+    /// Whether it happens on its own, without a wait of a minute.
     pub(super) fn is_due(self) -> bool {
         matches!(
             self,
@@ -78,26 +78,26 @@ impl Action {
 
 /// The result of an action.
 pub(super) enum Next {
-    /// Nothing: it cannot happen, or it changes nothing.
+    /// Nothing: the action is impossible, or changes nothing.
     Nothing,
-    /// Another state, and whether the planners have changed places in it.
+    /// Another state, and whether it swaps the planners.
     State(Box<State>, bool),
-    /// It violates a property.
+    /// A violated property.
     Broken(Broken),
-    /// It leads beyond the bounds.
+    /// A state beyond the bounds.
     Beyond,
 }
 
-/// The scheme, or a mutant of it, under which states follow each other.
+/// The transition rules: the scheme, or a mutant of it.
 pub(super) struct Rules {
     pub(super) product: Product,
     pub(super) mutant: Option<Mutant>,
-    /// The most replicas that users ask for.
+    /// The highest number of replicas that users set.
     pub(super) most: u8,
 }
 
 impl Rules {
-    /// All actions that are possible, also those that change nothing.
+    /// All possible actions, including those that change nothing.
     pub(super) fn actions(&self, state: &State) -> Vec<Action> {
         let mut actions = Vec::with_capacity(48);
         let numbers = |count: usize| (0..count).filter_map(|number| u8::try_from(number).ok());
@@ -182,7 +182,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Actions that use up the budget.
+    /// Applies an action that uses the budget.
     fn disturb(&self, state: &mut State, action: Action) -> Result<(), Broken> {
         match action {
             Action::Lose(..) | Action::Repeat(..) | Action::Restart(_) => state.budget.faults -= 1,
@@ -249,7 +249,7 @@ impl Rules {
         Ok(())
     }
 
-    /// A planner learns what became of a request; without an answer it learns nothing.
+    /// A planner gets the answer to a request; without an answer the outcome stays unknown.
     fn answered(&self, state: &mut State, planner: usize, step: usize, answer: Option<Answer>) {
         let known = &mut state.planners[planner];
         let request = known.steps.remove(step).request;
@@ -302,7 +302,7 @@ impl Rules {
 }
 
 impl State {
-    /// Whether an action could change anything: a quick check before the state is copied.
+    /// Whether an action could change anything: a cheap check before the state is copied.
     fn may(&self, action: Action) -> bool {
         let of = |planner: u8| &self.planners[usize::from(planner)];
         let seen = |planner: u8, index: u8| of(planner).machines[usize::from(index)];
@@ -335,21 +335,21 @@ impl State {
         self.planners[planner].machines = self.machines;
     }
 
-    /// The cache shows the last change of a Machine. If it does already, no later view is needed; if it does not, an
-    /// earlier sufficient view is that of a planner that has read at the right moment before.
+    /// The cache shows the last change of a Machine. If the cache already shows it, no later view is needed. Otherwise, a
+    /// planner that read at the right moment before covers any earlier sufficient view.
     fn catch_up(&mut self, planner: usize, index: usize) {
         if self.planners[planner].machines[index] != self.machines[index] {
             self.sync_machines(planner);
         }
     }
 
-    /// Reads what became of the first request whose fate is unknown.
+    /// Reads the outcome of the first request with an unknown outcome.
     fn find_out(&mut self, planner: usize) {
         let known = &self.planners[planner];
         let first = |bits: u8| (0..INDICES).find(|index| bits >> index & 1 == 1);
         for of in [0, 1] {
             if let Some(index) = first(known.unsure[of]) {
-                // After a creation that left no object there is nothing to wait for.
+                // After a creation that left no object, there is nothing to wait for.
                 if of == 1 || !self.machines[index].is_empty() {
                     self.catch_up(planner, index);
                 }
@@ -361,7 +361,7 @@ impl State {
         self.planners[planner].unsure_of_set = false;
     }
 
-    /// The cache shows what was written: the planner waits for that.
+    /// The cache shows the planner's own write: the planner waits for that.
     fn show(&mut self, planner: usize, request: Request) {
         match request.index() {
             Some(index) => self.catch_up(planner, usize::from(index)),
@@ -369,7 +369,7 @@ impl State {
         }
     }
 
-    /// A change of a Machine that the set has not decided.
+    /// A change of a Machine that the set did not decide.
     fn harm(&mut self, index: usize, slot: Slot) {
         let before = self.sound();
         self.write_machine(index, slot);
@@ -410,7 +410,7 @@ impl super::state::Planner {
     }
 }
 
-/// An action in words, with the state in which it happens and the names of the planners.
+/// The description of an action, with the state in which it happens and the names of the planners.
 pub(super) struct Described<'a>(pub(super) &'a Rules, pub(super) &'a State, pub(super) Action, pub(super) [char; 2]);
 
 impl fmt::Display for Described<'_> {

@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when: data, so that a run can be printed, replayed and shortened.
+//! The faults of a run and their times, as data, so that a run can be printed, replayed and shrunk.
 
 use std::fmt;
 
@@ -6,195 +6,196 @@ use serde::{Deserialize, Serialize};
 
 use nodewright_e2e_cloud::FaultOrder;
 
-/// All that goes wrong in a run.
+/// All faults of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Schedule(pub Vec<Trouble>);
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trouble {
-    /// Something becomes of a step: of a write of a manager, or of one of its calls to the cloud. Steps are counted from
-    /// the start of the run, those of all managers together; leases and events do not count.
+    /// The fate of a step: of a manager's write, or of one of its calls to the cloud. Steps are counted from the start of the
+    /// run, over all managers; leases and events do not count.
     Step {
-        /// Which step, from 0.
+        /// The number of the step, from 0.
         step: u64,
-        /// What becomes of it.
+        /// The fate.
         fate: Fate,
     },
-    /// Something becomes of a request of a manager to the API server that is told by what it asks for, not by its place
-    /// among all steps.
+    /// The fate of a manager's request to the API server that is identified by its verb and kind, not by its place among all
+    /// steps.
     Request {
         /// Its verb: `create`, `patch`, `delete`.
         verb: String,
-        /// The kind, by its plural.
+        /// The plural of the kind.
         plural: String,
-        /// Which of those, from 0.
+        /// The number among these requests, from 0.
         number: u64,
-        /// What becomes of it.
+        /// The fate.
         fate: Fate,
     },
-    /// The user changes something in the moment between the decision for a step and the step itself.
+    /// The user changes something between the decision for a step and the step itself.
     Edit {
-        /// Before which step, from 0.
+        /// The number of the step, from 0.
         step: u64,
-        /// What the user does.
+        /// The change.
         edit: Edit,
     },
-    /// Something happens at a time.
+    /// An event at a time.
     At {
         /// Milliseconds from the start of the run.
         millis: u64,
-        /// What happens.
+        /// The event.
         act: Act,
     },
 }
 
-/// What becomes of a step.
+/// The fate of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// The manager is killed just before it would be sent.
+    /// The manager is killed just before it would send the request.
     CrashBefore,
-    /// It takes effect, and the manager is killed before it has the answer.
+    /// The request takes effect, and the manager is killed before it gets the answer.
     CrashAfter,
-    /// It takes effect, and the connection breaks before the answer.
+    /// The request takes effect, and the connection breaks before the answer.
     LoseAnswer,
-    /// The connection breaks at once; it takes effect after so many seconds.
+    /// The connection breaks at once, and the request takes effect after this many seconds.
     CommitLate(u32),
-    /// It takes effect at once, and is answered after so many seconds.
+    /// The request takes effect at once, and is answered after this many seconds.
     AnswerLate(u32),
-    /// It takes effect after so many seconds, and is answered then.
+    /// The request takes effect after this many seconds, and is then answered.
     ArriveLate(u32),
-    /// It is refused with this status.
+    /// The request is refused with this status.
     Refuse(u16),
-    /// It takes effect, and is answered by this status all the same.
+    /// The request takes effect, and is still answered with this status.
     RefuseAfter(u16),
-    /// It does nothing and is never answered.
+    /// The request has no effect, and is never answered.
     Hang,
-    /// It takes effect and is never answered.
+    /// The request takes effect, and is never answered.
     HangAfter,
 }
 
-/// What a user does with one request.
+/// A user's change with a single request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edit {
-    /// So many machines are wanted.
+    /// Sets the number of replicas.
     Scale(u32),
-    /// Machines of this class are wanted.
+    /// Sets the class of the machines.
     Roll(String),
-    /// A machine is deleted: the n-th by name, counted around.
+    /// Deletes the n-th machine by name, modulo their number.
     DeleteMachine(usize),
-    /// A machine is removed with its finalizers, and made again under the same name: the n-th by name, counted around.
+    /// Removes the n-th machine by name, modulo their number, together with its finalizers, and creates it again under the same
+    /// name.
     RecreateMachine(usize),
-    /// Nodes are to have a label of this name, and no longer the one before it.
+    /// Replaces the label of the node template by one with this name.
     Relabel(String),
-    /// The deployment is deleted.
+    /// Deletes the deployment.
     DeletePool,
 }
 
-/// What a user does that no controller expects, and mends after a while.
+/// A mistake of a user that no controller expects. The user corrects it after a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Mistake {
-    /// A copy is made of a machine, the n-th by name, counted around; in the end the copy is deleted.
+    /// Copies the n-th machine by name, modulo their number. The correction deletes the copy.
     Copy {
-        /// Which machine.
+        /// The number of the machine.
         machine: usize,
-        /// Whether the copy has its labels.
+        /// Whether the copy has the labels of the machine.
         labelled: bool,
     },
-    /// A machine is made by hand that names a VM of another cluster; in the end it is deleted.
+    /// Creates a machine by hand that names a VM of another cluster. The correction deletes it.
     Claim,
-    /// The same, and the machine runs: it comes from machine-controller-manager, or from a backup with its status.
+    /// The same, and the machine is Running: it comes from machine-controller-manager, or from a backup with its status.
     RunningClaim,
-    /// The Node of the n-th machine says that its machine has put there what others have: its kubelet may write that.
+    /// Lets the Node of the n-th machine declare that its machine wrote what others wrote. Its kubelet may write that.
     ForgeRecord(usize),
-    /// The `spec.providerID` of the n-th machine is that of a VM of another cluster.
+    /// Sets the `spec.providerID` of the n-th machine to a VM of another cluster.
     ProviderId(usize),
-    /// The label `node` of the n-th machine names a Node of no machine.
+    /// Sets the label `node` of the n-th machine to a Node that belongs to no machine.
     NodeLabel(usize),
-    /// The classes name another cluster, so that their VMs are not found.
+    /// Sets another cluster name in the classes, so that their VMs are not found.
     ClassCluster,
-    /// A class names a Secret that does not exist.
+    /// Sets a Secret in a class that does not exist.
     ClassSecret(String),
-    /// There is a second Node with the providerID of the n-th machine; in the end it is deleted.
+    /// Creates a second Node with the providerID of the n-th machine. The correction deletes it.
     NodeByHand(usize),
-    /// The n-th object of a kind (its plural) is one that our types do not read, and the manager is started again.
+    /// Writes the n-th object of a kind (its plural) in a form that our types cannot decode, and restarts the manager.
     Garble(String, usize),
 }
 
-/// What happens at a time.
+/// An event at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Act {
-    /// The user deletes the deployment and its sets without their machines (`--cascade=orphan`), and makes the deployment
+    /// The user deletes the deployment and its sets without their machines (`--cascade=orphan`), and creates the deployment
     /// again.
     OrphanMachines,
-    /// Somebody else writes into machines, sets and the deployment, so many times, every 20 ms.
+    /// Another client writes into machines, sets and the deployment, this many times, every 20 ms.
     Disturb(u32),
-    /// Somebody else takes their status off machines, sets and the deployment, so many times, every 20 ms.
+    /// Another client removes the status of machines, sets and the deployment, this many times, every 20 ms.
     WipeStatus(u32),
-    /// Somebody else takes their owners off machines and sets, so many times, every 20 ms.
+    /// Another client removes the owners of machines and sets, this many times, every 20 ms.
     TakeOwners(u32),
-    /// All objects of the namespace are removed and put back from a backup, with other UIDs.
+    /// All objects of the namespace are deleted and restored from a backup, with new UIDs.
     Restore,
-    /// The API server forgets who owns the fields of all objects.
+    /// The API server loses the field ownership of all objects.
     DropManagedFields,
     /// The manager is killed; another one starts.
     Crash,
-    /// For so many seconds a second manager works beside the first, and both believe that they may.
+    /// For this many seconds a second manager works beside the first, and both believe that they lead.
     SecondManager(u32),
-    /// The manager's clock jumps ahead by so many seconds, or back.
+    /// The manager's clock jumps forward by this many seconds, or back.
     JumpClock(i64),
-    /// So many seconds go by for the manager, and its timers do not notice: it was stopped, or its computer slept.
+    /// This many seconds pass for the manager without its timers noticing: it was stopped, or its computer slept.
     Sleep(u32),
-    /// The watches of a kind (its plural) are silent for so many seconds.
+    /// The watches of a kind (its plural) are silent for this many seconds.
     HoldWatches(String, u32),
-    /// What the watches of a kind have to tell comes so many milliseconds late, for a minute.
+    /// The events of the watches of a kind are late by this many milliseconds, for a minute.
     LateWatches(String, u32),
-    /// What the watches of the second manager alone have to tell of a kind comes so many milliseconds late, for a minute.
+    /// The same for the second manager's watches alone.
     LateRival(String, u32),
-    /// The manager is killed, and the next one talks for a minute to an API server that lies so many milliseconds behind:
-    /// who takes any version gets an old one, and all changes come late.
+    /// The manager is killed, and for a minute the next one talks to an API server that lags by this many milliseconds: reads
+    /// at any resource version get old state, and all events are late.
     LaggingServer(u32),
     /// The watches of a kind break.
     CutWatches(String),
-    /// The API server forgets its history: watches that lie behind have to list again.
+    /// The API server drops its history: watches that lag must list again.
     Compact,
-    /// For so many seconds nobody reaches the API server.
+    /// For this many seconds, the API server is unreachable.
     ApiDown(u32),
-    /// For half a minute each answer of the API server to a manager takes so many milliseconds.
+    /// For half a minute, each answer of the API server to a manager takes this many milliseconds.
     ApiSlow(u32),
-    /// For so many seconds the API server refuses a share (in percent) of a manager's requests with this status.
+    /// For a time, the API server refuses a share of a manager's requests with this status.
     ApiRefuses {
         /// The status: 409, 429, 500, 503, 504.
         code: u16,
-        /// Of a hundred requests.
+        /// The share in percent.
         percent: u8,
-        /// For so long.
+        /// The duration.
         seconds: u32,
     },
-    /// For so many seconds a share (in percent) of a manager's requests, reads and watches too, is never answered.
+    /// For a time, the API server never answers a share of a manager's requests, including reads and watches.
     ApiSwallows {
-        /// Of a hundred requests.
+        /// The share in percent.
         percent: u8,
-        /// For so long.
+        /// The duration.
         seconds: u32,
     },
-    /// For so many seconds nobody reaches the cloud.
+    /// For this many seconds, the cloud is unreachable.
     CloudDown(u32),
-    /// The cloud errs.
+    /// A fault of the cloud.
     Cloud(FaultOrder),
-    /// A VM dies: the n-th by name, counted around.
+    /// The n-th VM by name dies, modulo their number.
     KillVm(usize),
-    /// The kubelet of a VM is silent for so many seconds.
+    /// The kubelet of a VM is silent for this many seconds.
     SilenceKubelet(usize, u32),
-    /// A user makes a mistake, and mends it after so many seconds.
+    /// A user makes a mistake, and corrects it after this many seconds.
     Err(Mistake, u32),
-    /// What a user does with one request.
+    /// A user's change with a single request.
     #[serde(untagged)]
     Edit(Edit),
 }
@@ -206,7 +207,7 @@ impl From<Edit> for Act {
 }
 
 impl Act {
-    /// Whether only the manager and what it talks to err: machines and users go on as if nothing had happened.
+    /// Whether only the manager and the servers that it talks to fail, while machines and users behave normally.
     pub fn is_controller_side(&self) -> bool {
         match self {
             Self::Crash
@@ -240,7 +241,7 @@ impl Act {
 }
 
 impl Schedule {
-    /// Whether only the manager and what it talks to err.
+    /// Whether only the manager and the servers that it talks to fail.
     pub fn is_controller_side(&self) -> bool {
         self.0.iter().all(|trouble| match trouble {
             Trouble::Step { .. } | Trouble::Request { .. } => true,
@@ -249,7 +250,7 @@ impl Schedule {
         })
     }
 
-    /// What becomes of single steps and requests, whichever these are.
+    /// The fates of all single steps and requests.
     pub fn fates(&self) -> impl Iterator<Item = Fate> {
         self.0.iter().filter_map(|trouble| match trouble {
             Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => Some(*fate),
@@ -257,7 +258,7 @@ impl Schedule {
         })
     }
 
-    /// Whether somebody else writes into everything, or two managers do at a time: then all is written often.
+    /// Whether another client writes into all objects, or two managers write at the same time. Objects are then written often.
     pub fn is_exciting(&self, elects: bool) -> bool {
         self.acts().iter().any(|(_, act)| match act {
             Act::Disturb(_) | Act::WipeStatus(_) | Act::TakeOwners(_) => true,
@@ -266,18 +267,18 @@ impl Schedule {
         })
     }
 
-    /// How many VMs die or fall silent.
+    /// The number of VMs that die or become silent.
     pub fn deaths(&self) -> u32 {
         let is_death = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..));
         u32::try_from(self.acts().iter().filter(|(_, act)| is_death(act)).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether clocks go wrong: then what is judged by time is judged by the wrong one.
+    /// Whether clocks are wrong. Deadlines are then judged by a wrong clock.
     pub fn has_wrong_clocks(&self) -> bool {
         self.acts().iter().any(|(_, act)| matches!(act, Act::JumpClock(_) | Act::Sleep(_)))
     }
 
-    /// Whether users make mistakes and nothing else goes wrong.
+    /// Whether users' mistakes are the only faults.
     pub fn only_users_err(&self) -> bool {
         let is_user = |act: &Act| {
             matches!(act, Act::Err(..) | Act::Edit(Edit::Scale(_) | Edit::Relabel(_) | Edit::DeleteMachine(_)))
@@ -285,7 +286,7 @@ impl Schedule {
         self.0.iter().all(|trouble| matches!(trouble, Trouble::At { act, .. } if is_user(act)))
     }
 
-    /// What happens when, in its order.
+    /// The timed events, in order.
     pub fn acts(&self) -> Vec<(u64, Act)> {
         let timed = self.0.iter().filter_map(|trouble| match trouble {
             Trouble::At { millis, act } => Some((*millis, act.clone())),

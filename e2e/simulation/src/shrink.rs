@@ -1,4 +1,4 @@
-//! Makes a run that breaks an invariant shorter, as long as it breaks the same one.
+//! Shrinks a run that breaks an invariant, as long as it breaks the same one.
 
 use super::{
     campaign::{Reference, examine},
@@ -6,10 +6,10 @@ use super::{
     trace::Detail,
 };
 
-/// How many runs it may take.
+/// The maximum number of runs.
 const ATTEMPTS: usize = 300;
 
-/// The shortest run that was found to break the same invariant.
+/// Returns the shortest run found that breaks the same invariant.
 pub fn shrink(run: &Run, reference: &mut Reference) -> Run {
     let Some(broken) = invariant(run, reference) else { return run.clone() };
     let (mut best, mut attempts) = (run.clone(), 0);
@@ -31,17 +31,17 @@ pub fn shrink(run: &Run, reference: &mut Reference) -> Run {
     }
 }
 
-/// The first word of what was wrong first.
+/// The first word of the first violation.
 fn invariant(run: &Run, reference: &mut Reference) -> Option<String> {
     let report = examine(run, reference, Detail::Brief);
     report.violations.first().map(|violation| violation.split(':').next().unwrap_or_default().to_owned())
 }
 
-/// All runs that lack one thing, and simpler ones.
+/// All runs that lack one fault or act, and simpler variants.
 fn shorter(run: &Run) -> Vec<Run> {
     let mut shorter = vec![];
     let count = run.schedule.0.len();
-    // Halves first.
+    // Try the halves first.
     for size in [count / 2, count / 4, 1] {
         for begin in (0..count).step_by(size.max(1)).filter(|_| size > 0) {
             let mut fewer = run.clone();

@@ -1,10 +1,10 @@
-//! Who may write, and until when: what I10 is judged by.
+//! Who may write, and until when: the basis of I10.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::names::LEASES;
 
-/// The terms of the leases that managers ask for. Times are those of the holder's clock.
+/// The terms of the managers' leases. Times are those of the holder's clock.
 #[derive(Default)]
 pub(super) struct Terms(BTreeMap<&'static str, Term>);
 
@@ -14,7 +14,7 @@ struct Term {
 }
 
 impl Terms {
-    /// A lease was written: whoever had it before has it no more.
+    /// Notes a write to a lease: the previous holder loses it.
     pub(super) fn note(&mut self, lease: &'static str, holder: Option<(&str, Duration)>) {
         match holder {
             Some((holder, until)) => drop(self.0.insert(lease, Term { holder: holder.to_owned(), until })),
@@ -22,7 +22,7 @@ impl Terms {
         }
     }
 
-    /// Why a manager may not write at this time of its clock: it needs all leases.
+    /// The reason why a manager must not write at this time of its clock, if any: it needs all leases.
     pub(super) fn forbid(&self, name: &str, now: Duration) -> Option<String> {
         LEASES.iter().find_map(|lease| match self.0.get(lease) {
             Some(term) if term.holder != name => Some(format!("while {} has lease {lease}", term.holder)),

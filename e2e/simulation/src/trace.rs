@@ -1,4 +1,4 @@
-//! What happened in a run, line by line.
+//! The trace of a run, line by line.
 
 use std::{
     cell::RefCell,
@@ -12,29 +12,29 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How many lines are kept to be shown.
+/// The number of lines that are kept to be printed.
 const KEPT: usize = 400;
 
-/// The log of the managers, as far as it says why they do what they do.
+/// The filter for the managers' log: the lines that explain their actions.
 const LOGGED: &str = "nodewright_runtime=debug,nodewright_controllers=debug";
 
 thread_local! {
-    /// Where the log of the managers of this thread goes.
+    /// The target for the log of this thread's managers.
     static LOG: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
-/// How much of a run is told.
+/// The detail of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The last lines.
     Brief,
-    /// The last lines, with what the managers log: why each step is taken.
+    /// The last lines, with the managers' log, which gives the reason for each step.
     Explained,
-    /// All lines, with that.
+    /// All lines, with the managers' log.
     Whole,
 }
 
-/// Lets the managers of this thread log into the trace that is made in `act`, if that is to have the log.
+/// Runs `act`, and writes the log of this thread's managers into its trace if the detail includes the log.
 pub(super) fn logged<T>(detail: Detail, act: impl FnOnce() -> T) -> T {
     if detail == Detail::Brief {
         return act();
@@ -46,7 +46,7 @@ pub(super) fn logged<T>(detail: Detail, act: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Writes lines of the log into this thread's trace. They do not count for its digest.
+/// Writes log lines into this thread's trace. They do not count for its digest.
 struct Log;
 
 impl io::Write for Log {
@@ -77,25 +77,25 @@ impl Lines {
     }
 }
 
-/// The lines of a run. Cheap to clone; all clones are the same.
+/// The lines of a run. A clone shares the lines of the original.
 #[derive(Clone)]
 pub(super) struct Trace(Arc<Mutex<Lines>>);
 
 struct Lines {
     begun: Instant,
     digest: DefaultHasher,
-    /// The last ones, or all of them.
+    /// The last lines, or all of them.
     last: VecDeque<String>,
     keeps_all: bool,
-    /// What must stand in no line of the log, and in how many it stands.
+    /// Texts that must appear in no log line, and the number of lines that contain one.
     secrets: Vec<String>,
     leaks: u64,
 }
 
 impl Trace {
-    /// An empty one that begins now.
+    /// An empty trace that begins now.
     pub(super) fn new(detail: Detail) -> Self {
-        // Without keys: the digest is the same in each process.
+        // Without random keys, so the digest is the same in each process.
         let (digest, keeps_all) = (DefaultHasher::new(), detail == Detail::Whole);
         let (begun, last, secrets) = (Instant::now(), VecDeque::new(), vec![]);
         let trace = Self(Arc::new(Mutex::new(Lines { begun, digest, last, keeps_all, secrets, leaks: 0 })));
@@ -103,7 +103,7 @@ impl Trace {
         trace
     }
 
-    /// Adds a line, under the time.
+    /// Adds a line with the current time.
     pub(super) fn line(&self, what: fmt::Arguments<'_>) {
         let mut lines = self.0.lock();
         let line = format!("{:>9.3} {what}", lines.begun.elapsed().as_secs_f64());
@@ -111,22 +111,22 @@ impl Trace {
         lines.keep(line);
     }
 
-    /// A text that must stand in no line of the log.
+    /// Registers a text that must appear in no log line.
     pub(super) fn keep_secret(&self, text: &str) {
         self.0.lock().secrets.push(text.to_owned());
     }
 
-    /// In how many lines of the log a secret stands.
+    /// The number of log lines that contain a secret.
     pub(super) fn leaks(&self) -> u64 {
         self.0.lock().leaks
     }
 
-    /// A number that stands for all lines.
+    /// A digest of all lines.
     pub(super) fn digest(&self) -> u64 {
         self.0.lock().digest.finish()
     }
 
-    /// The lines that are kept, oldest first.
+    /// The kept lines, oldest first.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().last).into()
     }

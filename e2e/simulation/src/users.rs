@@ -1,4 +1,5 @@
-//! What users do that no controller expects: they copy, point at what is another's, write what cannot be read, and mend it.
+//! Users' mistakes that no controller expects: copies, references to objects of others, unreadable objects; and their
+//! correction.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +17,7 @@ use super::{
 };
 use nodewright_e2e_cloud::LocalCloud;
 
-/// Makes the mistake, and mends it after so many seconds.
+/// Makes the mistake, and corrects it after this many seconds.
 pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
     let server = cluster.server().clone();
     let mended: Mend = match mistake {
@@ -59,7 +60,7 @@ fn mend_all(all: impl Iterator<Item = Box<dyn FnOnce() + Send>>) -> Box<dyn FnOn
     Box::new(move || all.into_iter().for_each(|mend| mend()))
 }
 
-/// The path of the n-th object by name, counted around; copies do not count.
+/// The path of the n-th object by name, modulo their number; copies do not count.
 fn nth(server: &ApiServer, collection: &str, number: usize) -> Option<String> {
     let names = server.objects(collection);
     let names = names.iter().filter_map(|object| object["metadata"]["name"].as_str());
@@ -67,7 +68,7 @@ fn nth(server: &ApiServer, collection: &str, number: usize) -> Option<String> {
     (!names.is_empty()).then(|| format!("{collection}/{}", names[number % names.len()]))
 }
 
-/// Sets a field of an object. What is returned sets it to what it was.
+/// Sets a field of an object. The result restores the old value.
 fn change(server: &ApiServer, path: &str, field: &str, value: Value) -> Mend {
     let before = server.object(path)?.pointer(field).cloned();
     server.change(path, |object| set(object, field, Some(value)))?;
@@ -84,21 +85,21 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// `kubectl get machine -o yaml`, and another name.
+/// `kubectl get machine -o yaml`, then `kubectl create` under another name.
 fn copy(server: &ApiServer, machine: usize, labelled: bool) -> Mend {
     let original = server.object(&nth(server, MACHINES, machine)?)?;
     let labels = if labelled { original["metadata"]["labels"].clone() } else { json!({}) };
     make_machine(server, &format!("{COPY}-{machine}"), &original["spec"], &labels, &Value::Null)
 }
 
-/// A machine that names a VM.
+/// Creates a machine that names a VM.
 fn claim(server: &ApiServer, id: &str) -> Mend {
     let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
     spec["providerID"] = id.into();
     make_machine(server, &format!("{COPY}-claim"), &spec, &json!({}), &Value::Null)
 }
 
-/// A machine that runs, as machine-controller-manager leaves it, and names a VM: nothing notes that it is its own.
+/// Creates a running machine as machine-controller-manager leaves it, with a VM, and without a record that it is its own.
 fn running_claim(server: &ApiServer, id: &str) -> Mend {
     let mut spec = server.object(&nth(server, MACHINES, 0)?)?["spec"].clone();
     spec["providerID"] = id.into();
@@ -106,10 +107,10 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
     make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
 }
 
-/// What somebody else has put on a Node.
+/// A label that another client has put on a Node.
 const OTHERS: &str = "example.com/others";
 
-/// A Node says that its machine has put there what others have. In the end that has to be there still.
+/// Makes a Node declare that its machine wrote what another client wrote. In the end that must still exist.
 fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usize) -> Mend {
     let machine = server.object(&nth(server, MACHINES, machine)?)?;
     let name = machine["metadata"]["labels"]["node"].as_str().filter(|name| !is_foreign(name))?.to_owned();
@@ -140,7 +141,7 @@ fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usiz
     }))
 }
 
-/// `kubectl create`, and in the end `kubectl delete`.
+/// `kubectl create`; the correction is `kubectl delete`.
 fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value, status: &Value) -> Mend {
     let path = format!("{MACHINES}/{name}");
     if server.object(&path).is_some() {
@@ -158,7 +159,7 @@ fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value, st
     Some(Box::new(move || _ = server.delete(&path)))
 }
 
-/// A Node that says that it is of the VM of a machine.
+/// Creates a Node that claims to belong to the VM of a machine.
 fn make_node(server: &ApiServer, machine: usize) -> Mend {
     let machine = server.object(&nth(server, MACHINES, machine)?)?;
     let path = format!("{NODES}/{BY_HAND}");
@@ -174,7 +175,7 @@ fn make_node(server: &ApiServer, machine: usize) -> Mend {
     Some(Box::new(move || _ = server.delete(&path)))
 }
 
-/// Writes what is JSON, and what our types do not read.
+/// Writes valid JSON that our types cannot decode.
 fn garble(server: &ApiServer, plural: &str, number: usize) -> Mend {
     let (collection, field, value) = match plural {
         "nodes" => (NODES, "/spec/taints", json!([{"key": "garbled", "effect": 7}])),

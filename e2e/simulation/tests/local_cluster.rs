@@ -1,6 +1,6 @@
 //! Cloud, driver, kubelets, API server and control plane in one process, in one thread, on paused time, without ports.
 //!
-//! What happens is compared byte by byte: the same run twice in one process, and in another process.
+//! The trace is compared byte by byte: the same run twice in one process, and in another process.
 
 use std::{error::Error, fmt::Write as _, future::Future, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use tokio::{
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Names the file that a run writes its trace into, if any: for the comparison with another process.
+/// The environment variable with the file that a run writes its trace into, for the comparison with another process.
 const TRACE_VARIABLE: &str = "NODEWRIGHT_TEST_TRACE";
 
 const NODES: &str = "/api/v1/nodes";
@@ -78,7 +78,7 @@ impl World {
         Duration::try_from(lease.spec?.renew_time?.0.duration_until(self.clock.wall())).ok()
     }
 
-    /// Waits until something is so, and says how long that took.
+    /// Waits until a condition holds, and returns how long that took.
     async fn until(&self, what: &str, within: Duration, is_so: impl Fn(&Self) -> bool) -> TestResult<Duration> {
         let since = Instant::now();
         while !is_so(self) {
@@ -112,7 +112,7 @@ impl World {
         conditions.iter().find(|condition| condition.type_ == "Ready").map(|ready| ready.status == "True")
     }
 
-    /// All that happened, for comparison.
+    /// The whole trace, for comparison.
     fn trace(&self) -> String {
         let mut trace = String::new();
         for RequestRecord { verb, path, query, user_agent, content_type, body, status, .. } in self.server.requests() {
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// A Node, as people look at it.
+/// A Node, with helpers for reading it.
 struct NodeLook(Node);
 
 impl NodeLook {
@@ -171,9 +171,9 @@ fn machine(name: &str) -> MachineRequest {
     }
 }
 
-/// Runs something on paused time in this thread. The runtime has no network: whoever asked for a port would panic.
+/// Runs a future on paused time in this thread. The runtime has no network: code that opened a port would panic.
 fn simulated<T>(run: impl Future<Output = TestResult<T>>) -> TestResult<T> {
-    // Which of several receivers of a channel is woken first is tokio's chance, which comes from this seed.
+    // Tokio chooses at random which of several receivers of a channel wakes first, and this seed determines the choice.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).rng_seed(RngSeed::from_bytes(b"always the same"));
     builder.build()?.block_on(run)
@@ -197,7 +197,7 @@ async fn life(seed: u64) -> TestResult<String> {
     }
     let first_heartbeat = world.node("a").ok_or("no node")?.ready().3;
     for minute in 0..10 {
-        // Lost watches and lost answers: who notices first, and who tries again when, is part of what is compared.
+        // Lost watches and lost answers: the order of discoveries and retries is part of the comparison.
         match minute % 3 {
             0 => world.server.break_watches(),
             1 => world.server.fail_times(3, Match::verb("patch"), Fault::LoseAnswer),
@@ -218,7 +218,8 @@ async fn life(seed: u64) -> TestResult<String> {
     world.driver.delete(machine("a")).await?;
     let lost = |world: &World| world.node("a").is_some_and(|node| node.ready().0 == "Unknown");
     let passed = world.until("node a to be Unknown", Duration::from_mins(2), lost).await?;
-    // The last beat was up to 10 s before, is noticed within 5 s, and is missed by the first look more than 40 s later.
+    // The last heartbeat was up to 10 s before. The controller noticed it within 5 s, and the first check more than 40 s later
+    // misses the next one.
     assert!((Duration::from_secs(29)..Duration::from_secs(51)).contains(&passed), "after {passed:?}");
     let (_, reason, message, _) = world.node("a").ok_or("no node")?.ready();
     assert_eq!((reason.as_str(), message.as_str()), ("NodeStatusUnknown", "Kubelet stopped posting node status."));
@@ -288,7 +289,7 @@ fn pods_leave_a_node_that_is_lost_and_one_that_is_gone() -> TestResult {
             pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())
         };
         let passed = world.until("the pod to be evicted", Duration::from_mins(10), is_evicted).await?;
-        // Until it is Unknown, another look for the taint, then the 300 s of all pods.
+        // The time until Unknown, one more check for the taint, then the 300 s that all pods tolerate.
         assert!((Duration::from_secs(329)..Duration::from_secs(357)).contains(&passed), "after {passed:?}");
         sleep(Duration::from_mins(5)).await;
         assert!(is_evicted(&world), "nobody is there to end it");
@@ -338,7 +339,7 @@ fn a_cordoned_node_is_tainted_and_takes_no_pods() -> TestResult {
     })
 }
 
-/// A watch that is cut, deaf or black-holed makes nobody blind for good.
+/// A watch that is cut, deaf or black-holed never blinds a component permanently.
 #[test]
 fn kubelets_and_controllers_survive_their_watches() -> TestResult {
     simulated(async {
@@ -349,7 +350,7 @@ fn kubelets_and_controllers_survive_their_watches() -> TestResult {
         world.server.compact();
         world.pod("p");
         world.until("a pod to run", Duration::from_secs(5), |world| world.pod_is_ready("p") == Some(true)).await?;
-        // No watch of pods says anything any more, not even that it ended: only lists help.
+        // The watches of pods report nothing any more, not even their end: only lists help.
         world.server.pace_watches(Match::verb("watch").path(PODS_OF_ALL), Pace::Held);
         world.pod("q");
         sleep(Duration::from_mins(1)).await;

@@ -35,7 +35,7 @@ fn what_somebody_has_thought_of_breaks_nothing() {
     }
 }
 
-/// Each fifth step, once before it and once after it; `make simulate` does so at each.
+/// Every fifth step, once before it and once after it; `make simulate` covers every step.
 #[test]
 fn killed_at_any_step_it_makes_and_unmakes_the_same() {
     let mut reference = Reference::default();
@@ -46,7 +46,7 @@ fn killed_at_any_step_it_makes_and_unmakes_the_same() {
     }
 }
 
-/// Before each thirtieth step, or so; `make simulate` does so before each.
+/// Before about every thirtieth step; `make simulate` covers every step.
 #[test]
 fn what_a_user_changes_between_any_two_steps_breaks_nothing() {
     let mut reference = Reference::default();
@@ -66,7 +66,7 @@ fn runs_of_seeds_break_nothing() {
     }
 }
 
-/// Two processes, and in each all chance is as in the other.
+/// Two processes have the same random choices.
 #[test]
 fn the_same_runs_are_the_same_in_another_process() {
     let traces = || {
@@ -93,13 +93,13 @@ fn at(millis: u64, act: Act) -> Trouble {
     Trouble::At { millis, act }
 }
 
-/// What broke once.
+/// Regressions found by the simulation.
 #[test]
 fn what_was_found_by_simulation_stays_mended() {
     let runs = [
-        // A set that was restored with fewer replicas than machines left the surplus alone for ever.
+        // A set restored with fewer replicas than machines never removed the surplus.
         with(vec![Trouble::Step { step: 60, fate: Fate::CrashAfter }, at(36_000, Act::Restore)]),
-        // Two managers, of which each wrote what the other one undid, did so as fast as they could.
+        // Two managers reverted each other's writes as fast as they could.
         Run {
             heartbeats: true,
             ..with(vec![

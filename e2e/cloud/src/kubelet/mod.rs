@@ -140,7 +140,7 @@ pub struct KubeletSpec {
     pub running_since: Timestamp,
 }
 
-/// What all kubelets share.
+/// The state that all kubelets share.
 struct Shared {
     client: Client,
     settings: Settings,

@@ -1,4 +1,4 @@
-//! What a kubelet writes: its Node, the status of the Node, its Lease.
+//! The objects that a kubelet writes: its Node, the status of the Node, its Lease.
 
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ fn system_info(spec: &KubeletSpec, settings: &Settings) -> NodeSystemInfo {
     let machine = spec.provider_id.rsplit('/').next().unwrap_or_default().to_owned();
     NodeSystemInfo {
         architecture: ARCHITECTURE.to_owned(),
-        // Another one after each boot.
+        // Each boot has another ID.
         boot_id: format!("{machine}-{}", spec.running_since.as_millisecond()),
         container_runtime_version: "simulated://1.0.0".to_owned(),
         kernel_version: "6.12.0-simulated".to_owned(),

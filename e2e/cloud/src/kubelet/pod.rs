@@ -19,7 +19,7 @@ pub(super) struct PodView {
     pub node: String,
     pub phase: String,
     pub ready: bool,
-    /// The grace period in seconds, once the pod is being deleted.
+    /// The grace period in seconds, if the pod is being deleted.
     pub ending: Option<u64>,
     /// The value of [`TERMINATION_ANNOTATION`].
     pub takes: Option<String>,

@@ -1,4 +1,4 @@
-//! When a kubelet does what: a state machine without clock.
+//! The actions of a kubelet and their times: a state machine without clock.
 //!
 //! A kubelet has three actions: it registers its Node once, renews its Lease in a short interval, and posts the status
 //! of its Node in a long one. It also posts when the status changes or when another client changed it: at once, but at

@@ -1,4 +1,4 @@
-//! The cloud without ports, on paused time, under the driver that speaks HTTP to it.
+//! The cloud without ports, on paused time, called by its driver over HTTP.
 
 use std::{sync::Arc, time::Duration};
 
@@ -97,7 +97,7 @@ async fn time_goes_on_without_anybody_looking() {
     world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: crate::Code::DeadlineExceeded });
     assert_eq!(code(world.create().await), Some(Code::DeadlineExceeded));
     sleep(Duration::from_secs(95)).await;
-    // Not by way of a call: that would do what is due.
+    // Not by a call, because a call would also execute what is due.
     let seen = world.cloud.with(|cloud, _| cloud.memory().history.iter().map(|event| event.kind).collect::<Vec<_>>());
     assert!(seen.contains(&EventKind::VmRunning), "{seen:?}");
 }
@@ -125,7 +125,7 @@ async fn a_lost_answer_has_its_code_and_its_effect() {
 async fn a_call_is_done_although_its_caller_went_away_at_once() {
     let world = World::new();
     let order = Full::new(Bytes::from(r#"{"name":"m","token":"t"}"#));
-    // Sent, and never looked at again.
+    // Sent, and then dropped.
     drop(world.cloud.service().call(Request::post("/vms").body(order).unwrap()));
     sleep(Duration::from_millis(1)).await;
     assert_eq!(world.states(), [VmState::Pending]);
