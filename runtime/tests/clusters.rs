@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! Several clusters in one process: one that is away holds up its own objects, and nobody else.
+//! Several clusters in one process: an unreachable cluster delays only its own objects.
 
 mod support;
 
@@ -30,7 +30,7 @@ async fn a_cluster_that_is_away_from_the_start_holds_up_its_own_objects_only() {
     }
 }
 
-/// More objects than plans are executed at once: those that wait for the far cluster take no place from the others.
+/// There are more objects than concurrent executions: those that wait for the far cluster must not occupy them.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_no_longer_answers_takes_nobody_elses_place() {
     let mirrors = Mirrors::start(|_, _| {}).await;
@@ -66,7 +66,7 @@ async fn readiness_follows_the_home_cluster() {
     mirrors.end().await;
 }
 
-/// What became of a write is found out before the next plan; a cluster that is away cannot say it.
+/// The next plan waits until the outcome of a write is known; an unreachable cluster cannot report it.
 #[tokio::test(start_paused = true)]
 async fn an_object_may_go_on_without_the_answer_of_a_cluster_that_is_away() {
     let mirrors = Mirrors::start(|_, _| {}).await;

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! The same seed, the same life: what a simulation rests on.
+//! The same seed gives the same run. Simulations rely on this.
 
 mod support;
 
@@ -21,11 +21,11 @@ fn election(server: &ApiServer, identity: &str) -> Election {
     Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock())
 }
 
-/// Three minutes of two managers with one seed, and all that they sent, with its time: failures, panics, refusals and calls;
-/// the first one loses its lease, and the second takes over.
+/// Runs two managers with one seed for three minutes, with failures, panics, refusals and calls; the first one loses its lease,
+/// and the second takes over. Returns all requests with their times.
 fn life(seed: u64) -> Vec<(Duration, RequestRecord)> {
     let mut runtime = Builder::new_current_thread();
-    // What tokio leaves to chance is the same each time, too.
+    // Tokio's random choices are the same each time, too.
     runtime.enable_time().start_paused(true).rng_seed(RngSeed::from_bytes(b"always the same"));
     runtime.build().unwrap().block_on(live(seed))
 }

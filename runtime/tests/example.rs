@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! What the example of the crate page decides.
+//! The plans of the example in the crate's documentation.
 
 #[allow(dead_code, unreachable_pub)] // its `main`; it is an executable of its own elsewhere
 #[path = "../examples/share.rs"]

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! Who writes, and until when: leases are gained, lost and handed over.
+//! Only the leader writes: leases are acquired, lost and handed over.
 
 mod support;
 
@@ -48,7 +48,7 @@ async fn a_first_list_that_is_under_way_when_the_lease_is_gained_is_made_again()
     source(&server, "s", 2);
     let other = election(&server);
     let _term = other.acquire().await;
-    // The first list takes 20 s; the lease comes free 3 s after the start.
+    // The first list takes 20 s; the lease becomes free 3 s after the start.
     server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(20)));
     let mine = election(&server);
     let running = Running::start(server, vec![mine]);
@@ -77,7 +77,7 @@ async fn two_leases_of_a_dead_process_are_taken_over_in_the_time_of_one() {
     let both = |server: &ApiServer| vec![election_for(server, "one"), election_for(server, "two")];
     let first = Running::start(server.clone(), both(&server));
     first.until("one copy", |it| it.copies() == 1).await;
-    // Killed: it gives nothing back.
+    // A killed manager does not release its lease.
     first.manager.abort();
     let _ = first.manager.await;
     set_copies(&server, "s", 2);
@@ -94,7 +94,7 @@ async fn a_plan_that_is_under_way_goes_no_further_than_the_term() {
     source(&server, "s", 0);
     let running = Running::start(server.clone(), vec![election(&server)]);
     running.until_noted(0).await;
-    // From here on each write takes so long that the lease is lost between two of them.
+    // From here on each write takes so long that the lease is lost between two writes.
     server.fail_always(Match::verb("update").path("leases"), Fault::Status(500));
     server.fail_always(Match::verb("patch"), Fault::Delay(Duration::from_secs(4)));
     set_copies(&server, "s", 20);
@@ -129,7 +129,7 @@ async fn what_is_no_step_is_written_only_by_whoever_leads() {
     assert_eq!(write("late").await, (Some(FailureClass::Expired), false));
 }
 
-/// The caches of whoever stands by may be behind: its first plan rests on a list that was begun after it could lead.
+/// The caches of a standby may lag: its first plan uses a list that began after it could lead.
 #[tokio::test(start_paused = true)]
 async fn whoever_takes_over_lists_before_its_first_plan() {
     let server = ApiServer::new();
@@ -138,7 +138,7 @@ async fn whoever_takes_over_lists_before_its_first_plan() {
     let _term = other.acquire().await;
     let running = Running::start(server.clone(), vec![election(&server)]);
     running.passes(10).await;
-    // From here on its cache shows nothing new.
+    // From here on its cache receives no events.
     server.hold_watches(true);
     set_copies(&server, "s", 3);
     server.fail_next(Match::verb("list").path("configmaps"), Fault::Delay(Duration::from_secs(10)));

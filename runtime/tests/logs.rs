@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! What the log says. A process of its own: whether a line is wanted is remembered for the whole process, and tests beside
-//! these want none.
+//! The log lines. A separate process: tracing caches for the whole process whether a line is enabled, and other tests
+//! enable none.
 
 mod support;
 
@@ -16,7 +16,7 @@ use self::support::{MAPS, Running, annotate, annotated, source};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// A log that can be read again.
+/// A log in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -31,7 +31,7 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    /// Keeps from now on what this thread says from these levels on.
+    /// Records the lines of this thread at these levels from now on.
     fn keep(&self, levels: &str) -> (Telemetry, tracing::dispatcher::DefaultGuard) {
         let config = TelemetryConfig { format: LogFormat::Json, levels: levels.into(), ..TelemetryConfig::default() };
         let writer = self.clone();
@@ -39,7 +39,7 @@ impl Log {
         (telemetry, tracing::dispatcher::set_default(&subscriber))
     }
 
-    /// The lines whose message begins like this.
+    /// The lines whose message begins with `beginning`.
     fn lines(&self, beginning: &str) -> Vec<Value> {
         let text = String::from_utf8(self.0.lock().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

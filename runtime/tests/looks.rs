@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! What single objects look at for a while: seen as long as somebody looks, and no longer.
+//! Scoped watches: their objects are visible while a plan requests the watch, and no longer.
 
 mod support;
 
@@ -30,7 +30,7 @@ async fn that_there_is_nothing_is_an_answer_too_and_each_change_another_one() {
     let running = Running::start(server.clone(), vec![]);
     running.until_noted(0).await;
     running.passes(5).await;
-    // Nothing but the look leads to another plan: all else is as it should be.
+    // Only the scoped watch leads to another plan: all else is as wanted.
     annotate(&server, "s", &json!({"look": "n1", "copies": "0"}));
     until_seen(&running, "s", "0").await;
     running.passes(5).await;

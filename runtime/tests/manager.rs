@@ -52,7 +52,7 @@ async fn nothing_is_planned_on_a_cache_that_does_not_show_what_was_written() {
     running
         .until("a create is on its way", |it| it.writes().iter().any(|request| request.path.ends_with("/s-1")))
         .await;
-    // From here on the caches stand still, while the object itself goes on to be woken.
+    // From here on the caches receive no events, but the object is still woken.
     running.server.hold_watches(true);
     running.passes(20).await;
     let held = running.writes();
@@ -70,7 +70,7 @@ async fn a_write_that_does_not_come_back_within_half_a_minute_is_looked_for_by_a
     set_copies(&running.server, "s", 3);
     running.until("a create", |it| it.writes().iter().any(|request| request.path.ends_with("/s-1"))).await;
     running.server.take_requests();
-    // From here on the watch shows nothing: neither this creation nor any later one.
+    // From here on the watch shows neither this creation nor any later one.
     running.server.hold_watches(true);
     running.passes(29).await;
     let lists = |it: &Running| it.server.requests().iter().filter(|request| request.verb == "list").count();
@@ -82,13 +82,13 @@ async fn a_write_that_does_not_come_back_within_half_a_minute_is_looked_for_by_a
     running.end().await;
 }
 
-/// 1 µs for each pair of children, divided by a thousand: 400 ms with 20,000.
+/// A plan takes 1 µs for each pair of children, divided by a thousand: 400 ms with 20,000.
 #[tokio::test(start_paused = true)]
 async fn a_plan_over_very_many_children_is_made_the_less_often() {
     for (children, most, least) in [(10, 1_000, 90), (20_000, 13, 8), (1_000_000, 7, 3)] {
         let running = Running::with_copies(0).await;
         running.passes(5).await;
-        // With its note, so that no plan has anything to write.
+        // The annotation has the number of copies, so that no plan has anything to write.
         let change = |n: usize| json!({"children": children.to_string(), "copies": "0", "n": n.to_string()});
         annotate(&running.server, "s", &change(0));
         running.passes(5).await;
@@ -130,12 +130,12 @@ async fn a_list_that_breaks_off_is_made_again_from_its_beginning() {
     running.until_noted(1).await;
     running.passes(5).await;
     running.server.break_watches();
-    // The first page shows the newer change; the older one stands on the second page, which fails.
+    // The first page has the newer change; the older one is on the second page, which fails.
     set_copies(&running.server, "s", 3);
     annotate(&running.server, "a-000", &json!({"x": "y"}));
     running.server.compact();
     let lists = || Match::verb("list").path("configmaps");
-    // The look at the version, then both pages.
+    // The request for the version, then both pages.
     running.server.fail_times(2, lists(), Fault::Delay(Duration::ZERO));
     running.server.fail_next(lists(), Fault::Status(500));
     running.until("three copies", |it| it.copies() == 3).await;
@@ -154,7 +154,7 @@ async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
         if broken {
             running.server.break_watches();
         }
-        // It goes on writing before it is asked, with versions that were given before.
+        // The restored server continues to write, with versions that it had assigned before.
         set_copies(&running.server, "s", 2);
         running.until_noted(2).await;
         assert_eq!(running.copies(), 2);
@@ -174,7 +174,7 @@ async fn a_server_that_is_away_is_asked_less_and_less() {
     running.server.fail_always(Match::any(), Fault::Unreachable);
     running.server.break_watches();
     running.passes(300).await;
-    // Whether it is well again is asked by whoever answers /readyz, at a steady pace.
+    // The handler of /readyz checks at a steady pace whether the server is available again.
     let asked = running.server.take_requests().iter().filter(|request| request.path != "/readyz").count();
     assert!((5..20).contains(&asked), "asked {asked} times in five minutes");
     running.server.heal();
@@ -230,7 +230,7 @@ async fn a_name_that_is_taken_is_left_alone() {
 async fn what_another_writer_keeps_is_removed_under_the_version_of_the_answer() {
     let server = ApiServer::new();
     source(&server, "s", 0);
-    // Written by somebody's PUT: an apply that leaves it out does not remove it.
+    // Written by a PUT of another client: an apply that leaves it out does not remove it.
     annotate(&server, "s", &json!({"asked": "old", "copies": "7"}));
     let running = Running::start(server, vec![]);
     running.until_noted(0).await;
@@ -286,7 +286,7 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     running.end().await;
 }
 
-/// Two owners: one with very many copies to make, and one that comes a little later with a few.
+/// Two owners: one has very many copies to make, the other comes a little later with a few.
 #[tokio::test(start_paused = true)]
 async fn owners_take_turns_where_requests_wait() {
     let server = ApiServer::new();
@@ -342,7 +342,7 @@ async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader
     assert_eq!(events(&server), 0, "another process leads");
     other.release().await;
     running.until("an event", |it| events(&it.server) == 1).await;
-    // One that was well before, and the first one well again.
+    // One object that was readable before, and the first one, readable again.
     server.seed(MAPS, poison("later", json!({"a": "b"})));
     running.passes(1).await;
     server.seed(MAPS, poison("later", json!({"a": 1})));
@@ -381,7 +381,7 @@ async fn what_a_plan_forgets_is_asked_for_again_when_it_matters() {
     annotate(&running.server, "s", &json!({"ask": "x", "other": "change"}));
     running.until("its answer", |it| annotated(&it.server, "s", "asked").is_some()).await;
     assert_eq!(running.asking(), 1, "it is remembered");
-    // Only a plan that asks nothing may forget the answers.
+    // Only a plan without calls may drop the outcomes.
     annotate(&running.server, "s", &json!({"forget": "yes"}));
     running.until("the note of it", |it| annotated(&it.server, "s", "copies").is_some()).await;
     annotate(&running.server, "s", &json!({"ask": "x"}));

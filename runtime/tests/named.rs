@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! Single objects that are looked at by their names: each is one watch of one name, and no other is seen.
+//! Scoped watches of single objects: each is one watch of one name, and no other object is visible.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,8 +28,8 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const HELD: &str = "test.dev/held";
 const FIELDS: &str = "type!=foreign";
 
-/// Notes in an annotation of a ConfigMap what is known of the Secrets that another annotation names, and puts a finalizer
-/// on them.
+/// Writes into an annotation of a ConfigMap what is known of the Secrets that another annotation names, and adds a finalizer
+/// to them.
 struct Finder;
 
 struct Snapshot {
@@ -103,7 +103,7 @@ struct Running {
 }
 
 impl Running {
-    /// With a ConfigMap `m` that names these.
+    /// With a ConfigMap `m` that names these Secrets.
     fn naming(server: ApiServer, names: &str) -> Self {
         let metadata = json!({"name": "m", "annotations": {"names": names}});
         server.seed(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
@@ -123,7 +123,7 @@ impl Running {
         map["metadata"]["annotations"]["found"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// How long it takes until this is found.
+    /// The time until the annotation has this value.
     async fn until_found(&self, wanted: &str) -> Duration {
         let begun = tokio::time::Instant::now();
         for _ in 0..20_000 {
@@ -243,7 +243,7 @@ async fn beyond_the_bound_objects_are_listed_each_minute_until_there_is_a_place(
     server.take_requests();
     passes(600).await;
     let lists = server.take_requests().into_iter().filter(|it| it.path == SECRETS && it.verb == "list");
-    // Two that are beyond, and the looks of idle watches whether the server was set back.
+    // Two beyond the limit, and the idle watches' checks whether the server was restored.
     assert!(lists.count() < 2 * 10 + 128 * 4, "a bounded load");
     running.name(&all[20..].join(" "));
     passes(62).await;

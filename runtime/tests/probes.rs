@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! What kube-runtime's `Controller` is known to get wrong or to be slow at, asked of this runtime. Each of these failed
-//! there when it was tried (kube 5.0). What is a matter of speed is counted here, and measured by `make bench-runtime`. F, the
-//! look-up by owner, is asked of the store alone: `src/cache/store/tests.rs`.
+//! Known defects and slow cases of kube-runtime's `Controller`, tested on this runtime. Each of these tests failed there
+//! (kube 5.0). Where speed is concerned, the tests count, and `make bench-runtime` measures. F, the lookup by owner, is tested
+//! on the store alone: `src/cache/store/tests.rs`.
 
 mod support;
 
@@ -18,12 +18,12 @@ use self::support::{
     set_copies, source,
 };
 
-/// A. Whoever was told of an object that is gone before it could look is told of the next one, too.
+/// A. An object that is deleted before its first plan is planned when it is created again.
 #[tokio::test(start_paused = true)]
 async fn a_an_object_that_came_and_went_before_anybody_looked_is_seen_when_it_comes_again() {
     let running = Running::with_copies(0).await;
     for round in 1..=5 {
-        // Both before the runtime gets to run.
+        // Both happen before the runtime runs.
         source(&running.server, "fleeting", 1);
         running.server.remove(&format!("{MAPS}/fleeting"));
         if round % 2 == 0 {
@@ -35,7 +35,7 @@ async fn a_an_object_that_came_and_went_before_anybody_looked_is_seen_when_it_co
     running.end().await;
 }
 
-/// B. A watch that fails has a back-off of its own: the others are served at once.
+/// B. A failing watch has its own back-off and does not delay other watches.
 #[tokio::test(start_paused = true)]
 async fn b_a_failing_watch_delays_nobody_else() {
     let mirrors = Mirrors::start(|_, far| far.fail_always(Match::any(), Fault::Status(500))).await;
@@ -49,7 +49,7 @@ async fn b_a_failing_watch_delays_nobody_else() {
     mirrors.end().await;
 }
 
-/// C. What is refused for now is left to the plan: one request each time, and none that a client repeats by itself.
+/// C. The plan decides when to retry a refused request: one request each time, and the client does not retry by itself.
 #[tokio::test(start_paused = true)]
 async fn c_an_eviction_that_is_refused_is_tried_again_when_its_time_has_come() {
     let server = ApiServer::new();
@@ -63,7 +63,7 @@ async fn c_an_eviction_that_is_refused_is_tried_again_when_its_time_has_come() {
     running.end().await;
 }
 
-/// D. An object that changes all the time is planned for all the time.
+/// D. An object that changes all the time is planned all the time.
 #[tokio::test(start_paused = true)]
 async fn d_chatter_keeps_nobody_waiting() {
     let running = Running::with_copies(0).await;
@@ -77,7 +77,7 @@ async fn d_chatter_keeps_nobody_waiting() {
     running.end().await;
 }
 
-/// E. Each object of a first list is planned for once, and one change costs one plan.
+/// E. Each object of an initial list is planned once, and one change leads to one plan.
 #[tokio::test(start_paused = true)]
 async fn e_so_many_plans_as_there_are_changes() {
     let server = ApiServer::new();
@@ -94,8 +94,8 @@ async fn e_so_many_plans_as_there_are_changes() {
     running.end().await;
 }
 
-/// G. Ten thousand that wait for something slow cost the next one nothing: it is planned for at once, and they are not
-/// looked at.
+/// G. Ten thousand objects that wait for a slow call cost the next one nothing: it is planned at once, and they are not
+/// planned again.
 #[tokio::test(start_paused = true)]
 async fn g_what_waits_costs_nobody_else() {
     const WAITING: usize = 10_000;
@@ -118,7 +118,7 @@ async fn g_what_waits_costs_nobody_else() {
     running.end().await;
 }
 
-/// H. What is gone when the watch comes back was there for somebody.
+/// H. An object that was deleted while the watch was broken wakes its owner when the watch resumes.
 #[tokio::test(start_paused = true)]
 async fn h_what_vanishes_while_the_watch_is_broken_wakes_its_owner() {
     let running = Running::with_copies(2).await;

@@ -1,4 +1,4 @@
-//! Who is measured, and what both have to do: keep a cache, and look at a machine whenever something concerns it.
+//! The contenders, and their common task: keep a cache, and read a machine whenever an event concerns it.
 
 use std::sync::{
     Arc,
@@ -10,14 +10,14 @@ use nodewright_runtime::object::controller_uid;
 
 use crate::{fixture, kubes, ours, server::Server};
 
-/// Who is measured.
+/// A runtime that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// Nodewright's runtime.
     Ours,
-    /// kube-runtime as it comes.
+    /// kube-runtime with its defaults.
     Kube,
-    /// kube-runtime whose user clears managedFields before objects get into the cache.
+    /// kube-runtime with managedFields cleared before objects enter the cache.
     KubeTrimmed,
 }
 
@@ -32,7 +32,7 @@ impl Contender {
         }
     }
 
-    /// Keeps all machines of a server.
+    /// Caches all machines of a server.
     pub(crate) fn cache(self, server: &Server) -> Cache {
         match self {
             Self::Ours => Cache::Ours(ours::cache(server)),
@@ -51,13 +51,13 @@ impl Contender {
     }
 }
 
-/// What a controller does with a machine: it looks, and has nothing to do or waits for something slow outside.
+/// The work of a controller for a machine: it reads the machine, then has nothing to do or waits for a slow call.
 pub(crate) struct Job {
-    /// Called with each machine, first thing in each plan.
+    /// Called with each machine at the beginning of each plan.
     pub(crate) look: Box<dyn Fn(&Machine) + Send + Sync>,
     /// Machines below this number wait.
     pub(crate) slow_below: AtomicUsize,
-    /// How many wait.
+    /// The number of waiting machines.
     pub(crate) waiting: AtomicUsize,
 }
 
@@ -70,7 +70,7 @@ impl Job {
         fixture::number(machine) < self.slow_below.load(Relaxed)
     }
 
-    /// Takes minutes, as a cloud may.
+    /// Takes minutes, like a cloud.
     pub(crate) async fn wait(&self) {
         self.waiting.fetch_add(1, Relaxed);
         tokio::time::sleep(std::time::Duration::from_mins(10)).await;
@@ -91,7 +91,7 @@ impl Cache {
         }
     }
 
-    /// The machines of a set, by the way that there is: by index, or by going through all.
+    /// The machines of a set, by index if the cache has one, else by a scan.
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<Machine>> {
         match self {
             Self::Ours(store) => store.owned_by(uid),

@@ -1,6 +1,7 @@
-//! Machines as a Gardener seed holds them: `machine.json`, and as many more as are wanted that differ in all that differs.
+//! Machines like those of a Gardener seed: `machine.json`, and any number of machines like it that differ in all fields that
+//! differ between machines.
 //!
-//! The first [`SETS`] hundreds belong to a MachineSet each; the machines after them to a set of their own each.
+//! Each of the first [`SETS`] hundreds belongs to one MachineSet; each machine after them has a set of its own.
 
 use std::fmt::Write as _;
 
@@ -8,26 +9,26 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::Machine;
 use serde_json::Value;
 
-/// How many machines a full cache holds.
+/// The number of machines in a full cache.
 pub(crate) const MACHINES: usize = 100_000;
-/// How many machines an ordinary set has.
+/// The number of machines of an ordinary set.
 pub(crate) const SET: usize = 100;
-/// How many sets of that size there are before those of one machine.
+/// The number of ordinary sets, before the sets of one machine.
 pub(crate) const SETS: usize = 990;
 
-/// The first machine, with `@NAME@` and the like where the others differ.
+/// The first machine, with placeholders such as `@NAME@` for the fields that differ.
 const MACHINE: &str = include_str!("machine.json");
 /// When the first machine was created, in seconds.
 const BEGAN: i64 = 1_777_636_800;
 
-/// The text of any machine.
+/// A generator of machines.
 pub(crate) struct Fixture {
-    /// Text as it stands, and the name of a field, by turns.
+    /// Literal text and the names of placeholders, alternating.
     pieces: Vec<String>,
 }
 
 impl Fixture {
-    /// Machines that lack the fields at these JSON pointers.
+    /// Machines without the fields at these JSON pointers.
     pub(crate) fn without(paths: &[&str]) -> Self {
         let mut machine: Value = serde_json::from_str(MACHINE).expect("machine.json is JSON");
         for path in paths {
@@ -43,7 +44,7 @@ impl Fixture {
         Self::without(&["/metadata/managedFields"])
     }
 
-    /// Writes the `number`th machine as an API server sends it. Its heartbeats are those of the `revision`.
+    /// Writes the `number`th machine as an API server sends it. `revision` determines its heartbeats.
     pub(crate) fn write(&self, number: usize, version: u64, revision: u64, out: &mut String) {
         for (place, piece) in self.pieces.iter().enumerate() {
             let written = if place.is_multiple_of(2) {
@@ -83,7 +84,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).expect("a small number")
 }
 
-/// Which machine it is.
+/// The number of a machine.
 pub(crate) fn number(machine: &Machine) -> usize {
     let digits = machine.spec.provider_id.rsplit('-').next();
     digits.and_then(|digits| usize::from_str_radix(digits, 16).ok()).expect("a machine of this fixture")
@@ -102,7 +103,7 @@ fn set_name(set: usize) -> String {
     format!("shoot--core--prod-worker-a-z1-{:05x}", mix(set as u64) & 0xf_ffff)
 }
 
-/// Five characters as the API server draws them, different for each number.
+/// Five characters like those of generated names, different for each number.
 fn suffix(number: usize) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rest = number * 5_003_501 % 27usize.pow(5);
@@ -126,7 +127,7 @@ fn uid(kind: u64, number: usize) -> String {
     )
 }
 
-/// A number that looks like chance (the finaliser of splitmix64).
+/// A pseudo-random number (the finalizer of splitmix64).
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -134,7 +135,7 @@ fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How long a machine is as JSON: whole, and without managedFields.
+/// The length of a machine as JSON: whole, and without managedFields.
 pub(crate) fn sizes() -> (usize, usize) {
     let size = |fixture: &Fixture| {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What is allocated, counted by the allocator; and what the kernel says, as a cross-check.
+//! The allocated memory, counted by the allocator; and the resident memory, as a cross-check.
 
 use std::fs;
 
@@ -7,27 +7,27 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// Bytes that are allocated, as they were asked for: without what the allocator itself adds.
+/// Allocated bytes as requested, without the overhead of the allocator.
 pub(crate) fn live() -> usize {
     HEAP.current_usage()
 }
 
-/// The most that was allocated at once since [`forget_peak`].
+/// The maximum of allocated bytes since [`forget_peak`].
 pub(crate) fn peak() -> usize {
     HEAP.peak_usage()
 }
 
-/// Lets the peak begin again at what is live.
+/// Resets the peak to the bytes that are allocated now.
 pub(crate) fn forget_peak() {
     HEAP.reset_peak_usage();
 }
 
-/// Bytes in memory now. 0 where there is no `/proc`.
+/// Resident bytes. 0 without `/proc`.
 pub(crate) fn resident() -> usize {
     status("VmRSS:")
 }
 
-/// The most bytes that were in memory at once.
+/// The maximum of resident bytes.
 pub(crate) fn most_resident() -> usize {
     status("VmHWM:")
 }

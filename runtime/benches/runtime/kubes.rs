@@ -1,4 +1,4 @@
-//! kube-runtime, driven as its documentation says.
+//! kube-runtime, used as its documentation recommends.
 
 use std::{convert::Infallible, future::ready, sync::Arc};
 
@@ -15,7 +15,7 @@ use nodewright_api::Machine;
 
 use crate::{contender::Job, server::Server};
 
-/// Begins to keep the machines of a server.
+/// Starts a cache of the machines of a server.
 pub(crate) fn cache(server: &Server, trimmed: bool) -> Store<Machine> {
     let (reader, writer) = reflector::store();
     let objects = watcher(Api::<Machine>::all(server.client()), watcher::Config::default()).default_backoff();
@@ -25,7 +25,7 @@ pub(crate) fn cache(server: &Server, trimmed: bool) -> Store<Machine> {
     reader
 }
 
-/// Begins to do a job.
+/// Starts a controller.
 pub(crate) fn control(server: &Server, job: Arc<Job>) {
     let client = server.client();
     let controller = Controller::new(Api::<Machine>::all(client.clone()), watcher::Config::default());

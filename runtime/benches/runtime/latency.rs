@@ -1,12 +1,12 @@
-//! From event to plan: from the moment when a line stands in the watch's body until the controller is called with what
-//! the line says. So it contains the decoding, the cache, the queue, and all that wakes one another.
+//! The latency from event to plan: from the time when a line is in the watch's body to the call of the controller with the
+//! content of the line. It includes the decoding, the cache, the queue, and all wake-ups in between.
 //!
-//! There are two controllers of as many machines, each on a runtime of its own. The machines of the one rest; ten
-//! thousand of the other's wait for something outside that takes minutes, and the events are those of others. Events
-//! come one at a time, each after a pause in which everything falls asleep, to the one and the other in an order by
-//! chance: whatever else this computer does slows both.
+//! There are two controllers with equally many machines, each on its own runtime. The machines of one are idle; ten thousand
+//! of the other's wait for an external call that takes minutes, and the events concern its other machines. Events come one at
+//! a time, each after a pause in which all tasks fall asleep, to the two controllers in random order: so other load on this
+//! computer slows both.
 //!
-//! Beside it, measured alone: to wake one task, and to decode one machine.
+//! Two parts are also measured alone: waking one task, and decoding one machine.
 
 use std::{
     hint::black_box,
@@ -31,14 +31,14 @@ use crate::{
     server::Server,
 };
 
-/// How many machines wait, and how many others there are.
+/// The number of waiting machines, and of other machines.
 const WAITING: usize = 10_000;
 const OTHERS: usize = 1_000;
-/// How many events each controller is given.
+/// The number of events for each controller.
 const EVENTS: usize = 2_000;
-/// Before each event.
+/// The pause before each event.
 const PAUSE: Duration = Duration::from_micros(500);
-/// A measure that takes longer for one event is broken.
+/// The timeout for one event, after which the measure is broken.
 const LONGEST: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(who: Contender) -> Numbers {
@@ -50,7 +50,7 @@ pub(crate) fn measure(who: Contender) -> Numbers {
         series.push(("one that waits", &waiting, 0..WAITING, vec![]));
     }
     for _ in 0..EVENTS {
-        // In an order by chance: whoever comes second finds the processor warmer.
+        // In random order: the processor is warmer for the second one.
         chance.shuffle(&mut series);
         for (_, subject, machines, micros) in &mut series {
             micros.push(subject.event(chance.usize(machines.clone())));
@@ -67,7 +67,7 @@ fn quantiles(name: &str, micros: Vec<f64>) -> [(String, f64); 2] {
     [(format!("{name} p50"), quantile(micros.clone(), 0.5)), (format!("{name} p99"), quantile(micros, 0.99))]
 }
 
-/// What each of the numbers contains, alone: to wake a task, and to decode a machine.
+/// The parts of the latency alone: waking a task, and decoding a machine.
 fn alone(runtime: &Runtime) -> Numbers {
     let mut numbers = Numbers::new();
     let wake = wake_alone(runtime);
@@ -78,7 +78,7 @@ fn alone(runtime: &Runtime) -> Numbers {
     numbers
 }
 
-/// A controller, and what it looks at: which version, and when.
+/// A controller, and the machines that it has read: which version, and when.
 struct Subject {
     runtime: Runtime,
     server: Server,
@@ -100,7 +100,7 @@ impl Subject {
         this
     }
 
-    /// Waits until each machine has been looked at, and everything has come to rest.
+    /// Waits until the controller has read each machine and is idle.
     fn settle(&self) {
         for _ in 0..WAITING + OTHERS {
             self.seen.recv_timeout(LONGEST).expect("a look at each machine");
@@ -108,7 +108,7 @@ impl Subject {
         self.runtime.block_on(at_rest());
     }
 
-    /// Makes most machines wait. One change wakes all.
+    /// Makes most machines wait. One change wakes all of them.
     fn begin_to_wait(&self) {
         self.job.slow_below.store(WAITING, Relaxed);
         self.server.touch();
@@ -135,7 +135,7 @@ impl Subject {
     }
 }
 
-/// Microseconds until a task that sleeps on a stream is awake.
+/// Microseconds until a task that waits for a stream runs.
 fn wake_alone(runtime: &Runtime) -> impl Fn() -> f64 + use<> {
     let (sender, mut stream): (UnboundedSender<()>, _) = unbounded();
     let (saw, seen) = mpsc::channel();
@@ -152,7 +152,7 @@ fn wake_alone(runtime: &Runtime) -> impl Fn() -> f64 + use<> {
     }
 }
 
-/// Microseconds to decode a machine, after a pause as well.
+/// Microseconds to decode a machine, also after a pause.
 fn decode_alone(fixture: &Fixture, number: usize) -> f64 {
     let mut text = String::new();
     fixture.write(number, 1, 1, &mut text);

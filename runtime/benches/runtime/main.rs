@@ -1,22 +1,22 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a measure that cannot be made ends the run
 
-//! Nodewright's runtime beside kube-runtime, in one run: what a cache costs, how fast owners are looked up, how fast
-//! there are plans.
+//! Compares Nodewright's runtime with kube-runtime: the memory of a cache, the speed of lookups by owner, the rate of
+//! reconciles, the latency of plans.
 //!
 //! | measure | what |
 //! |---|---|
-//! | [`memory`] | bytes per object; the peak when a list begins again; where the bytes go |
-//! | [`owners`] | look-up by owner |
+//! | [`memory`] | bytes per object; the peak of a relist; the bytes of each part of an object |
+//! | [`owners`] | lookup by owner |
 //! | [`rate`] | reconciles per second with nothing to do; bytes per object with a controller |
 //! | [`latency`] | from event to plan, idle and with ten thousand objects waiting |
 //!
 //! # How
 //! * Both read the same text from the same server in process ([`server`]), through kube's client: pages of 500, then a
-//!   watch. Both decode it into the same type. The machines are made of one that stands in `machine.json`.
-//! * Each measure of each contender is made in a process of its own, on tokio's default runtime.
-//! * Memory is what was asked of the allocator ([`heap`]), and beside it the resident set. The counting costs both the
-//!   same few nanoseconds for each allocation.
-//! * The goals stand in [`report`]. The exit code tells whether all are met.
+//!   watch. Both decode it into the same type. All machines derive from the one in `machine.json`.
+//! * Each measure of each contender runs in its own process, on tokio's default runtime.
+//! * Memory is the number of bytes requested from the allocator ([`heap`]), and beside it the resident set. The counting costs
+//!   both contenders the same few nanoseconds for each allocation.
+//! * [`report`] has the goals. The exit code tells whether all are met.
 
 mod contender;
 mod fixture;
@@ -42,10 +42,10 @@ use crate::{
     report::{Numbers, Report},
 };
 
-/// What a process is told that is to make one measure.
+/// The argument of a child process that makes one measure.
 const CHILD: &str = "--measure";
 
-/// The measures and whom they are made of.
+/// The measures and their contenders.
 const MEASURES: [(&str, &[Contender]); 4] = [
     ("memory", &Contender::ALL),
     ("owners", &[Contender::Ours, Contender::Kube]),

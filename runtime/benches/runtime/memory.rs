@@ -1,8 +1,8 @@
-//! Bytes per object, and the most that a list needs which begins again.
+//! Bytes per object, and the peak of a relist.
 //!
-//! A cache is filled through its watch. What is live then, less what was live before, is what it costs; pages are made
-//! on the fly and are gone by then. Twice the server answers "too old": once nothing has changed since, once everything.
-//! Pages count towards the peak, once, as they would if they had come over a network.
+//! The watch fills a cache. The cache costs the bytes that are allocated then, less those allocated before; pages are
+//! generated on demand and freed by then. Twice the server answers 410 Gone: once with nothing changed since, once with
+//! everything changed. Pages count once towards the peak, as if they had come over a network.
 
 use nodewright_api::Machine;
 use nodewright_runtime::object::Version;
@@ -15,10 +15,10 @@ use crate::{
     server::Server,
 };
 
-/// How many machines the cache holds that shows where the bytes go.
+/// The number of machines in the cache that shows the bytes of each part.
 const SAMPLE: usize = 5_000;
 
-/// The parts that are told apart. The owners are not among them: siblings are known by them.
+/// The measured parts of a machine. The owners are not among them: the cache recognizes siblings by their owners.
 pub(crate) const PARTS: [(&str, &[&str]); 5] = [
     ("managedFields", &["/metadata/managedFields"]),
     ("labels, annotations, finalizers", &["/metadata/labels", "/metadata/annotations", "/metadata/finalizers"]),
@@ -63,7 +63,7 @@ fn oldest(cache: &Cache) -> Version {
     cache.all().iter().map(|machine| Version::of(machine.as_ref())).min().unwrap_or_default()
 }
 
-/// A list is complete when its watch is asked for; what was taken in last may still be on its way.
+/// A list is complete when the watch begins; the last objects may still be on their way to the cache.
 pub(crate) async fn at_rest() {
     let mut live = heap::live();
     loop {
@@ -76,8 +76,8 @@ pub(crate) async fn at_rest() {
     }
 }
 
-/// Where the bytes of one object go: how much less a small cache needs when its machines lack a part. So whatever the
-/// cache does with a part is in the number: room to spare, or that siblings share it.
+/// The bytes of each part of an object: how much less a small cache needs if its machines lack the part. So the number
+/// includes whatever the cache does with the part: spare capacity, or sharing between siblings.
 async fn parts(who: Contender) -> Numbers {
     let all = bytes_without(who, &[]).await;
     let mut numbers = Numbers::new();

@@ -1,4 +1,4 @@
-//! Nodewright's runtime, driven as the product drives it: a manager with a controller.
+//! Nodewright's runtime, used as the product uses it: a manager with a controller.
 
 use std::{
     hash::{Hash, Hasher},
@@ -23,7 +23,7 @@ use crate::{contender::Job, server::Server};
 
 const HOME: Cluster = Cluster::new("home");
 
-/// Keeps machines and does nothing.
+/// Caches machines and does nothing.
 struct Keeps;
 
 impl Controller for Keeps {
@@ -81,7 +81,7 @@ impl Controller for Works {
     }
 }
 
-/// Something outside that takes minutes.
+/// An external call that takes minutes.
 #[derive(Clone)]
 struct Slow {
     uid: Arc<str>,
@@ -133,7 +133,7 @@ impl Perform<Slow> for Outside {
     }
 }
 
-/// Begins to keep the machines of a server.
+/// Starts a cache of the machines of a server.
 pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
     let mut manager = manager(server);
     manager.add(Keeps);
@@ -142,7 +142,7 @@ pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
     store
 }
 
-/// Begins to do a job.
+/// Starts a controller.
 pub(crate) fn control(server: &Server, job: Arc<Job>) {
     let mut manager = manager(server);
     manager.add_with(Works(job), Arc::new(Outside));
@@ -150,7 +150,7 @@ pub(crate) fn control(server: &Server, job: Arc<Job>) {
 }
 
 fn manager(server: &Server) -> Manager {
-    // As many calls as wait in the measures, so that all of them are truly under way.
+    // As many calls as machines wait in the measures, so that all of them are in progress.
     Manager::new(Options {
         requests_at_once: 64,
         effects_at_once: 10_000,

@@ -1,5 +1,5 @@
-//! What it costs to find what a set owns, in a full cache: the sets are asked for in an order by chance, so that no
-//! memory is warm by accident, and the UIDs are not those strings that the cache holds.
+//! The time to find the machines of a set in a full cache. The sets are looked up in random order, so that no memory is warm
+//! by accident, and the UIDs are not the strings that the cache holds.
 
 use std::{hint::black_box, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     server::Server,
 };
 
-/// How many sets of one machine there are.
+/// The number of sets of one machine.
 const SINGLES: usize = MACHINES - SETS * SET;
 
 pub(crate) async fn measure(who: Contender) -> Numbers {
@@ -18,7 +18,7 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
     let cache = who.cache(&server);
     server.watched(1).await;
     crate::memory::at_rest().await;
-    // A scan takes milliseconds: a few will do.
+    // A scan takes milliseconds: a few suffice.
     let (rounds, batch) = if who == Contender::Ours { (200, 1_000) } else { (15, 10) };
     let one = look_up(&cache, SETS..SETS + SINGLES, 1, rounds, batch);
     let hundred = look_up(&cache, 0..SETS, SET, rounds, batch);
@@ -27,7 +27,7 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
         .into()
 }
 
-/// Nanoseconds for a look-up: the median of the rounds' means.
+/// Nanoseconds of a lookup: the median of the rounds' means.
 fn look_up(cache: &Cache, sets: std::ops::Range<usize>, size: usize, rounds: usize, batch: usize) -> f64 {
     let mut chance = fastrand::Rng::with_seed(1);
     let uids: Vec<String> = sets.map(set_uid).collect();

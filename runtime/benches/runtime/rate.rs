@@ -1,7 +1,7 @@
-//! Reconciles per second when there is nothing to do: each of a full cache's machines is looked at once when the
-//! controller begins, and once more because of one change of something that all depend on.
+//! Reconciles per second when there is nothing to do: the controller plans each machine of a full cache once when it starts,
+//! and once more after a change of an object that all depend on.
 //!
-//! The first time counts from the first look to the last, so without the list; the second from the change.
+//! The first measure begins with the first plan and so excludes the list; the second begins with the change.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ use crate::{
     server::Server,
 };
 
-/// Counts looks.
+/// Counts plans.
 #[derive(Default)]
 struct ScopedWatches {
     seen: AtomicUsize,
@@ -44,7 +44,7 @@ impl ScopedWatches {
         }
     }
 
-    /// When the last of all was looked at, and when the first.
+    /// When the last of all machines was planned, and when the first.
     async fn complete(&self) -> (Instant, Instant) {
         self.all.notified().await;
         self.seen.store(0, Relaxed);

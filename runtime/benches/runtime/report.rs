@@ -1,4 +1,4 @@
-//! The numbers, side by side, and which goals they meet.
+//! The numbers side by side, and the goals that they meet.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::{
     memory::PARTS,
 };
 
-/// What one contender needed, by name.
+/// The results of one contender, by name.
 pub(crate) type Numbers = BTreeMap<String, f64>;
 
-/// A count as a number to divide by.
+/// A count as a floating-point number.
 #[allow(clippy::cast_precision_loss)] // far below 2^52
 pub(crate) fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// The value below which so much of all lies.
+/// The quantile of the values at `share`.
 pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a place in the list
@@ -25,11 +25,11 @@ pub(crate) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values[place.min(values.len() - 1)]
 }
 
-/// All that was measured, by measure and contender.
+/// All results, by measure and contender.
 #[derive(Default)]
 pub(crate) struct Report(BTreeMap<(String, &'static str), Numbers>);
 
-/// Something to be reached, and what was.
+/// A goal, and the measured value.
 struct Goal {
     what: String,
     reached: f64,
@@ -54,7 +54,7 @@ impl Report {
         println!("  {label:<46}{:>16}{:>16}{:>20}", cells[0], cells[1], cells[2]);
     }
 
-    /// Prints all, and tells whether every goal is met.
+    /// Prints all results, and returns whether every goal is met.
     pub(crate) fn print(&self) -> bool {
         let (whole, bare) = fixture::sizes();
         let [ours, kube, trimmed] = Contender::ALL.map(Contender::name);
@@ -128,7 +128,7 @@ impl Report {
     }
 }
 
-/// Three digits where there are fewer before the point.
+/// Formats a number with three digits, or with all digits before the point if there are more.
 fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 100.0 => format!("{number:.0}"),

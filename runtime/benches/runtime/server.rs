@@ -1,9 +1,9 @@
-//! As much of an API server as a watch needs, under kube's client: lists in pages, made when they are asked for and kept
-//! nowhere; watches that stay open; events when the measure says so.
+//! A minimal API server under kube's client: paginated lists, generated on demand and not stored; watches that stay open;
+//! events when the measure sends them.
 //!
-//! Not the fake API server of `nodewright-testing`: it would keep 100,000 machines as JSON values in the same heap whose
-//! bytes are counted, several times what the caches need, and it encodes an event after a change, which would be part of
-//! each latency. Here the line of an event is ready before the clock starts.
+//! It is not the fake API server of `nodewright-testing`: that would keep 100,000 machines as JSON values in the heap that is
+//! measured, several times what the caches need. It also encodes an event after a change, which would be part of each latency.
+//! Here the line of an event is ready before the clock starts.
 
 use std::{
     convert::Infallible,
@@ -29,23 +29,23 @@ use tokio::sync::watch;
 
 use crate::fixture::Fixture;
 
-/// How the line of a change begins.
+/// The beginning of the line of a change.
 const EVENT: &str = r#"{"type":"MODIFIED","object":"#;
-/// The version before all others.
+/// The resource version before all others.
 const FIRST: u64 = 4_000_000;
 
 type Answer = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// The server: so many Machines, and no ConfigMap until [`Server::touch`] makes one.
+/// The server: a number of Machines, and no ConfigMap until [`Server::touch`] creates one.
 #[derive(Clone)]
 pub(crate) struct Server(Arc<Shared>);
 
 struct Shared {
     fixture: Fixture,
     count: usize,
-    /// How often all machines were changed.
+    /// How many times all machines have changed.
     revision: AtomicU64,
-    /// The version of the last event.
+    /// The resource version of the last event.
     version: AtomicU64,
     machines: Watches,
     maps: Watches,
@@ -79,7 +79,7 @@ impl Server {
         Self::of(count, Fixture::without(&[]))
     }
 
-    /// A server of so many machines of this making.
+    /// A server of `count` machines from this fixture.
     pub(crate) fn of(count: usize, fixture: Fixture) -> Self {
         Self(Arc::new(Shared {
             fixture,
@@ -97,7 +97,7 @@ impl Server {
         kube::Client::new(tower::service_fn(move |request| this.answer(&request)), "default")
     }
 
-    /// Resolves once machines were watched for the `times`th time: then a list is complete and taken in.
+    /// Resolves once the `times`th watch of machines begins: then the client has read a complete list.
     pub(crate) async fn watched(&self, times: usize) {
         let mut opened = self.0.machines.opened.subscribe();
         opened.wait_for(|opened| *opened >= times).await.expect("the server lives");
@@ -110,7 +110,7 @@ impl Server {
         opened.wait_for(|opened| *opened >= 1).await.expect("the server lives");
     }
 
-    /// Makes an event of a change of a machine, and its version. The machine's heartbeats go on.
+    /// Makes the event of a change of a machine, and its version. The machine's heartbeats advance.
     pub(crate) fn event(&self, number: usize) -> (Bytes, u64) {
         let version = self.next_version();
         let mut line = EVENT.to_owned();
@@ -119,7 +119,7 @@ impl Server {
         (line.into(), version)
     }
 
-    /// Tells whoever watches machines.
+    /// Sends a line to the watches of machines.
     pub(crate) fn send(&self, line: &Bytes) {
         self.0.machines.send(line);
     }
@@ -133,12 +133,12 @@ impl Server {
         self.0.maps.send(&(map + "\n").into());
     }
 
-    /// Changes every machine without a word.
+    /// Changes every machine without an event.
     pub(crate) fn change_all(&self) {
         self.0.revision.fetch_add(1, Relaxed);
     }
 
-    /// Ends the watches of machines such that they have to list again.
+    /// Ends the watches of machines with 410 Gone, so that clients list again.
     pub(crate) fn expire(&self) {
         let gone = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
         self.send(&Bytes::from(format!("{gone}\n")));
@@ -149,7 +149,7 @@ impl Server {
         self.listed(self.0.count) + self.0.version.fetch_add(1, Relaxed) + 1
     }
 
-    /// The version of a machine as it was last changed with all others.
+    /// The version of a machine since the last change of all machines.
     fn listed(&self, number: usize) -> u64 {
         FIRST + self.0.revision.load(Relaxed) * self.0.count as u64 + number as u64
     }

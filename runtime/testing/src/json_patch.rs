@@ -1,13 +1,12 @@
-//! JSON patches as an API server takes them.
+//! JSON patches as an API server applies them.
 
 use json_patch::{Patch, PatchError, PatchOperation};
 use serde_json::Value;
 
-/// Applies a patch as an API server does, where RFC 6902 says otherwise or nothing:
+/// Applies a patch as an API server does where RFC 6902 differs or says nothing:
 ///
-/// * A test for null holds also where there is nothing, if only the parent is there: so clients say that a list is not
-///   there.
-/// * A replacement of a key that is not there adds it.
+/// * A test for null also passes for an absent value, if its parent exists: clients use it to test that a list is absent.
+/// * A replacement of an absent key adds it.
 pub fn json_patch(object: &mut Value, patch: &Patch) -> Result<(), PatchError> {
     let mut patched = object.clone();
     for operation in &patch.0 {
@@ -24,7 +23,7 @@ pub fn json_patch(object: &mut Value, patch: &Patch) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Whether a path names a key of a map that is there, but not the key.
+/// Whether a path names an absent key of an existing map.
 fn is_free(object: &Value, path: &str) -> bool {
     let parent = path.rsplit_once('/').and_then(|(parent, _)| object.pointer(parent));
     parent.is_some_and(Value::is_object) && object.pointer(path).is_none()

@@ -1,5 +1,5 @@
-//! What tests need of a cluster: an API server in process, and objects in a line. Only tests, benchmarks and simulations
-//! depend on this crate, and it depends on no other crate of the workspace.
+//! A fake cluster for tests: an API server in process, and builders that make an object in one line. Only tests, benchmarks
+//! and simulations depend on this crate, and it depends on no other crate of the workspace.
 
 pub mod api_server;
 mod json_patch;

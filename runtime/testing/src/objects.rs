@@ -1,4 +1,4 @@
-//! Objects in a line: `object("a").owned_by(&set).label("x", "y").build()`.
+//! Objects in one line: `object("a").owned_by(&set).label("x", "y").build()`.
 
 use std::marker::PhantomData;
 
@@ -6,14 +6,14 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// An object to be. What is not said is as in an object that an API server gave out an hour before noon on 2026-06-01.
+/// A builder of an object. Fields that are not set are as from an API server that returned the object at 11:00 on 2026-06-01.
 #[derive(Clone, Debug)]
 pub struct ObjectBuilder<K> {
     body: Value,
     kind: PhantomData<K>,
 }
 
-/// An object in namespace `default`, with a UID made of its name, at version 10.
+/// An object in namespace `default`, with a UID made of its name, at resource version 10.
 pub fn object<K>(name: &str) -> ObjectBuilder<K> {
     let body = json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"),
         "resourceVersion": "10", "generation": 1, "creationTimestamp": "2026-06-01T11:00:00Z", "labels": {},
@@ -22,7 +22,7 @@ pub fn object<K>(name: &str) -> ObjectBuilder<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> ObjectBuilder<K> {
-    /// Controlled by this one.
+    /// Sets the controller owner.
     #[must_use]
     pub fn owned_by<O: Resource<DynamicType = ()>>(mut self, owner: &O) -> Self {
         let meta = owner.meta();
@@ -32,21 +32,21 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ObjectBuilder<K> {
         self
     }
 
-    /// With a label.
+    /// Sets a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// With an annotation.
+    /// Sets an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.body["metadata"]["annotations"][key] = value.into();
         self
     }
 
-    /// With one more finalizer.
+    /// Adds a finalizer.
     #[must_use]
     pub fn finalizer(mut self, finalizer: &str) -> Self {
         match &mut self.body["metadata"]["finalizers"] {
@@ -56,19 +56,19 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ObjectBuilder<K> {
         self
     }
 
-    /// Created at this time.
+    /// Sets the creation time.
     #[must_use]
     pub fn created(self, at: &str) -> Self {
         self.with("/metadata/creationTimestamp", at)
     }
 
-    /// Being deleted, since a minute before noon.
+    /// Sets the deletion timestamp: one minute before noon.
     #[must_use]
     pub fn deleting(self) -> Self {
         self.with("/metadata/deletionTimestamp", "2026-06-01T11:59:00Z")
     }
 
-    /// With any field, by its JSON pointer; the path is made where it is missing.
+    /// Sets any field by its JSON pointer, and creates missing parents.
     #[must_use]
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let tokens = pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
@@ -77,7 +77,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ObjectBuilder<K> {
         self
     }
 
-    /// The object. Panics where it is none of its kind: that is a mistake in a test.
+    /// Builds the object. Panics if it does not decode as its kind: that is a mistake in a test.
     #[allow(clippy::missing_panics_doc, clippy::panic)]
     pub fn build(self) -> K {
         serde_json::from_value(self.body).unwrap_or_else(|error| panic!("no {}: {error}", K::kind(&())))

@@ -1,4 +1,4 @@
-//! One controller over three clusters: what is wanted stands in the first, and is made in the second or the third.
+//! One controller over three clusters: the first holds the wanted state, and the copies are in the second or the third.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{HOME, MAPS};
 
-/// Where copies are made.
+/// A cluster of copies.
 pub(crate) const NEAR: Cluster = Cluster::new("near");
 pub(crate) const FAR: Cluster = Cluster::new("far");
 
@@ -84,7 +84,7 @@ impl Controller for Mirror {
     }
 }
 
-/// One API server, and what its maps say.
+/// One API server, with access to the data of its ConfigMaps.
 pub(crate) struct Place(pub(crate) ApiServer);
 
 impl Place {
@@ -108,7 +108,7 @@ pub(crate) struct Mirrors {
 }
 
 impl Mirrors {
-    /// Starts it after `prepare` has seen the control cluster and the far one.
+    /// Starts it after `prepare` has changed the control cluster and the far one.
     pub(crate) async fn start(prepare: impl FnOnce(&ApiServer, &ApiServer)) -> Self {
         let (control, near, far) = (ApiServer::new(), ApiServer::new(), ApiServer::new());
         prepare(&control, &far);
@@ -133,7 +133,7 @@ impl Mirrors {
         self.control.seed(MAPS, map)
     }
 
-    /// From now on a copy is wanted in another cluster, and perhaps whatever became of the former one.
+    /// From now on a copy is wanted in another cluster. `without`: do not wait for what happens in the former cluster.
     pub(crate) fn moved(&self, name: &str, cluster: Cluster, without: Option<Cluster>) {
         self.control.change(&format!("{MAPS}/{name}"), |map| {
             map["metadata"]["labels"] = match without {

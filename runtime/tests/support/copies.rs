@@ -29,18 +29,19 @@ use super::HOME;
 
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Keeps as many copies of a ConfigMap as its label says, and notes in an annotation how many there are. Asks, evicts, waits,
-/// and looks at the Pods of a node when annotations say so.
+/// Keeps as many copies of a ConfigMap as its label wants, and writes their number into an annotation. Other annotations make
+/// it
+/// call, evict, wait, and watch the Pods of a node.
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// How many plans were made.
+    /// The number of plans so far.
     pub(crate) plans: Arc<AtomicUsize>,
 }
 
 pub(crate) struct Snapshot {
     source: Arc<ConfigMap>,
     copies: Vec<Arc<ConfigMap>>,
-    /// How many Pods are seen where it looks.
+    /// The number of Pods in the scoped watch.
     seen: Option<usize>,
 }
 
@@ -66,10 +67,10 @@ impl Effect for Ask {
     }
 }
 
-/// Answers at once, but for those whose name says otherwise.
+/// Answers calls at once, except those whose name asks for something else.
 #[derive(Clone, Default)]
 pub(crate) struct Answers {
-    /// How many calls were begun.
+    /// The number of calls so far.
     pub(crate) begun: Arc<AtomicUsize>,
 }
 
@@ -196,7 +197,7 @@ impl Controller for Copies {
     }
 }
 
-/// The field selector of what runs on a node.
+/// The field selector of the Pods on a node.
 pub(crate) fn pods_of(node: &str) -> String {
     format!("spec.nodeName={node}")
 }

@@ -41,7 +41,7 @@ pub(crate) struct Running {
     pub(crate) answers: Answers,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) stores: Stores,
-    /// For requests that are no steps.
+    /// For requests outside of plans.
     pub(crate) connection: Connection,
     _events: EventTask,
     pub(crate) manager: JoinHandle<Result<(), Ended>>,
@@ -73,7 +73,7 @@ impl Running {
         Self { server, stop, plans, answers, metrics, stores, connection, _events: events, manager }
     }
 
-    /// One whose source has its copies, and the note of them.
+    /// A manager whose ConfigMap has its copies, and the annotation with their number.
     pub(crate) async fn with_copies(copies: usize) -> Self {
         let server = ApiServer::new();
         source(&server, "s", copies);
@@ -93,7 +93,7 @@ impl Running {
             .collect()
     }
 
-    /// Time passes until the condition holds.
+    /// Lets time pass until the condition holds.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         for _ in 0..6_000 {
             if condition(self) {
@@ -104,18 +104,18 @@ impl Running {
         panic!("{what} did not happen; requests: {:#?}", self.writes());
     }
 
-    /// Time passes until the source says that it has so many copies.
+    /// Lets time pass until the annotation has this number of copies.
     pub(crate) async fn until_noted(&self, copies: usize) {
         let is_noted = |it: &Self| annotated(&it.server, "s", "copies") == Some(copies.to_string());
         self.until(&format!("the note of {copies} copies"), is_noted).await;
     }
 
-    /// How many calls were begun so far.
+    /// The number of calls so far.
     pub(crate) fn asking(&self) -> usize {
         self.answers.begun.load(Ordering::Relaxed)
     }
 
-    /// How many plans were made so far.
+    /// The number of plans so far.
     pub(crate) fn plans(&self) -> usize {
         self.plans.load(Ordering::Relaxed)
     }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 
-/// The body of an answer: all at once, or an event after another.
+/// The body of an answer: complete, or a stream of events.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 pub(super) fn json(code: u16, value: &Value) -> Response<AnswerBody> {

@@ -1,4 +1,4 @@
-//! The controller of disruption budgets: how many pods may go.
+//! The disruption controller: how many pods may be evicted.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::selector;
 use super::store::{Store, Writer, said, seconds, set_or_remove};
 use super::write::Target;
 
-/// How long a pod that was evicted may take until it is marked as going.
+/// How long an evicted pod may take to get its deletion timestamp.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 
 impl Store {
-    /// Counts the pods of all budgets; whether some are awaited to go.
+    /// Counts the pods of all budgets. Returns whether some evicted pods have no deletion timestamp yet.
     pub(super) fn count_pods(&mut self, writer: &Writer<'_>) -> bool {
         let resource = Resource::budgets();
         let budgets: Vec<_> = self.all(&resource).cloned().collect();
@@ -64,7 +64,7 @@ impl Store {
     }
 }
 
-/// Pods that were evicted and are not yet marked as going.
+/// Evicted pods without a deletion timestamp.
 fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, Value> {
     let told = budget["status"]["disruptedPods"].as_object().into_iter().flatten();
     let awaited = told.filter(|(name, since)| {
@@ -77,8 +77,8 @@ fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, 
     awaited.map(|(name, since)| (name.clone(), since.clone())).collect()
 }
 
-/// How many pods have to be healthy. A share is one of the pods that are there: a real controller takes it of what their
-/// owners want.
+/// How many pods have to be healthy. A percentage refers to the existing pods; a real controller takes it of the number that
+/// their owners want.
 fn desired(spec: &Value, expected: i64) -> i64 {
     let number = |value: &Value| match value.as_str().and_then(|text| text.strip_suffix('%')) {
         Some(share) => (share.parse::<i64>().unwrap_or(0) * expected + 99) / 100,
@@ -90,7 +90,7 @@ fn desired(spec: &Value, expected: i64) -> i64 {
     }
 }
 
-/// Says in a budget whether anything may go.
+/// Sets the condition of a budget: whether a disruption is allowed.
 pub(super) fn set_condition(budget: &mut Value, now: Timestamp) {
     let allows = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) > 0;
     let (status, reason) = if allows { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };

@@ -1,4 +1,4 @@
-//! How objects go.
+//! Deletes objects.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::route::{Id, Resource};
 use super::store::{Refused, Store, Writer, Written, said, seconds};
 use super::write::{bump_generation, finalizers, has_finalizers};
 
-/// The garbage collector takes these away: what follows from them comes first.
+/// The garbage collector removes this finalizer after it has handled the dependents.
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What becomes of the objects that an object owns.
+/// How the dependents of a deleted object are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Propagation {
     Background,
@@ -24,7 +24,7 @@ pub(super) enum Propagation {
     Orphan,
 }
 
-/// What a deletion insists on.
+/// The preconditions and options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeleteOptions {
     pub(super) uid: Option<String>,
@@ -104,11 +104,11 @@ impl Store {
     }
 }
 
-/// How long something that runs may take to end.
+/// The grace period of a deletion.
 enum Grace {
-    /// It does not run, or not any more.
+    /// The object does not run, or no longer.
     None,
-    /// A deletion is under way that is to end sooner.
+    /// A deletion is in progress and gets a shorter grace period.
     Pending,
     Until {
         seconds: i64,
@@ -116,7 +116,7 @@ enum Grace {
     },
 }
 
-/// A Pod that runs on a node stays until its kubelet deletes it without grace; all else has none.
+/// A Pod on a node stays until its kubelet deletes it without a grace period; all other objects have none.
 fn grace(id: &Id, live: &Value, options: &DeleteOptions, now: Timestamp) -> Grace {
     if !id.resource.is_pod() {
         return Grace::None;
@@ -153,7 +153,7 @@ fn mark(object: &mut Value, grace: i64, at: Option<Timestamp>) {
     object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
 }
 
-/// What waits for finalizers only is due at once.
+/// Sets the deletion timestamp to now: the object waits for finalizers only.
 fn mark_now(object: &mut Value, now: Timestamp) {
     let due = object["metadata"]["deletionTimestamp"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let at = due.is_none_or(|due| due > now).then_some(now);
@@ -171,7 +171,7 @@ fn check_preconditions(id: &Id, kind: &Kind, live: &Value, options: &DeleteOptio
     check("ResourceVersion", options.version.as_ref(), "resourceVersion")
 }
 
-/// The finalizers with those of the garbage collector, if that changes them.
+/// The finalizers together with the garbage collector's, if they differ.
 fn finalizers_for(kind: &Kind, live: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
     if kind.name == "Event" {
         return None;

@@ -1,4 +1,4 @@
-//! Evictions, as far as disruption budgets allow them.
+//! Evictions, limited by disruption budgets.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Store {
         self.let_go(id, &options, writer)
     }
 
-    /// The one budget that a pod falls under.
+    /// The only budget that selects a pod.
     fn budget_of(&self, pod: &Value) -> Result<Option<(Id, Arc<Value>)>, Refused> {
         let resource = Resource::budgets();
         let matching = self.all(&resource).filter(|budget| {
@@ -79,7 +79,7 @@ impl Store {
         if allowed == 1 {
             super::budgets::set_condition(&mut changed, writer.now);
         }
-        // The server writes it as a client of itself.
+        // A real server writes the budget as a client of itself.
         let writer = Writer { manager: "kube-apiserver", ..writer.clone() };
         let target = Target { id, kind: self.kind(&id.resource), part: Part::Status, writer: &writer };
         target.own(budget, &mut changed);
@@ -87,7 +87,7 @@ impl Store {
         Ok(())
     }
 
-    /// Says in the pod why it goes, and deletes it.
+    /// Adds the reason to the pod's conditions, and deletes it.
     fn let_go(&mut self, id: &Id, options: &DeleteOptions, writer: &Writer<'_>) -> Result<(), Refused> {
         let pod = self.get(id)?;
         let mut options = options.clone();
@@ -147,7 +147,7 @@ fn why_not(name: &str, status: &Value) -> String {
     format!("The disruption budget {name} does not allow evicting pods currently ({reason}): {message}")
 }
 
-/// What is asked in the body of an eviction.
+/// Checks the body of an eviction.
 pub(super) fn check_body(id: &Id, body: &Value) -> Result<(), Refused> {
     match body["metadata"]["name"].as_str() {
         Some(name) if name == id.name => Ok(()),

@@ -1,4 +1,4 @@
-//! What goes wrong, by command.
+//! Faults that tests inject.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use parking_lot::Mutex;
 
 use super::{RequestRecord, refusal};
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is refused with this status code, and does nothing.
+    /// The server refuses the request with this status code. It has no effect.
     Status(u16),
-    /// It is refused with exactly this, and does nothing.
+    /// The server refuses the request with this Status. It has no effect.
     Refuse(Box<Status>),
-    /// The server cannot be reached; it does nothing.
+    /// The server cannot be reached. The request has no effect.
     Unreachable,
-    /// It takes effect, and the connection breaks before the answer.
+    /// The request takes effect, and the connection breaks before the answer.
     LoseAnswer,
-    /// The connection breaks at once, and it takes effect after so long.
+    /// The connection breaks at once, and the request takes effect after this time.
     CommitLate(Duration),
-    /// It takes effect and is answered after so long.
+    /// The request takes effect and is answered after this time.
     Delay(Duration),
-    /// It takes effect at once and is answered after so long.
+    /// The request takes effect at once and is answered after this time.
     AnswerLate(Duration),
-    /// It takes effect, and is answered with this status code all the same, as by a server that gave up waiting.
+    /// The request takes effect, but the answer has this status code, as from a server that gave up waiting.
     StatusAfter(u16),
-    /// It does nothing and is never answered.
+    /// The request has no effect and is never answered.
     Hang,
-    /// It takes effect and is never answered.
+    /// The request takes effect and is never answered.
     HangAfter,
-    /// If it is a read that takes any version (`resourceVersion=0`, and watches without one), it is answered by a
-    /// server that has seen no more than this version. All else goes on as without a fault.
+    /// A read at any version (`resourceVersion=0`, and watches without a version) is answered by a server that has seen no more
+    /// than this version. All other requests have no fault.
     AsOf(u64),
 }
 
 impl Fault {
-    /// A refusal of an eviction or of a request too many: "too many requests", with the time to wait if there is one.
+    /// A refusal of an eviction or of too many requests: 429 Too Many Requests, with the time to wait if there is one.
     pub fn too_many_requests(message: &str, retry_after_seconds: u32) -> Self {
         Self::Refuse(Box::new(refusal::too_many_requests(message, retry_after_seconds).status))
     }
 }
 
-/// Which requests: those that fit everything that was said.
+/// A matcher of requests. All of its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     verb: Option<&'static str>,
@@ -52,29 +52,29 @@ pub struct Match {
 }
 
 impl Match {
-    /// Every request.
+    /// Matches every request.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Those of a verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    /// Matches a verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub fn verb(verb: &'static str) -> Self {
         Self { verb: Some(verb), ..Self::default() }
     }
 
-    /// Those whose path (without query) contains this.
+    /// Restricts it to paths (without query) that contain `part`.
     #[must_use]
     pub fn path(self, part: impl Into<String>) -> Self {
         Self { path: Some(part.into()), ..self }
     }
 
-    /// Those whose path (without query) ends with this.
+    /// Restricts it to paths (without query) that end with `end`.
     #[must_use]
     pub fn path_end(self, end: impl Into<String>) -> Self {
         Self { path_end: Some(end.into()), ..self }
     }
 
-    /// Those whose `User-Agent` contains this.
+    /// Restricts it to requests whose `User-Agent` contains `part`.
     #[must_use]
     pub fn user_agent(self, part: impl Into<String>) -> Self {
         Self { user_agent: Some(part.into()), ..self }
@@ -92,14 +92,14 @@ impl Match {
 struct Rule {
     requests: Match,
     fault: Fault,
-    /// How many requests it still hits; none: all.
+    /// The number of requests that still fail; `None`: all.
     left: Option<usize>,
 }
 
-/// Says what becomes of a request, if it is not to be answered as usual.
+/// Decides what happens to a request; `None`: it is answered as usual.
 type Decide = Box<dyn FnMut(&RequestRecord) -> Option<Fault> + Send>;
 
-/// The faults in force; the oldest that fits is taken.
+/// The active faults. The oldest that matches applies.
 #[derive(Default)]
 pub(super) struct Faults {
     decide: Mutex<Option<Decide>>,

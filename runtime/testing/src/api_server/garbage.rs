@@ -1,4 +1,4 @@
-//! The garbage collector: what becomes of objects whose owners go.
+//! The garbage collector: it deletes or orphans the dependents of deleted owners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::write::{Target, finalizers};
 
 type Objects = Vec<(Id, Arc<Value>)>;
 
-/// How an owner stands to an object.
+/// The state of an owner reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bond {
-    /// It is there.
+    /// The owner exists.
     Solid,
-    /// It is not there.
+    /// The owner does not exist.
     Dangling,
-    /// It goes when those have gone whom it owns.
+    /// The owner is deleted in the foreground: it waits for its dependents.
     Waiting,
 }
 
@@ -47,7 +47,7 @@ impl Store {
         }
     }
 
-    /// All objects that can own or be owned.
+    /// All objects that can own other objects or have owners.
     fn everything(&self) -> Objects {
         let resources: Vec<_> = self.resources().filter(|resource| resource.plural != "events").cloned().collect();
         let of = |resource| self.all(resource).map(|object| (Id::of(resource, object), object.clone()));
@@ -87,7 +87,7 @@ impl Store {
         self.delete(id, &options, writer).map(drop)
     }
 
-    /// Takes owners from an object.
+    /// Removes owner references from an object.
     fn disown(&mut self, id: &Id, uids: &[&str], writer: &Writer<'_>) -> Result<(), Refused> {
         self.amend(id, writer, |object| {
             if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
@@ -96,7 +96,7 @@ impl Store {
         })
     }
 
-    /// Takes a finalizer from an object.
+    /// Removes a finalizer from an object.
     fn release(&mut self, id: &Id, finalizer: &str, writer: &Writer<'_>) -> Result<(), Refused> {
         self.amend(id, writer, |object| {
             if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
@@ -131,7 +131,7 @@ fn has(object: &Value, finalizer: &str) -> bool {
     finalizers(object).any(|it| it == finalizer)
 }
 
-/// Whether an owner has to wait for this one.
+/// Whether this object blocks the deletion of an owner.
 fn blocks(object: &Value, owner: &str) -> bool {
     owners(object).any(|it| it["uid"] == owner && it["blockOwnerDeletion"] == true)
 }

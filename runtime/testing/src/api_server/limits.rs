@@ -1,20 +1,20 @@
-//! How large and how deep a body may be.
+//! The maximum size and depth of a body.
 
 use serde_json::Value;
 
 use super::refusal;
 use super::store::Refused;
 
-/// As `--max-request-body-bytes` of a real server.
+/// The maximum size of a body, `--max-request-body-bytes` of a real server.
 const BODY: usize = 3 * 1024 * 1024;
-/// What etcd takes in one request (`--max-request-bytes`).
+/// The maximum size of a request to etcd (`--max-request-bytes`).
 const STORED: usize = 1_572_864;
-/// What the client of etcd sends in one message.
+/// The maximum size of a message of etcd's client.
 const SENT: usize = 2 * 1024 * 1024;
-/// How deep JSON may be nested. A real server takes ten times that, which would want a larger stack.
+/// The maximum depth of JSON. A real server allows ten times that, which needs a larger stack.
 const DEPTH: usize = 1_000;
 
-/// Objects of which the JSON is shorter are not measured again.
+/// The size of objects is checked only if their JSON is longer than this.
 pub(super) const SMALL: usize = 512 * 1024;
 
 /// Refuses a body that is too large or too deep.
@@ -28,7 +28,7 @@ pub(super) fn check_body(body: &[u8]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Refuses what is too large to be stored.
+/// Refuses an object that is too large to be stored.
 pub(super) fn check_stored(object: &Value) -> Result<(), Refused> {
     let bytes = object.to_string().len();
     match bytes {

@@ -1,4 +1,4 @@
-//! Namespaces: what may be created in them, and how they go.
+//! Namespaces: they restrict creations, and are emptied before they are removed.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::route::{Id, Resource};
 use super::store::{Refused, Store, Writer, Written, said, seconds};
 
 impl Store {
-    /// Refuses a creation in a namespace that is not there, or not for long.
+    /// Refuses a creation in a namespace that does not exist or is terminating.
     pub(super) fn check_namespace(&self, id: &Id) -> Result<(), Refused> {
         if !self.enforces_namespaces || id.namespace.is_empty() {
             return Ok(());
@@ -24,7 +24,7 @@ impl Store {
         }
     }
 
-    /// Marks a namespace: its controller empties it and lets it go.
+    /// Marks a namespace as terminating: its controller empties and removes it.
     pub(super) fn delete_namespace(
         &mut self,
         id: &Id,
@@ -55,7 +55,7 @@ impl Store {
         Ok(Written::Updated(self.commit(id, going)))
     }
 
-    /// Deletes what is in namespaces that go, and those that are empty.
+    /// Deletes the objects in terminating namespaces, and the namespaces that are empty.
     pub(super) fn empty_namespaces(&mut self, writer: &Writer<'_>) {
         let namespaces: Vec<_> = self.all(&Resource::namespaces()).filter(|it| is_terminating(it)).cloned().collect();
         for namespace in namespaces {

@@ -1,4 +1,4 @@
-//! Which watches are open, and what is done to them from outside.
+//! The open watches, and how tests delay or break them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use tokio::time::Instant;
 
 use super::fault::Match;
 
-/// How the events of a watch reach its client.
+/// How fast the events of a watch reach its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
     /// At once.
     #[default]
     Live,
-    /// So long after each change, in order.
+    /// This long after each change, in order.
     Late(Duration),
-    /// Not at all, nor the end of the watch: as a connection that is black-holed, or a server that is frozen.
+    /// Never, and neither does the end of the watch: a black-holed connection, or a frozen server.
     Held,
 }
 
-/// When an idle watch gets its bookmarks. A real server sends them after 60 or 120 s and two seconds before the watch
-/// ends; of a kind that has not changed since the server started, never.
+/// When an idle watch gets bookmarks. A real server sends them after 60 or 120 s and two seconds before the watch ends; none
+/// for a kind that has not changed since the server started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bookmarks {
     /// After this time, and two seconds before the end.
     Every(Duration),
-    /// Not at all.
+    /// Never.
     Never,
 }
 
@@ -38,7 +38,7 @@ impl Default for Bookmarks {
 }
 
 impl Bookmarks {
-    /// When the next one comes in a watch that lasts until `end`.
+    /// When a watch that lasts until `end` gets its next bookmark.
     pub(super) fn next(self, now: Instant, end: Instant) -> Option<Instant> {
         let Self::Every(interval) = self else { return None };
         let last = end.checked_sub(BEFORE_END).filter(|last| *last > now);
@@ -46,13 +46,13 @@ impl Bookmarks {
     }
 }
 
-/// How long before the end of a watch its last bookmark comes.
+/// How long before the end of a watch its last bookmark is sent.
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// One watch that is open.
+/// An open watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenWatch {
-    /// In the order of opening, over the life of the server.
+    /// The number of the watch, in the order of opening over the life of the server.
     pub number: u64,
     /// The path without the query.
     pub path: String,
@@ -60,11 +60,11 @@ pub struct OpenWatch {
     pub user_agent: String,
 }
 
-/// All watches that are open. Whatever concerns them wakes them, and they look what it is.
+/// All open watches. Every change wakes them, and each then checks what concerns it.
 pub(super) struct Watches {
     wake: watch::Sender<u64>,
     opened: Mutex<u64>,
-    /// With whether it is to break.
+    /// With whether the connection is to break.
     open: Mutex<BTreeMap<u64, (OpenWatch, bool)>>,
     paces: Mutex<Vec<(Match, Pace)>>,
     bookmarks: Mutex<Bookmarks>,
@@ -122,7 +122,7 @@ impl Watches {
         *self.bookmarks.lock()
     }
 
-    /// The latest word on the same watches replaces an earlier one.
+    /// Sets the pace of the matching watches. It replaces an earlier pace for the same matcher.
     pub(super) fn set_pace(&self, watches: Match, pace: Pace) {
         let mut paces = self.paces.lock();
         paces.retain(|(earlier, _)| *earlier != watches);
@@ -131,7 +131,7 @@ impl Watches {
         self.wake();
     }
 
-    /// As the latest word that fits says.
+    /// The latest pace that matches the watch.
     pub(super) fn pace(&self, number: u64) -> Pace {
         let open = self.open.lock();
         let Some((watch, _)) = open.get(&number) else { return Pace::Live };

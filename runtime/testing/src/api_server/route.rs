@@ -1,4 +1,4 @@
-//! What a request asks for, read from its method, path and query.
+//! Parses the method, path and query of a request.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::refusal;
 use super::store::Refused;
 
-/// A kind of object, as the path names it.
+/// The group, version and plural of a kind, as in a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Resource {
     pub(super) group: String,
@@ -22,12 +22,12 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `machines.machine.sapcloud.io`, as error messages name it.
+    /// `machines.machine.sapcloud.io`, as in error messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether a CRD stands behind it, as far as the name of the group tells.
+    /// Whether the kind has a CRD, judged by the name of the group.
     pub(super) fn is_custom(&self) -> bool {
         self.group.contains('.') && !self.group.ends_with(".k8s.io")
     }
@@ -49,7 +49,7 @@ impl Resource {
     }
 }
 
-/// The place of one object.
+/// The resource, namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id {
     pub(super) resource: Resource,
@@ -58,7 +58,7 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// The place of an object that is there.
+    /// The id of an existing object.
     pub(super) fn of(resource: &Resource, object: &Value) -> Self {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
         Self { resource: resource.clone(), namespace: text("namespace"), name: text("name") }
@@ -72,7 +72,7 @@ impl Id {
     }
 }
 
-/// Which part of an object is read or written.
+/// An object or one of its subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     Main,
@@ -84,7 +84,7 @@ pub(super) enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) resource: Resource,
-    /// Empty for objects without one, and for lists over all.
+    /// Empty for cluster-scoped objects, and for lists over all namespaces.
     pub(super) namespace: String,
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
@@ -103,7 +103,7 @@ impl Route {
         let version = segments.next().ok_or_else(unknown)?.to_owned();
         let mut rest: Vec<_> = segments.collect();
         let mut namespace = String::new();
-        // `/namespaces/a/status` is a part of the Namespace, `/namespaces/a/pods` is something in it.
+        // `/namespaces/a/status` is a subresource of the Namespace, `/namespaces/a/pods` is a collection in it.
         if let ["namespaces", within, plural, ..] = rest[..]
             && !matches!(plural, "status" | "finalize")
         {
@@ -126,7 +126,7 @@ impl Route {
         })
     }
 
-    /// The object that the path names.
+    /// The object of the path.
     pub(super) fn id(&self) -> Result<Id, Refused> {
         let name = self.name.clone().ok_or_else(refusal::method_not_allowed)?;
         Ok(Id { resource: self.resource.clone(), namespace: self.namespace.clone(), name })
@@ -153,12 +153,12 @@ impl Route {
         matches!(self.get(key), "true" | "1")
     }
 
-    /// Whether a read takes whatever the server happens to know.
+    /// Whether a read accepts any version that the server has.
     pub(super) fn takes_any_version(&self) -> bool {
         self.get("resourceVersion") == "0"
     }
 
-    /// The verb as Kubernetes' authorisation names it.
+    /// The verb of Kubernetes' authorization.
     pub(super) fn verb(&self, method: &Method) -> &'static str {
         match (method.as_str(), self.name.is_some()) {
             ("GET", _) if self.is_set("watch") => "watch",

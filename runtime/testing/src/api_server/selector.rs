@@ -7,7 +7,7 @@ use super::refusal;
 use super::route::{Resource, Route};
 use super::store::Refused;
 
-/// What a list or a watch is narrowed down to.
+/// The selection of a list or a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     namespace: String,
@@ -32,12 +32,12 @@ impl Selector {
         Ok(Self { namespace: route.namespace.clone(), labels, fields })
     }
 
-    /// All that is in the same place.
+    /// Selects all objects of the same namespace.
     pub(super) fn whole_place(&self) -> Self {
         Self { namespace: self.namespace.clone(), ..Self::default() }
     }
 
-    /// Whether it narrows nothing down but the place.
+    /// Whether it selects all objects of the namespace.
     pub(super) fn takes_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -62,7 +62,7 @@ impl Requirement {
     }
 }
 
-/// Whether labels are selected by a `LabelSelector`. An empty one selects all, none selects nothing.
+/// Whether a `LabelSelector` matches labels. An empty one matches all, an absent one matches none.
 pub(super) fn matches_labels(selector: &Value, labels: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
@@ -80,12 +80,12 @@ pub(super) fn matches_labels(selector: &Value, labels: &Value) -> bool {
     selector.is_object() && equal.chain(more).all(|requirement| requirement.matches(labels))
 }
 
-/// A field by its path; empty where there is none, as field selectors see it.
+/// A field by its path; empty if absent, as for field selectors.
 fn field<'a>(object: &'a Value, path: &str) -> &'a str {
     path.split('.').fold(object, |value, key| &value[key]).as_str().unwrap_or("")
 }
 
-/// The fields by which kinds can be selected, beside name and namespace.
+/// The fields of a kind that field selectors support, besides name and namespace.
 fn known_fields(resource: &Resource) -> &'static [&'static str] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &["spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase", "status.podIP"],
@@ -114,7 +114,7 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, St
             if matches!(path.as_str(), "metadata.name" | "metadata.namespace") || more.contains(&path.as_str()) {
                 return Ok((path, equal, value));
             }
-            // Kinds that have fields of their own word it otherwise.
+            // Kinds with additional fields have another message.
             let message = if resource.is_custom() || !more.is_empty() {
                 format!("field label not supported: {path}")
             } else {
@@ -179,7 +179,7 @@ fn checked(text: &str) -> Result<String, Refused> {
     }
 }
 
-/// Splits at commas that stand outside brackets.
+/// Splits at commas outside of brackets.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let terms = text.split(|character| {

@@ -46,7 +46,7 @@ pub(super) struct Writer<'a> {
     pub(super) now: Timestamp,
     /// Validates and answers, but stores nothing.
     pub(super) dry_run: bool,
-    /// Skips the size limit.
+    /// Whether the body is so large that the size of the stored object has to be checked.
     pub(super) large: bool,
 }
 

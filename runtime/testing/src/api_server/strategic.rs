@@ -9,7 +9,7 @@ const DELETED: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 const RETAIN: &str = "$retainKeys";
 
-/// What an object becomes by a patch.
+/// Applies a patch to an object.
 pub(super) fn merge(shape: &Shape, live: &Value, patch: &Value) -> Value {
     match (live, patch) {
         (_, Value::Object(patch)) if patch.get(DIRECTIVE) == Some(&"replace".into()) => without_directives(patch),
@@ -40,7 +40,7 @@ fn merge_fields(shape: &Shape, live: &Map<String, Value>, patch: &Map<String, Va
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // The order of lists is left as it comes about.
+            // The order directives of lists are ignored.
             debug_assert!(key.starts_with(ORDER) || key == DIRECTIVE || key == RETAIN, "{key}");
         } else if value.is_null() {
             merged.remove(key);
@@ -66,7 +66,7 @@ fn merge_items(shape: &Shape, live: &[Value], patch: &[Value]) -> Value {
     if patch.iter().any(|item| item[DIRECTIVE] == "replace") {
         return Value::Array(plain().cloned().collect());
     }
-    // Merged by the first key alone, whatever more there is to tell items apart.
+    // Only the first of the list's keys counts, even if there are more.
     let key = shape.keys().and_then(|keys| keys.first()).map_or("", String::as_str);
     let is = |item: &Value, other: &Value| item[key] == other[key];
     let patched = plain().map(|item| {
@@ -77,7 +77,7 @@ fn merge_items(shape: &Shape, live: &[Value], patch: &[Value]) -> Value {
     Value::Array(interleave(rest.collect(), patched.collect(), live, |item| &item[key]))
 }
 
-/// What was patched in its own order; what was not, before the first that stood behind it.
+/// Patched items keep their order; each other item comes before the first patched item that followed it.
 fn interleave(rest: Vec<Value>, patched: Vec<Value>, live: &[Value], key: impl Fn(&Value) -> &Value) -> Vec<Value> {
     let place = |item: &Value| live.iter().position(|live| key(live) == key(item));
     let (mut rest, mut patched) = (rest.into_iter().peekable(), patched.into_iter().peekable());

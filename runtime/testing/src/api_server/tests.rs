@@ -1,4 +1,4 @@
-//! What a real server answered (Kubernetes 1.36), asked of this one.
+//! Compares this server with the answers of a real one (Kubernetes 1.36).
 
 use futures::{AsyncBufReadExt, StreamExt};
 use http::Method;

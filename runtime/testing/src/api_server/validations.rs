@@ -1,7 +1,7 @@
 //! The validation rules (`x-kubernetes-validations`) of custom resources.
 //!
-//! Of CEL only one form is understood: a field that is immutable once it is set. A schema with another rule is refused, so
-//! that no test rests on a rule that is not checked.
+//! Only one form of CEL is supported: a field that is immutable once it is set. A schema with another rule is refused, so
+//! that no test relies on a rule that is not checked.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::checks::FieldError;
 /// A field that is immutable once it is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Immutable {
-    /// The object that holds it, as a JSON pointer.
+    /// The object that contains it, as a JSON pointer.
     parent: String,
     field: String,
     message: String,
@@ -33,7 +33,7 @@ impl Immutable {
     }
 }
 
-/// The rules of a schema and of all below it.
+/// The rules of a schema and its nested schemas.
 pub(super) fn of_schema(schema: &Value) -> Vec<Immutable> {
     let mut found = vec![];
     collect(schema, "", &mut found);
@@ -59,7 +59,7 @@ fn immutable(rule: &Value, at: &str) -> Immutable {
     Immutable { parent: at.to_owned(), field: field.to_owned(), message: text("message").to_owned() }
 }
 
-/// What the rules say of a write, beside what is wrong with it already. What has an error of certain kinds is not checked.
+/// The errors of a write by the rules, besides the other `errors`. A field with an error of certain kinds is not checked.
 pub(super) fn check(rules: &[Immutable], errors: &[FieldError], change: Option<(&Value, &Value)>) -> Vec<FieldError> {
     let is_blocking = |error: &FieldError| matches!(error.reason, "FieldValueRequired" | "FieldValueNotSupported");
     if !rules.is_empty() && errors.iter().any(is_blocking) {

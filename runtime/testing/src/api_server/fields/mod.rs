@@ -1,7 +1,7 @@
-//! Who owns which field: server-side apply and `managedFields`, by the rules of Kubernetes' structured-merge-diff.
+//! Field ownership: server-side apply and `managedFields`, by the rules of Kubernetes' structured-merge-diff.
 //!
-//! A [`Shape`] says of a kind which maps and lists are merged, and how. By it objects are compared and merged
-//! ([`walk`]), sets of fields are kept ([`Set`]), and their owners ([`managers`]).
+//! A [`Shape`] describes which maps and lists of a kind are merged, and how. [`walk`] compares and merges objects by it. A
+//! [`Set`] is a set of fields, and [`managers`] records their owners.
 
 pub(super) mod managers;
 pub(super) mod scale;

@@ -1,7 +1,7 @@
-//! Owners of a number that is also written through the scale endpoint.
+//! The owners of a number that is also written through the scale endpoint.
 //!
-//! A real server keeps them apart while it writes a scale, and puts them together again: those that wrote the number by
-//! an update get an entry of their own for it.
+//! A real server separates them while it writes a scale, and merges them again: managers that wrote the number by an update
+//! get an entry of their own for it.
 
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ use super::set::field;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Records in an object who owns its number of replicas, after it was written through the scale endpoint. `path`: where
-/// it stands. `before` and `after`: none counts as not said.
+/// Records the owner of an object's replicas after a write through the scale endpoint. `path`: the field's path. `before` and
+/// `after`: an absent number counts as unset.
 pub(in super::super) fn rescale(author: &Author<'_>, object: &mut Value, path: &[String], before: i64, after: i64) {
     let number = Set::only(&path.iter().map(|name| field(name)).collect::<Vec<_>>());
     let owners = Owners::read(object);
     let mut scaled = in_scale(&owners, &number);
-    // Where nobody is known to own it, nobody becomes its owner.
+    // A number without a known owner gets none.
     if before != after && !scaled.is_empty() {
         scaled.clear();
         if after != 0 {
@@ -51,7 +51,7 @@ pub(in super::super) fn rescale(author: &Author<'_>, object: &mut Value, path: &
     set_entries(object, entries);
 }
 
-/// Who owns the number, as the scale endpoint sees it.
+/// The owners of the number, as the scale endpoint sees them.
 fn in_scale(owners: &Owners, number: &Set) -> Vec<(Manager, Owned)> {
     let those = owners.0.iter().filter(|(_, owned)| !owned.fields.intersection(number).is_empty());
     let seen = those.map(|(manager, owned)| {
