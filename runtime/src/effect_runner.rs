@@ -199,7 +199,7 @@ mod tests {
         let performer = Arc::new(Calls(Instant::now(), Arc::default()));
         let runner = EffectRunner::new(performer, 2, Leadership::unlimited(), tasks.clone(), Arc::default());
         let start = Instant::now();
-        // Two that hang until their deadline; one more, which waits for a place, and one for the lane of another.
+        // Two calls hang until their deadline. The third waits for a permit, the fourth for the serialization key of the third.
         for call in [Call("a", "1", 900), Call("b", "2", 900), Call("c", "3", 50), Call("d", "3", 1)] {
             let (at_begin, at_end, name) = (told.clone(), told.clone(), call.0);
             let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));

@@ -1,4 +1,4 @@
-//! Which event becomes a request, and which one. Plain state, no I/O.
+//! Decides which events become requests, and which requests. Plain state, no I/O.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use super::{Event, EventKind};
 
-/// For how long an event counts as a repeat of an equal one: client-go's aggregation interval.
+/// How long an event counts as a repeat of an equal one: client-go's aggregation interval.
 const REPEAT_WINDOW: Duration = Duration::from_mins(10);
 /// How many requests one object may cause at once: client-go's spam filter.
 const BURST: u32 = 25;
-/// How long it takes until the object may cause one more.
+/// How long it takes until the object may cause one more request.
 const REFILL: Duration = Duration::from_mins(5);
-/// How many events, and how many objects, are remembered: client-go's cache size.
+/// How many events and objects are remembered: client-go's cache size.
 const REMEMBERED: usize = 4_096;
 
 /// The longest name of an object.
 const NAME_LIMIT: usize = 253;
 
-/// Equal events are about the same object and say the same.
+/// The identity of an event: equal events have the same object and the same text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Same {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// What is to be sent.
+/// The request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// A new event.
     Create(Same),
-    /// A higher count for one that exists.
+    /// A higher count for an existing event.
     Repeat(Same, i32),
 }
 
@@ -42,11 +42,11 @@ struct Series {
 
 #[derive(Debug)]
 struct Budget {
-    /// The moment at which the whole burst is free again.
+    /// When the whole burst is free again.
     full_at: Duration,
 }
 
-/// What was told lately, about which objects.
+/// The recent events and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
     series: HashMap<Same, Series>,
@@ -54,7 +54,7 @@ pub(super) struct Correlator {
 }
 
 impl Correlator {
-    /// Decides about an event at a time on a clock that never goes back. `None`: it is held back.
+    /// Decides about one event, at a monotonic time. `None` if the spam filter holds it back.
     pub(super) fn admit(&mut self, event: &Event, now: Duration) -> Option<Action> {
         let same = identify(event);
         let series = self.series.get_mut(&same).filter(|series| now.saturating_sub(series.last) < REPEAT_WINDOW);
@@ -74,14 +74,14 @@ impl Correlator {
         Some(Action::Create(same))
     }
 
-    /// The count that the server has for an event that was there already.
+    /// Sets the count that the server has for an existing event.
     pub(super) fn correct(&mut self, same: &Same, count: i32) {
         if let Some(series) = self.series.get_mut(same) {
             series.count = count;
         }
     }
 
-    /// The event does not exist: what equals it is new again.
+    /// Forgets an event that no longer exists, so that the next equal one is new.
     pub(super) fn forget(&mut self, same: &Same) {
         self.series.remove(same);
     }
@@ -101,12 +101,12 @@ impl Correlator {
     }
 }
 
-/// Removes the quarter that was used least lately once the map is full, so that the cost of looking is shared.
+/// Removes the least recently used quarter of a full map, so that the cost of the search is amortized.
 fn make_room<K: Clone + Eq + Hash + Ord, V>(map: &mut HashMap<K, V>, age: impl Fn(&V) -> Duration) {
     if map.len() < REMEMBERED {
         return;
     }
-    // Ties are broken by key: what is forgotten must not depend on the order of a hash map.
+    // Break ties by key: the result must not depend on the order of a hash map.
     let mut ages: Vec<_> = map.iter().map(|(key, value)| (age(value), key.clone())).collect();
     ages.sort_unstable();
     for (_, key) in ages.drain(..REMEMBERED / 4) {
@@ -114,7 +114,7 @@ fn make_room<K: Clone + Eq + Hash + Ord, V>(map: &mut HashMap<K, V>, age: impl F
     }
 }
 
-/// The object's UID where it is known: a namesake that comes later has a budget of its own.
+/// The object's UID if it is known, so that a later namesake has a budget of its own.
 fn object_of(event: &Event) -> String {
     let regarding = &event.regarding;
     regarding.uid.clone().unwrap_or_else(|| {
@@ -122,7 +122,7 @@ fn object_of(event: &Event) -> String {
     })
 }
 
-/// The name of the event: made of what it says, so that a repeat finds it even after a restart.
+/// The name of the event, derived from its content, so that a repeat finds it even after a restart.
 fn identify(event: &Event) -> Same {
     let regarding = &event.regarding;
     let object = object_of(event);
@@ -134,12 +134,12 @@ fn identify(event: &Event) -> Same {
     let end = name.floor_char_boundary(NAME_LIMIT - suffix.len());
     name.truncate(end);
     name.push_str(&suffix);
-    // Where client-go puts the events of objects without a namespace.
+    // client-go puts the events of objects without a namespace here.
     let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
     Same { namespace: namespace.unwrap_or_else(|| "default".to_owned()), name }
 }
 
-/// The wire form of what kind of event it is.
+/// The wire form of an event's type.
 pub(super) fn wire_type(kind: EventKind) -> String {
     kind.as_str().to_owned()
 }

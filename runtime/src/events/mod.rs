@@ -1,19 +1,19 @@
-//! Events: what people see under `kubectl describe`.
+//! Events, as `kubectl describe` shows them.
 //!
 //! # Guarantees
 //!
-//! - [`Recorder::publish`] never blocks, never waits and never fails: what does not fit is dropped and counted.
-//! - The same event again within ten minutes makes no new object: the count and the time of the first one are
-//!   raised. Its name is made of what it says, so that this holds across restarts too.
-//! - One object causes at most 25 requests at once and one in five minutes after that, as client-go limits it. What
-//!   is held back is still counted in the next update of the same event.
-//! - Memory is bounded: by the length of the queue and by the number of events and objects remembered.
+//! - [`Recorder::publish`] never blocks, never waits and never fails: it drops and counts events that do not fit.
+//! - A repeat within ten minutes creates no new object: it raises the count and the time of the first event. The event's name
+//! is derived from its content, so that this works across restarts too.
+//! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. Repeats that are held
+//! back still count in the next update of the same event.
+//! - Memory is bounded by the length of the queue and by the number of remembered events and objects.
 //!
 //! # Caveats
 //!
-//! - Events are hints. They are lost when the API server is away for long, or the process is killed.
-//! - After loss of leadership, drop the [`EventTask`] rather than drain it: events are writes too. Those of a recorder that
-//!   was given a term are not sent after it in any case.
+//! - Events are hints. They are lost when the API server is away for long, or when the process is killed.
+//! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too. A recorder with a
+//! leadership sends nothing after its end in any case.
 
 mod correlate;
 mod send;
@@ -32,18 +32,18 @@ use crate::clip::clip;
 use crate::leadership::{Clock, Leadership};
 use nodewright_observability::metrics::Metrics;
 
-/// How many events may wait to be sent.
+/// How many events may be queued.
 const QUEUE_LENGTH: usize = 1_000;
 
-/// How long [`EventTask::drain`] goes on sending.
+/// How long [`EventTask::drain`] continues to send.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether an event tells of ordinary progress or of something to look at.
+/// Whether an event reports normal progress or a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {
     /// Progress.
     Normal,
-    /// Something that should not be, or that somebody should look at.
+    /// A problem, or something to check.
     Warning,
 }
 
@@ -57,7 +57,7 @@ impl EventKind {
     }
 }
 
-/// One thing to tell about one object.
+/// One report about one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The object. Its UID lets `kubectl describe` find the event.
@@ -66,41 +66,41 @@ pub struct Event {
     pub kind: EventKind,
     /// A constant in upper camel case that programs may match on.
     pub reason: &'static str,
-    /// A sentence for people; of what is longer than 1,024 bytes the middle is left out.
+    /// A sentence for people. Beyond 1,024 bytes the middle is left out.
     pub message: String,
 }
 
 impl Event {
-    /// An event of ordinary progress.
+    /// An event about normal progress.
     pub fn normal(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         Self { regarding, kind: EventKind::Normal, reason, message: message.into() }
     }
 
-    /// An event that tells of something to look at.
+    /// An event about a problem.
     pub fn warning(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         Self { regarding, kind: EventKind::Warning, reason, message: message.into() }
     }
 }
 
-/// In whose name events are sent.
+/// The source of events.
 #[derive(Debug, PartialEq, Eq)]
 struct Reporter {
-    /// Stands in the event.
+    /// The component in the event.
     component: String,
-    /// Stands in the request.
+    /// The `User-Agent` of the request.
     user_agent: HeaderValue,
 }
 
-/// An event on its way.
+/// A queued event.
 #[derive(Debug)]
 struct Queued {
     event: Event,
     reporter: Arc<Reporter>,
-    /// Events are writes: none is sent after it.
+    /// Events are writes: none is sent after its end.
     term: Leadership,
 }
 
-/// Where events are handed in. Cheap to clone.
+/// Publishes events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     reporter: Arc<Reporter>,
@@ -117,22 +117,22 @@ impl Recorder {
         Self { reporter: Arc::new(reporter), term: Leadership::unlimited(), queue: None, metrics: Arc::default() }
     }
 
-    /// The same recorder in the name of another component.
+    /// The same recorder for another component.
     #[must_use]
     pub fn named(&self, component: impl Into<String>, user_agent: HeaderValue) -> Self {
         Self { reporter: Arc::new(Reporter { component: component.into(), user_agent }), ..self.clone() }
     }
 
-    /// The same recorder for the writes of a term: what waits when it ends is dropped.
+    /// The same recorder for the writes of a leadership: events that are queued when it ends are dropped.
     #[must_use]
     pub fn within(&self, term: Leadership) -> Self {
         Self { term, ..self.clone() }
     }
 
-    /// Hands in an event. Returns at once.
+    /// Queues an event. Returns at once.
     pub fn publish(&self, mut event: Event) {
         let Some(queue) = &self.queue else { return };
-        // The API server takes no more of a message.
+        // The API server accepts no longer message.
         event.message = clip(event.message);
         let queued = Queued { event, reporter: self.reporter.clone(), term: self.term.clone() };
         if queue.try_send(queued).is_err() {
@@ -141,7 +141,7 @@ impl Recorder {
     }
 }
 
-/// The task that sends events. Dropping it stops it at once.
+/// The task that sends events. Dropping it stops it immediately.
 #[derive(Debug)]
 pub struct EventTask {
     task: AbortOnDropHandle<()>,
@@ -149,7 +149,7 @@ pub struct EventTask {
 }
 
 impl EventTask {
-    /// Starts a task that sends to the API server behind `client`, and a recorder for it in the name of `component`.
+    /// Starts a task that sends to the API server of `client`. Returns it with a recorder for `component`.
     pub fn start(
         client: kube::Client,
         component: impl Into<String>,
@@ -165,7 +165,7 @@ impl EventTask {
         (Recorder { reporter, term: Leadership::unlimited(), queue: Some(queue), metrics }, Self { task, stop })
     }
 
-    /// Takes no more events, sends what waits, and gives up after a second.
+    /// Accepts no more events, sends the queued ones, and gives up after a second.
     pub async fn drain(self) {
         self.stop.cancel();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.task).await.is_err() {
@@ -179,7 +179,7 @@ async fn run(mut sender: Sender, mut events: mpsc::Receiver<Queued>, stop: Cance
         let queued = tokio::select! {
             biased;
             () = stop.cancelled(), if !events.is_closed() => {
-                // From here on, what waits is still received; then the channel ends.
+                // The task still receives queued events; then the channel ends.
                 events.close();
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The requests that carry events to the API server.
+//! Sends events to the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::correlate::{Action, Correlator, Same, wire_type};
 use crate::leadership::Clock;
 use nodewright_observability::metrics::Metrics;
 
-/// The longest that one request may take.
+/// The time limit of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses before a request that got no answer, or was told to come later, is sent again.
+/// The pauses before the retries of a request that got no answer or a `Retry-After`.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
-/// How often a refusal is logged: the cause is likely the same for all.
+/// The log interval of refusals: the cause is probably the same for all.
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// Turns events into requests, one at a time.
+/// Sends the requests for events, one at a time.
 pub(super) struct Sender {
     client: kube::Client,
     metrics: Arc<Metrics>,
@@ -32,7 +32,7 @@ pub(super) struct Sender {
     logged: Option<Instant>,
 }
 
-/// What of the answer is needed.
+/// The required part of the answer.
 #[derive(Deserialize)]
 struct Counted {
     #[serde(default)]
@@ -45,7 +45,7 @@ impl Sender {
         Self { client, metrics, clock, correlator: Correlator::default(), instance, logged: None }
     }
 
-    /// Sends an event, or what becomes of it.
+    /// Sends an event, as a creation or as a repeat.
     pub(super) async fn take(&mut self, queued: Queued) {
         let Some(action) = self.correlator.admit(&queued.event, self.clock.elapsed()) else {
             self.metrics.event_dropped();
@@ -64,7 +64,7 @@ impl Sender {
         match action {
             Action::Create(same) => self.create(same, queued).await,
             Action::Repeat(same, count) => match self.patch(same, Some(*count), queued).await {
-                // Events are deleted after an hour, and by people before.
+                // Events expire after an hour, and users may delete them before.
                 Err(error) if code(&error) == Some(404) => self.create(same, queued).await,
                 result => result.map(drop),
             },
@@ -79,7 +79,7 @@ impl Sender {
                 self.correlator.correct(same, 1);
                 Ok(())
             }
-            // Told by an earlier process, or longer ago than is remembered: the server knows how often.
+            // An earlier process created it, or its record was dropped: the server has the count.
             Err(error) if code(&error) == Some(409) => {
                 let known = self.patch(same, None, queued).await?.count.unwrap_or(1);
                 let count = known.saturating_add(1);
@@ -112,7 +112,7 @@ impl Sender {
         }
     }
 
-    /// Raises the time of an event, and its count where that is known.
+    /// Raises the time of an event, and its count if it is known.
     async fn patch(&self, same: &Same, count: Option<i32>, queued: &Queued) -> Result<Counted, kube::Error> {
         let mut patch = json!({ "lastTimestamp": Time(self.clock.wall()) });
         if let Some(count) = count {
@@ -124,7 +124,7 @@ impl Sender {
         serde_json::from_str(&answer).map_err(kube::Error::SerdeError)
     }
 
-    /// Sends a request up to three times, while the term lasts. Repeats do no harm: the name is fixed, and so is the count.
+    /// Sends a request up to three times, during leadership. A repeat is harmless: the name is fixed, and so is the count.
     async fn send(
         &self,
         queued: &Queued,
@@ -193,7 +193,7 @@ fn collection(same: &Same) -> String {
     format!("/api/v1/namespaces/{}/events", same.namespace)
 }
 
-/// The status code of an answer; none where there was no answer.
+/// The status code of an answer; `None` without an answer.
 fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),

@@ -1,21 +1,21 @@
-//! What time it is.
+//! Clocks.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What time it is, in both senses that a controller needs.
+/// The wall clock and the monotonic clock.
 pub trait Clock: Send + Sync + 'static {
-    /// The time since some fixed moment in the past. Never goes back, whatever happens to the wall clock.
+    /// The time since a fixed moment in the past. It never goes back, even if the wall clock is stepped.
     fn elapsed(&self) -> Duration;
 
-    /// The time of day, for what is written into objects. It may jump.
+    /// The wall-clock time, for timestamps in objects. It may jump.
     fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
 }
 
-/// Linux' `CLOCK_BOOTTIME`: goes on while the host is suspended and while the process is stopped.
+/// Linux' `CLOCK_BOOTTIME`: it advances while the host is suspended and while the process is stopped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -29,11 +29,11 @@ impl Clock for BootClock {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 
-/// Elsewhere the monotonic clock, for development only. On macOS it counts suspension too.
+/// On other systems the monotonic clock, for development only. On macOS it includes suspension too.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
-/// The clock of tokio's timers: under `tokio::time::pause` it is the simulated time.
+/// The clock of tokio's timers: simulated time under `tokio::time::pause`.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     origin: tokio::time::Instant,
@@ -41,7 +41,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Starts a clock whose time of day is `wall` now, and moves on with tokio's timers.
+    /// A clock whose wall-clock time is `wall` now and advances with tokio's timers.
     pub fn starting_at(wall: Timestamp) -> Self {
         Self { origin: tokio::time::Instant::now(), wall }
     }

@@ -1,29 +1,29 @@
-//! Which lease, and the times of its election.
+//! The lease, and the timing of its election.
 
 use std::time::Duration;
 
-/// The longest part of the pause between two attempts that chance decides, so that contenders spread out.
+/// The maximum jitter of the pause between two attempts, as a share of the pause, so that contenders spread out.
 pub(super) const JITTER: f64 = 0.2;
 
-/// Which lease is contended for, by whom, and how long things take.
+/// The lease, the identity of the contender, and the timing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
     /// The namespace of the Lease.
     pub namespace: String,
     /// The name of the Lease.
     pub name: String,
-    /// Who contends: unique for each process, restarts included.
+    /// The identity of the contender: unique for each process, also across restarts.
     pub identity: String,
-    /// After how much time without a renewal others may take the lease. In whole seconds.
+    /// How long the lease must be without renewal before others may take it. In whole seconds.
     pub lease_duration: Duration,
-    /// After how much time without a successful renewal the holder gives up. Shorter than `lease_duration`.
+    /// How long the holder continues without a successful renewal. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
     /// The time between two renewals, and between two attempts to acquire. Shorter than `renew_deadline`.
     pub retry_period: Duration,
 }
 
 impl LeaseConfig {
-    /// The usual times (15 s, 10 s, 2 s), under an identity made of the host's name and a random part.
+    /// The usual times (15 s, 10 s, 2 s), with an identity made of the host name and a random part.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -45,15 +45,15 @@ impl LeaseConfig {
         if self.lease_duration <= self.renew_deadline {
             return Err(LeaseConfigError::DeadlineTooLong(self.renew_deadline, self.lease_duration));
         }
-        // Client-go asks for the same margin: the longest pause with jitter has to fit into the deadline.
+        // client-go requires the same margin: the longest pause with jitter must be shorter than the deadline.
         if self.retry_period.is_zero() || self.renew_deadline <= self.retry_period.mul_f64(1.0 + JITTER) {
             return Err(LeaseConfigError::RetryTooLong(self.retry_period, self.renew_deadline));
         }
         Ok(())
     }
 
-    /// The longest that one attempt may take: two fit into the renew deadline, so that one hung connection does
-    /// not cost the lease.
+    /// The time limit of one attempt. Two attempts fit into the renew deadline, so that one hung connection does not lose the
+    /// lease.
     pub(super) fn attempt_timeout(&self) -> Duration {
         self.renew_deadline / 2
     }
@@ -64,16 +64,16 @@ fn unique_identity() -> String {
     format!("{host}_{:032x}", fastrand::u128(..))
 }
 
-/// Times or names that cannot work.
+/// An invalid lease configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseConfigError {
-    /// The identity is empty, which on the wire means "held by nobody".
+    /// The identity is empty, which in the Lease means that it has no holder.
     #[error("leader election needs an identity that is not empty")]
     NoIdentity,
-    /// The wire format knows whole seconds only.
+    /// The Lease holds whole seconds only.
     #[error("lease duration {0:?} must be a whole number of seconds")]
     NotInSeconds(Duration),
-    /// The holder would go on after others may have begun.
+    /// The holder would continue after others may have taken the lease.
     #[error("renew deadline {0:?} must be shorter than the lease duration {1:?}")]
     DeadlineTooLong(Duration, Duration),
     /// There would be no time for a second attempt.

@@ -1,26 +1,26 @@
-//! Leader election by a `coordination.k8s.io/v1` Lease, with client-go's protocol.
+//! Leader election with a `coordination.k8s.io/v1` Lease and client-go's protocol.
 //!
 //! # Guarantees
 //!
-//! - A lease is taken over only after it has stood unchanged for its whole duration *as seen by this process*: the
-//!   clocks of two hosts are never compared.
-//! - Every change of the lease is a PUT under the version that was read, or a POST where there was none: of two
-//!   that try at once, one is refused. No PATCH is sent; roles made for client-go permit none.
-//! - The term that is handed out counts from before the request that won or renewed it was sent, and ends after
-//!   the renew deadline, which is shorter than the lease duration: it is over before anybody else may begin.
-//! - A renewal that hangs is given up while there is time for another.
-//! - A term that is over stays over; [`Election::acquire`] starts a new one.
+//! - A contender takes over a lease only after it has stood unchanged for its whole duration *as seen by this process*: the
+//! clocks of two hosts are never compared.
+//! - Every change of the lease is a PUT with the version that was read, or a POST if there was none. Of two concurrent
+//! attempts, one is refused. No PATCH is sent: roles made for client-go do not allow it.
+//! - A leadership counts from before the request that acquired or renewed it, and ends after the renew deadline. That is
+//! shorter than the lease duration, so it ends before another process may lead.
+//! - A renewal that hangs is abandoned while there is time for another.
+//! - A leadership that has ended stays so; [`Election::acquire`] starts a new one.
 //!
 //! # Assumptions
 //!
-//! - The [`Clock`]s of all contenders run at about the same speed (a lease of 15 s and a deadline of 10 s bear
-//!   one running half as fast again as the other).
-//! - The [`kube::Client`] does not retry by itself (`Config::default_retry = false`): a write repeated behind this
-//!   protocol's back is measured from the wrong moment.
+//! - The [`Clock`]s of all contenders run at about the same speed. A lease of 15 s and a deadline of 10 s tolerate a clock that
+//! runs half as fast again as the other.
+//! - The [`kube::Client`] does not retry by itself (`Config::default_retry = false`): this protocol would measure a repeated
+//! write from the wrong moment.
 //!
 //! # Caveats
 //!
-//! - A write begun in the last moment of a term may be committed after it. See [`super::Leadership`].
+//! - A write that begins at the very end of a leadership may be committed after it. See [`super::Leadership`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -37,24 +37,24 @@ use super::protocol::{Claim, Protocol};
 use super::term::Leadership;
 use nodewright_observability::metrics::Metrics;
 
-/// How long [`Election::release`] tries to give the lease back. The process is about to end, and others take the
-/// lease over by themselves once it has expired.
+/// How long [`Election::release`] tries to release the lease. The process is about to end, and others can take the lease anyway
+/// once it has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One contender for one lease. A process that needs several leases makes one of these for each, and joins the
-/// terms by [`Leadership::all`].
+/// One contender for one lease. A process that needs several leases makes an election for each and joins the results with
+/// [`Leadership::all`].
 ///
-/// Dropping it ends the term without giving the lease back.
+/// Dropping it ends the leadership without releasing the lease.
 #[derive(Debug)]
 pub struct Election {
     protocol: Arc<Protocol>,
     metrics: Arc<Metrics>,
-    /// What the jitter is drawn from.
+    /// The seed of the jitter.
     seed: u64,
     renewal: Mutex<Option<Renewal>>,
 }
 
-/// The lease is held, and renewed by a task.
+/// The lease is held, and a task renews it.
 #[derive(Debug)]
 struct Renewal {
     term: Leadership,
@@ -63,13 +63,13 @@ struct Renewal {
 
 impl Drop for Renewal {
     fn drop(&mut self) {
-        // Nobody renews from here on.
+        // The renewals stop here.
         self.term.end();
     }
 }
 
 impl Election {
-    /// A contender. Its requests carry `user_agent`.
+    /// A contender. `user_agent` is the `User-Agent` of its requests.
     pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, LeaseConfigError> {
         config.validate()?;
         let protocol = Protocol::new(client, user_agent, config, Arc::new(BootClock));
@@ -77,24 +77,24 @@ impl Election {
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
 
-    /// The same contender, not yet started, on another clock.
+    /// The same contender, not yet started, with another clock.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { protocol: Arc::new(self.protocol.on(clock)), ..self }
     }
 
-    /// The same contender, reporting whether it leads.
+    /// The same contender, with metrics.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The same contender, whose jitter comes from a seed, and from its name: several may be given the same one. Without
-    /// it the jitter is another one each time. A manager gives its own.
+    /// The same contender, with jitter derived from a seed and the lease's name, so several elections may share one seed.
+    /// Without it the jitter is random. A manager sets its own seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         let LeaseConfig { namespace, name, identity, .. } = self.config();
-        // Always the same: its keys are fixed.
+        // Deterministic: its keys are fixed.
         let mut hasher = DefaultHasher::new();
         (seed, namespace, name, identity).hash(&mut hasher);
         Self { seed: hasher.finish(), ..self }
@@ -107,9 +107,8 @@ impl Election {
 
     /// Waits until the lease is held, then renews it in the background until it is lost or released.
     ///
-    /// Failures are logged and retried for as long as this is waited for: what is missing (a permission, a
-    /// namespace, the API server) may come. May be dropped at any time. While the lease is held already, the term
-    /// under way is returned.
+    /// Failures are logged and retried for as long as the caller waits: a missing permission, namespace or API server may
+    /// appear later. The future may be dropped at any time. If the lease is held already, the current leadership is returned.
     pub async fn acquire(&self) -> Leadership {
         let mut renewal = self.renewal.lock().await;
         if let Some(held) = renewal.as_ref().filter(|held| !held.term.is_over()) {
@@ -124,8 +123,8 @@ impl Election {
         term
     }
 
-    /// Watches the lease without asking for it, for as long as this is waited for. Whoever needs several leases asks
-    /// for one after the other; watching the later ones meanwhile, it need not wait for each to expire in turn.
+    /// Watches the lease without acquiring it, for as long as the caller waits. A process that needs several leases acquires
+    /// one after the other. If it watches the later ones meanwhile, it need not wait for each to expire in turn.
     pub async fn observe(&self) {
         let config = self.config();
         loop {
@@ -154,10 +153,10 @@ impl Election {
         }
     }
 
-    /// Ends the term and gives the lease back, so that another may take it at once.
+    /// Ends the leadership and releases the lease, so that another process may take it at once.
     ///
-    /// Does nothing when the lease is not held. Gives up after a second: the lease then expires by itself. Not to be
-    /// called while [`Election::acquire`] is waited for; drop that first.
+    /// Does nothing if the lease is not held. Gives up after a second: the lease then expires by itself. Do not call it during
+    /// [`Election::acquire`]; drop that future first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };
         let was_over = renewal.term.is_over();
@@ -165,7 +164,7 @@ impl Election {
         self.metrics.leading(&self.config().name, false);
         if let Some(task) = renewal.task.take() {
             task.abort();
-            // Its result tells nothing: either it was aborted, or it had ended with the term.
+            // Ignore the result: the task was aborted, or it ended with the leadership.
             let _ = task.await;
         }
         if was_over {
@@ -180,7 +179,7 @@ impl Election {
     }
 }
 
-/// Renews the lease until the term ends, and ends the term once the lease is another's.
+/// Renews the lease until the leadership ends, and ends the leadership once another process holds the lease.
 async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Leadership) {
     let config = protocol.config().clone();
     let mut report = Report::default();
@@ -201,7 +200,7 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Leadership)
             Err(error) => report.failure(&config, &error),
         }
     }
-    // Whoever ended the term by hand knows why; otherwise it ran out.
+    // A caller that ended the leadership itself knows the reason; otherwise it has expired.
     tracing::warn!(lease = config.name, "term of leadership is over");
     term.end();
     metrics.leading(&config.name, false);

@@ -1,4 +1,4 @@
-//! What can go wrong with a lease, and how it is told without flooding the log.
+//! Errors of leases, and rate-limited logging of them.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use tokio::time::Instant;
 
 use super::config::LeaseConfig;
 
-/// Why an attempt came to no result.
+/// Why an attempt had no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClaimError {
-    /// Will not pass by itself: somebody has to grant the permission.
+    /// Permanent until an administrator grants the permission.
     #[error(
         "failed to {verb} lease {namespace}/{name}: not permitted: grant get, create and update on \
          leases.coordination.k8s.io in namespace {namespace} to this process: {message}"
     )]
     Forbidden { verb: &'static str, namespace: String, name: String, message: String },
-    /// Will not pass by itself: the credentials are wrong or have expired.
+    /// Permanent: the credentials are wrong or have expired.
     #[error(
         "failed to {verb} lease {namespace}/{name}: credentials refused: check the kubeconfig or service account: {message}"
     )]
     Unauthorized { verb: &'static str, namespace: String, name: String, message: String },
-    /// Will not pass by itself: somebody has to create the namespace.
+    /// Permanent until an administrator creates the namespace.
     #[error(
         "failed to create lease {namespace}/{name}: create namespace {namespace} first, or choose another: {message}"
     )]
     NoNamespace { namespace: String, name: String, message: String },
-    /// Somebody else changed the lease in between.
+    /// Another client changed the lease in between.
     #[error("failed to {verb} lease {namespace}/{name}: another contender was faster")]
     Conflict { verb: &'static str, namespace: String, name: String },
-    /// The API server does not answer in time; whether the request took effect is not known.
+    /// The API server did not answer in time; the outcome of the request is unknown.
     #[error("failed to renew or acquire lease {namespace}/{name}: no answer within {after:?}")]
     Timeout { namespace: String, name: String, after: Duration },
-    /// Anything else, which may pass.
+    /// Any other error, which may be temporary.
     #[error("failed to {verb} lease {namespace}/{name}: {source}")]
     Request { verb: &'static str, namespace: String, name: String, source: Box<kube::Error> },
 }
@@ -54,13 +54,13 @@ impl ClaimError {
         }
     }
 
-    /// Whether somebody has to do something before it can succeed.
+    /// Whether an administrator must act before an attempt can succeed.
     fn is_fatal(&self) -> bool {
         matches!(self, Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::NoNamespace { .. })
     }
 }
 
-/// Logs what changes, and what lasts once a minute: attempts come every other second.
+/// Logs each change of the error, and a lasting error once a minute: attempts come every other second.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     last: Option<(String, Instant)>,

@@ -1,18 +1,17 @@
-//! The term that is yet to begin, for what is made before it: clients, and connections for writes.
+//! A handle for leadership that is created before the lease is acquired: for clients, and connections for writes.
 //!
-//! An HTTP client hands requests to tasks of its own, which own the connections. Stopped meanwhile (`SIGSTOP`, a frozen
-//! container), a process would send what it had handed over when it wakes, long after its term, and whoever asked for it
-//! could not prevent it. So there is a look at the clock where the bytes leave: in the [`LeadershipGuard`] below the client and
-//! its encryption.
+//! An HTTP client passes requests to tasks of its own, which own the connections. If the process is stopped meanwhile
+//! (`SIGSTOP`, a frozen container), these tasks would send the queued requests when it wakes, long after its leadership has
+//! expired, and the caller could not prevent it. Therefore the [`LeadershipGuard`], below the client and TLS, checks the clock
+//! where the bytes leave.
 //!
 //! # Guarantees
-//! * Before the term begins [`LeadershipHandle`] gives no right to write.
-//! * Nothing is sent through a [`LeadershipGuard`] once the term has *run out* ([`Leadership::has_lapsed`]). Before the term begins,
-//!   and after one that its holder ended, it works: a process that stands by reads, and one that is told to stop gives
-//!   its lease back.
+//! * Before leadership begins, [`LeadershipHandle`] gives no right to write.
+//! * A [`LeadershipGuard`] sends nothing once leadership has *expired* ([`Leadership::has_lapsed`]). It works before leadership
+//!   begins, and after its holder has ended it: a standby reads, and a process that stops releases its lease.
 //!
 //! # Caveats
-//! * What the kernel has taken is sent, and between the look and the system call there is still a moment. Safety rests
+//! * Bytes that the kernel has accepted are sent, and there is a short time between the check and the system call. Safety rests
 //!   on names, versions, UIDs and client tokens.
 
 use std::{
@@ -30,7 +29,7 @@ use tower::{Service, ServiceExt, util::MapResponse};
 
 use super::term::Leadership;
 
-/// The term in which a process leads, once it has begun. All clones are the same. For one [`crate::manager::Manager`].
+/// The leadership of a process, once it has begun. All clones share it. For one [`crate::manager::Manager`].
 #[derive(Clone, Debug, Default)]
 pub struct LeadershipHandle(Arc<OnceLock<Leadership>>);
 
@@ -41,18 +40,18 @@ impl From<Leadership> for LeadershipHandle {
 }
 
 impl LeadershipHandle {
-    /// The term begins; the first one stands.
+    /// Begins the leadership. If it has begun before, the first one stays.
     pub(crate) fn begin(&self, term: Leadership) -> &Leadership {
         self.0.get_or_init(|| term)
     }
 
-    /// How long the right to write lasts; zero before the term begins.
+    /// How long the right to write lasts; zero before leadership begins.
     pub fn remaining(&self) -> Duration {
         self.0.get().map_or(Duration::ZERO, Leadership::remaining)
     }
 
-    /// Makes connections, whether to an API server or to a cloud, for a client of `hyper-util`: over the streams of `inner`,
-    /// which are to be plain ones, so that encryption is above.
+    /// A connector for a `hyper-util` client, for an API server or a cloud. `inner` must return plain streams, so that TLS runs
+    /// on top of the guard.
     pub fn connector<C: Service<Uri>>(
         &self,
         inner: C,
@@ -66,7 +65,7 @@ impl LeadershipHandle {
     }
 }
 
-/// A connection that sends nothing once the term has run out. See the [module](self).
+/// A connection that sends nothing once leadership has expired. See the [module](self).
 #[derive(Debug)]
 pub struct LeadershipGuard<S> {
     stream: S,
@@ -165,13 +164,13 @@ mod tests {
         (url, count)
     }
 
-    /// How many requests arrive when the second is handed to its connection, and `then` happens before that sends it.
+    /// How many requests arrive if `then` runs after the second request is queued and before its connection sends it.
     async fn arriving(leading: LeadershipHandle, then: impl FnOnce()) -> (bool, u64) {
         let (url, count) = counting().await;
         let client = Client::builder(TokioExecutor::new()).build(leading.connector(HttpConnector::new()));
         let request = || Request::get(&url).body(Empty::<Bytes>::new()).unwrap();
         client.request(request()).await.expect("a connection is made, and kept");
-        // Nothing but this task runs meanwhile.
+        // No other task runs meanwhile.
         let mut second = Box::pin(client.request(request()));
         assert!(poll!(&mut second).is_pending());
         then();

@@ -1,4 +1,4 @@
-//! Leader election, the right to write that it gives, and what is made before it.
+//! Leader election, the right to write that it gives, and handles that are created before it.
 
 mod clock;
 mod config;

@@ -1,4 +1,4 @@
-//! The requests and the rules of client-go's election; no loops and no terms.
+//! The requests and rules of client-go's election, without loops and without [`super::Leadership`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::error::ClaimError;
 /// The state of the lease after an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// It is held by this process.
+    /// This process holds it.
     Held {
-        /// How often the lease has changed hands.
+        /// How many times the lease has changed hands.
         transitions: i32,
     },
-    /// It is held by another, and has not stood still for long enough.
+    /// Another process holds it, and it has not been unchanged for long enough.
     Taken {
-        /// The other's identity.
+        /// The identity of the other process.
         holder: String,
     },
 }
@@ -37,7 +37,7 @@ pub(super) struct Protocol {
     seen: Mutex<Option<Seen>>,
 }
 
-/// The lease as it was last read, and since when it has stood like that.
+/// The lease as last read, and since when it is unchanged.
 #[derive(Clone, Debug)]
 struct Seen {
     lease: Lease,
@@ -54,7 +54,7 @@ impl Protocol {
         Self { client, user_agent, config, clock, seen: Mutex::new(None) }
     }
 
-    /// The same contender, from the beginning, on another clock.
+    /// The same contender in its initial state, with another clock.
     pub(super) fn on(&self, clock: Arc<dyn Clock>) -> Self {
         Self::new(self.client.clone(), self.user_agent.clone(), self.config.clone(), clock)
     }
@@ -67,8 +67,8 @@ impl Protocol {
         &self.clock
     }
 
-    /// Tries once to acquire or to renew. May be dropped half-way: what was sent then and took effect is found by
-    /// the next attempt, whose version no longer fits.
+    /// Tries once to acquire or renew. The future may be dropped: if its write took effect, the next attempt gets a version
+    /// conflict and reads the lease again.
     pub(super) async fn attempt(&self, timeout: Duration) -> Result<Claim, ClaimError> {
         let mut seen = self.seen.lock().await;
         tokio::time::timeout(timeout, self.claim(&mut seen)).await.unwrap_or_else(|_| {
@@ -77,10 +77,10 @@ impl Protocol {
         })
     }
 
-    /// Reads the lease and remembers since when it stands as it does, without asking for it.
+    /// Reads the lease and records since when it is unchanged, without acquiring it.
     pub(super) async fn look(&self, timeout: Duration) {
         let mut seen = self.seen.lock().await;
-        // A failure is told by whoever asks for the lease.
+        // Ignore a failure here: the attempt to acquire reports it.
         if let Ok(Ok(Some(lease))) = tokio::time::timeout(timeout, self.get()).await {
             self.observe(&mut seen, lease);
         }
@@ -90,7 +90,7 @@ impl Protocol {
         // The common case first: a renewal is one request.
         if let Some(ours) = seen.as_ref().filter(|seen| self.is_ours(&seen.lease)) {
             match self.take(ours.lease.clone(), seen).await {
-                // Changed or deleted by somebody: look what is there now.
+                // Another client has changed or deleted it: read the current state.
                 Err(ClaimError::Conflict { .. }) => {}
                 Err(ClaimError::Request { source, .. }) if is_not_found(&source) => {}
                 result => return result,
@@ -106,7 +106,7 @@ impl Protocol {
         self.take(lease, seen).await
     }
 
-    /// Remembers what was read; the time starts anew with every change.
+    /// Records the lease that was read. Every change restarts the time.
     fn observe(&self, seen: &mut Option<Seen>, lease: Lease) {
         let since = match seen {
             Some(before) if before.lease.spec == lease.spec => before.since,
@@ -119,7 +119,7 @@ impl Protocol {
         holder(lease) == self.config.identity
     }
 
-    /// Whether nobody holds the lease, or its holder has not renewed it for its duration, watched from here.
+    /// Whether the lease has no holder, or its holder has not renewed it for its duration, as observed by this process.
     fn is_free(&self, seen: Option<&Seen>) -> bool {
         let Some(Seen { lease, since }) = seen else { return false };
         let duration = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Protocol {
         Ok(Claim::Held { transitions: 0 })
     }
 
-    /// Writes this process' name and the time into the lease, under the version that it carries.
+    /// Writes the identity of this process and the time into the lease, with the version that it has.
     async fn take(&self, mut lease: Lease, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
         lease.spec = Some(self.spec_of_holder(lease.spec.as_ref()));
         let lease = self.send("update", &Method::PUT, Some(&lease)).await?;
@@ -169,12 +169,12 @@ impl Protocol {
         }
     }
 
-    /// Empties the lease, if it is still this process'.
+    /// Empties the lease if this process still holds it.
     pub(super) async fn give_back(&self) -> Result<(), ClaimError> {
         let mut seen = self.seen.lock().await;
         if let Some(ours) = seen.take().filter(|seen| self.is_ours(&seen.lease)) {
             match self.empty(ours.lease).await {
-                // A renewal that was aborted had taken effect.
+                // An aborted renewal has taken effect.
                 Err(ClaimError::Conflict { .. }) => {}
                 result => return result,
             }
@@ -185,7 +185,7 @@ impl Protocol {
         }
     }
 
-    /// Writes what client-go writes on release: no holder, and a duration that has passed at once.
+    /// Writes what client-go writes on release: no holder, and a duration that expires at once.
     async fn empty(&self, mut lease: Lease) -> Result<(), ClaimError> {
         let now = MicroTime(self.clock.wall());
         let before = lease.spec.take().unwrap_or_default();

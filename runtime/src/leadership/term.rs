@@ -1,15 +1,14 @@
-//! The right to write, and until when.
+//! The right to write, with its end.
 //!
-//! A [`Leadership`] is handed to everything that sends a mutating request. Who holds none, or one that is over, sends
-//! nothing. It is given by leader election ([`super::Election`]); a process without election holds
-//! [`Leadership::unlimited`].
+//! Every sender of mutating requests has a [`Leadership`]. Without one, or once it has ended, the sender sends nothing. Leader
+//! election ([`super::Election`]) creates it; a process without election uses [`Leadership::unlimited`].
 //!
 //! # Guarantees
 //!
-//! - Once a term is over it stays over: no extension, however late its answer arrives, brings it back.
-//! - [`Leadership::remaining`] reads the clock at each call. It counts time during which the process was stopped
-//!   (`SIGSTOP`, a frozen container) or the host was suspended, as [`BootClock`] does.
-//! - All clones of a term, and all terms made of it by [`Leadership::all`], see its end.
+//! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.
+//! - [`Leadership::remaining`] reads the clock at each call. It includes time in which the process was stopped (`SIGSTOP`, a
+//! frozen container) or the host was suspended, as [`BootClock`] does.
+//! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
 //! # Assumptions
 //!
@@ -17,10 +16,10 @@
 //!
 //! # Caveats
 //!
-//! - [`Leadership::ended`] is built on timers that stand still while the host is suspended, so it looks again at
-//!   least once a second: after a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
-//! - A request that was sent in time may be committed late. A term narrows that window and cannot close it; what
-//!   must not happen twice needs names, UIDs and resource versions as well.
+//! - [`Leadership::ended`] uses timers that stand still while the host is suspended, so it checks the clock at least once a
+//! second. After a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
+//! - A request that was sent in time may be committed late. Leadership narrows that window and cannot close it. Writes that
+//! must not happen twice need names, UIDs and resource versions as well.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -34,13 +33,13 @@ use tokio::sync::watch;
 
 use super::clock::{BootClock, Clock};
 
-/// The longest that [`Leadership::ended`] trusts a timer before it asks the clock again.
+/// How long [`Leadership::ended`] trusts a timer before it checks the clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The right to write, until it ends. Cheap to clone; all clones are the same term.
+/// The right to write, until it ends. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Leadership {
-    /// The term lasts while all of these do. Empty: for ever.
+    /// The leadership lasts while all of these do. Empty: for ever.
     parts: Arc<[Arc<Part>]>,
 }
 
@@ -55,22 +54,22 @@ enum End {
     Never,
     /// In the clock's `elapsed` time.
     At(Duration),
-    /// Ended by its holder, while it lasted.
+    /// Ended by its holder before it expired.
     Over,
 }
 
 impl Leadership {
-    /// A term that lasts until [`Leadership::end`] is called: for a process that runs without leader election.
+    /// A leadership that lasts until [`Leadership::end`] is called: for a process without leader election.
     pub fn unlimited() -> Self {
         Self::of(Part { clock: Arc::new(BootClock), end: watch::Sender::new(End::Never) })
     }
 
-    /// A term that lasts until `clock` reads `until`, unless it is extended or ended before.
+    /// A leadership that lasts until `clock` reads `until`, unless it is extended or ended before.
     pub fn until(clock: Arc<dyn Clock>, until: Duration) -> Self {
         Self::of(Part { clock, end: watch::Sender::new(End::At(until)) })
     }
 
-    /// A term that lasts while every one of `terms` does; ending it ends each of them.
+    /// A leadership that lasts while each of `terms` does. Ending it ends each of them.
     pub fn all<'a>(terms: impl IntoIterator<Item = &'a Self>) -> Self {
         Self { parts: terms.into_iter().flat_map(|term| term.parts.iter().cloned()).collect() }
     }
@@ -79,51 +78,52 @@ impl Leadership {
         Self { parts: Arc::new([Arc::new(part)]) }
     }
 
-    /// How long the term still lasts: zero when it is over, [`Duration::MAX`] when it is unlimited.
+    /// The remaining time: zero when it has ended, [`Duration::MAX`] when it is unlimited.
     pub fn remaining(&self) -> Duration {
         self.parts.iter().map(|part| part.remaining()).min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether the term is over.
+    /// Whether the leadership has ended.
     pub fn is_over(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// Whether the term ran out, or one that it is made of: its holder did not end it in time, so others may lead.
+    /// Whether the leadership, or one of its parts, has expired: its holder did not end it in time, so another process may
+    /// lead.
     pub fn has_lapsed(&self) -> bool {
         self.parts.iter().any(|part| part.has_lapsed())
     }
 
-    /// Goes on with `work` only while the term lasts; `None` when it is over first.
+    /// Runs `work` only while the leadership lasts; returns `None` if it ends first.
     ///
-    /// Beside [`Leadership::ended`] this is needed because whoever waits for that may be woken after the work: by then its
-    /// next request would be sent.
+    /// Waiting for [`Leadership::ended`] alone is not enough: that waiter may be polled after the work, which has then already
+    /// sent its next request.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         poll_fn(|context| if self.is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
     }
 
-    /// Lets the term last until its clock reads `until`, if that is later than now foreseen.
+    /// Extends the leadership until its clock reads `until`, if that is later than the current end.
     ///
-    /// Returns whether the term goes on. One that is over is not brought back: in between, others may have had
+    /// Returns whether the leadership continues. One that has ended is not revived: in between, other processes may have had
     /// the right to write.
     pub fn extend(&self, until: Duration) -> bool {
         self.parts.iter().all(|part| part.extend(until))
     }
 
-    /// Ends the term now, for all its holders.
+    /// Ends the leadership now, for all clones.
     pub fn end(&self) {
         for part in self.parts.iter() {
             part.end();
         }
     }
 
-    /// Resolves when the term is over.
+    /// Resolves when the leadership has ended.
     pub async fn ended(&self) {
         if self.parts.is_empty() {
             return future::pending().await;
         }
-        // No order on a deciding path: whichever part is over first, the term is.
+        // The order does not matter: the first part that ends, ends the leadership.
         future::select_all(self.parts.iter().map(|part| part.ended().boxed())).await;
     }
 }
@@ -140,7 +140,7 @@ impl Part {
 
     fn end(&self) {
         self.end.send_modify(|end| {
-            // What ran out before stays so.
+            // An expired leadership stays expired.
             if !end.after(self.clock.elapsed()).is_zero() {
                 *end = End::Over;
             }
@@ -150,10 +150,10 @@ impl Part {
     fn extend(&self, until: Duration) -> bool {
         let mut goes_on = true;
         self.end.send_if_modified(|end| {
-            // Decided under the lock of the value, so that an end cannot slip in between the look and the write.
+            // Decide under the lock of the value, so that no end comes between the check and the write.
             if end.after(self.clock.elapsed()).is_zero() {
                 goes_on = false;
-                // Whoever waits for the end looks at once.
+                // The waiters for the end check at once.
                 return true;
             }
             let later = matches!(end, End::At(foreseen) if until > *foreseen);
@@ -173,7 +173,7 @@ impl Part {
             if remaining.is_zero() {
                 return;
             }
-            // The sender is part of `self`, so `changed` cannot fail while it is borrowed here.
+            // `self` holds the sender, so `changed` cannot fail during this borrow.
             tokio::select! {
                 biased;
                 _ = changes.changed() => {}

@@ -36,7 +36,7 @@ fn held_by_another(server: &ApiServer) {
         "holderIdentity": "go",
         "leaseDurationSeconds": 15,
         "leaseTransitions": 4,
-        // Hours ago on the other's clock: clocks are not compared.
+        // Hours ago on the other process's clock: clocks are not compared.
         "renewTime": "2026-11-20T03:00:00.000000Z",
     });
     let metadata = json!({ "name": "machine-controller" });
@@ -122,7 +122,7 @@ async fn a_term_ends_ten_seconds_after_the_last_renewal_was_sent() {
     let election = election(&server, "a");
     let term = election.acquire().await;
     sleep(Duration::from_millis(4_500)).await;
-    // The last one that succeeded was sent half a second ago.
+    // The last successful renewal was sent half a second ago.
     server.fail_always(Match::verb("update"), Fault::Status(500));
     server.fail_always(Match::verb("get"), Fault::Status(500));
     let begun = Instant::now();
@@ -139,7 +139,7 @@ async fn a_term_counts_from_before_the_request() {
     let server = ApiServer::new();
     server.fail_next(Match::verb("create"), Fault::Delay(seconds(4)));
     let term = election(&server, "a").acquire().await;
-    // The election is gone with the statement, so look at what a held one would have: sent 4 s ago.
+    // The statement dropped the election, so check a leadership that is held: its request was sent 4 s ago.
     assert!(term.is_over());
     let held = election(&server, "b");
     server.remove(LEASE);

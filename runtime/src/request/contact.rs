@@ -1,30 +1,30 @@
-//! Whether an API server is there, and since when without a break.
+//! Whether an API server answers, and since when without a gap.
 //!
-//! A controller must not judge what others report while they cannot report: when an API server comes back, all that its
-//! caches show may be as old as the outage. So a plan has to know since when the server has answered.
+//! A controller must not judge missing reports while nothing can be reported: when an API server comes back, everything in its
+//! caches may be as old as the outage. So a plan must know since when the server has answered.
 //!
-//! How often an idle server speaks says nothing. A real kube-apiserver sends the bookmarks of an idle kind after 60 or
-//! 120 s or never, and goes on sending them while its etcd is away and nobody can write. So only an event or a good
-//! answer counts as contact, and after 30 s without either one of the watches asks.
+//! The traffic of an idle server says nothing. A real kube-apiserver sends the bookmarks of an idle kind after 60 or 120 s or
+//! never, and continues to send them while its etcd is away and no client can write. So only an event or a successful answer
+//! counts as contact. After 30 s without either, one of the watches probes the server.
 //!
 //! # Guarantees
-//! * An idle server that answers is in contact.
-//! * A break of less than 30 s is ignored, and one of more than 60 s is noticed. Between the two it depends on what was
-//!   heard before it.
-//! * All watches of a cluster share one contact. When they come back one after the other, one break has ended, not
-//!   several; a single watch that fails is no break.
-//! * A silent server gets one question in 30 s, one that does not answer one in 10 s, from all watches together.
+//! * An idle server that answers is connected.
+//! * A gap of less than 30 s is ignored, and one of more than 60 s is detected. Between the two, it depends on the last event
+//!   or answer before the gap.
+//! * All watches of a cluster share one contact. When they come back one after the other, one gap has ended, not several. A
+//!   single failing watch is no gap.
+//! * All watches together send one probe per 30 s to a silent server, and one per 10 s to a server that does not answer.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// After this long without an event or an answer the server is asked.
+/// After this time without an event or an answer the server is probed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long an answer to that question may take, and the time between two questions without an answer.
+/// The time limit of a probe, and the interval between two probes without an answer.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// After this long without an event or an answer contact is lost: three questions have found no answer.
+/// After this time without an event or an answer contact is lost: three probes had no answer.
 const BREAK: Duration = Duration::from_mins(1);
 
 /// The contact with one API server.
@@ -33,11 +33,11 @@ pub(crate) struct Contact(Mutex<State>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// When the newest event or answer came.
+    /// When the newest event or answer arrived.
     heard: Option<Instant>,
-    /// When the newest question was sent.
+    /// When the newest probe was sent.
     asked: Option<Instant>,
-    /// The end of the newest break.
+    /// The end of the newest gap.
     since: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl State {
         self.heard.is_none_or(|heard| now - heard >= BREAK)
     }
 
-    /// When the next question is due.
+    /// When the next probe is due.
     fn due(&self, now: Instant) -> Instant {
         let silent = self.heard.map_or(now, |heard| heard + SILENCE);
         let unanswered = self.asked.filter(|asked| self.heard.is_none_or(|heard| heard < *asked));
@@ -55,7 +55,7 @@ impl State {
 }
 
 impl Contact {
-    /// Notes an event or a good answer.
+    /// Records an event or a successful answer.
     pub(crate) fn heard(&self) {
         let (mut state, now) = (self.0.lock(), Instant::now());
         if state.is_broken(now) {
@@ -64,13 +64,13 @@ impl Contact {
         state.heard = Some(now);
     }
 
-    /// Since when there has been contact without a break; the present moment while there is none.
+    /// Since when there has been contact without a gap; the current time while there is none.
     pub(crate) fn since(&self) -> Instant {
         let (state, now) = (*self.0.lock(), Instant::now());
         state.since.filter(|_| !state.is_broken(now)).unwrap_or(now)
     }
 
-    /// Resolves when the server has been silent and it is the caller's turn to ask.
+    /// Resolves when the server is silent and the caller must probe it.
     pub(crate) async fn silence(&self) {
         loop {
             let due = {

@@ -1,4 +1,4 @@
-//! Why a request has no good answer, and how that is to be taken.
+//! Why a request failed, and how to handle it.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use kube::{
 
 use crate::clip::clip_to;
 
-/// What is kept of an API server's message at most, in bytes: it goes into logs and is remembered for each object.
+/// Limit of an API server's message, in bytes: it goes into logs and is stored for each object.
 pub(super) const MAX_MESSAGE: usize = 2_048;
 
-/// How an answer of the API server is to be taken. Each class has one treatment.
+/// The class of an API server's answer. Each class has one treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureClass {
-    /// Somebody else was faster (409, a failed test or precondition): look again.
+    /// Another writer was faster (409, a failed test or precondition): read again.
     Conflict,
-    /// The name is taken (409 on a create): look who holds it.
+    /// The name is taken (409 on a create): check which object has it.
     AlreadyExists,
-    /// The request can never succeed as it is (400, 404 of the resource, 413, 422).
+    /// The request can never succeed unchanged (400, 404 of the resource, 413, 422).
     Invalid,
     /// Not allowed (401, 403).
     Forbidden,
-    /// Not now (429), after the time that the server named.
+    /// Too many requests (429): retry after the time that the server named.
     TooManyRequests,
-    /// The server could not be reached: nothing was sent.
+    /// The server was unreachable: nothing was sent.
     Unreachable,
-    /// It may or may not have happened (5xx, time-out, broken connection).
+    /// The outcome is unknown (5xx, timeout, broken connection).
     Unknown,
-    /// The term of leadership ended: nothing was sent.
+    /// Leadership ended: nothing was sent.
     Expired,
 }
 
 impl FailureClass {
-    /// Whether it says something of one request only, and another one may succeed.
+    /// Whether the failure concerns one request only, so that another one may succeed.
     pub(crate) fn is_of_one_request(self) -> bool {
         match self {
             Self::Conflict | Self::AlreadyExists | Self::Invalid | Self::Forbidden => true,
@@ -62,21 +62,21 @@ impl FailureClass {
     }
 }
 
-/// Why there is no good answer.
+/// A failed request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
-    /// How to take it.
+    /// How to handle it.
     pub class: FailureClass,
-    /// HTTP status, where there was one.
+    /// The HTTP status, if there was an answer.
     pub status: Option<StatusCode>,
-    /// The reason of the server's `Status`, such as `AlreadyExists`; empty where it gave none.
+    /// The reason of the server's `Status`, such as `AlreadyExists`; empty if it gave none.
     pub reason: String,
     /// The details of the server's `Status`: the kind, and a cause for each field.
     pub details: Option<Box<StatusDetails>>,
-    /// What people are told.
+    /// The message for people.
     pub message: String,
-    /// How long the server asked to be left alone.
+    /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
@@ -85,26 +85,26 @@ impl RequestError {
         Self { class, status: None, reason: String::new(), details: None, message: message.into(), retry_after: None }
     }
 
-    /// Whether the server says that there is no such object.
+    /// Whether the server says that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == Some(StatusCode::NOT_FOUND)
     }
 
-    /// Whether the version that was asked for is too old or too new for the server's cache.
+    /// Whether the requested version is too old or too new for the server's cache.
     pub fn is_version_unavailable(&self) -> bool {
         let is_too_new = |cause: &StatusCause| cause.reason == "ResourceVersionTooLarge";
         self.status == Some(StatusCode::GONE) || self.causes().iter().any(is_too_new)
     }
 
-    /// Whether the object of this UID is gone, and another one has its name.
+    /// Whether the object with this UID is gone and another one has its name.
     pub(crate) fn is_of_namesake(&self) -> bool {
         self.is_unprocessable() && self.causes().iter().any(|cause| cause.field == "metadata.uid")
     }
 
-    /// Whether a JSON patch was refused because a test failed, or a path was not there: somebody else was faster.
+    /// Whether a JSON patch was refused because a test failed or a path did not exist: another writer was faster.
     ///
-    /// An object that the patch would have made invalid is answered 422 as well, and there trying again is no help: the
-    /// API server names the kind of the object in that, and nothing in the other. What a webhook denies has no details.
+    /// A patch that would make the object invalid gets 422 as well, and a retry does not help there. The API server names the
+    /// kind of the object in that answer only. A denial by a webhook has no details.
     pub(crate) fn is_failed_test(&self) -> bool {
         let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
         self.is_unprocessable() && self.details.as_deref().is_some_and(says_nothing)
@@ -119,7 +119,7 @@ impl RequestError {
     }
 }
 
-/// A connection that was never made sent nothing; anything later may have been applied.
+/// Without a connection nothing was sent; after that, the write may have been applied.
 pub(super) fn classify_transport(error: &kube::Error) -> RequestError {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut text = error.to_string();
@@ -156,7 +156,7 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
     }
 }
 
-/// The one place that decides what an answer class means.
+/// The single place that assigns a class to a status code.
 fn classify_status(code: StatusCode) -> FailureClass {
     match code.as_u16() {
         409 => FailureClass::Conflict,

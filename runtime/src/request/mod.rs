@@ -1,4 +1,4 @@
-//! The one way to an API server: every request of a controller passes here, reads and writes alike.
+//! The only way to an API server: every request of a controller, read or write, goes through this module.
 
 mod contact;
 mod error;
@@ -25,19 +25,19 @@ use crate::{
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
-/// What is read of one answer at most. The API server itself refuses objects over 3 MiB; a page of a list is larger.
+/// Limit of an answer, in bytes. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// A client of the cluster that `KUBECONFIG`, `~/.kube/config` or the pod says, as the runtime needs it (see [`client`]), for a
+/// A client for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod, configured for the runtime (see [`client`]). For a
 /// process without elections.
 pub async fn default_client() -> Result<kube::Client, kube::Error> {
     client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &LeadershipHandle::default())
 }
 
-/// A client as the runtime needs it. It repeats nothing: kube's own default repeats writes as well, and a write whose answer
-/// was lost must be read, not repeated. And it sends nothing that it has queued once the term of this process has run out.
+/// A client configured for the runtime. It does not retry: kube's default retries writes as well, but a write whose answer was
+/// lost must be read, not repeated. And it sends no queued request once the leadership of this process has expired.
 ///
-/// It is kube's own without tracing, retries and proxies, over connections of [`LeadershipHandle::connector`].
+/// It is kube's own client without tracing, retries and proxies, over connections of [`LeadershipHandle::connector`].
 pub fn client(config: kube::Config, leading: &LeadershipHandle) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = &config.proxy_url {
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });
@@ -58,21 +58,20 @@ pub fn client(config: kube::Config, leading: &LeadershipHandle) -> Result<kube::
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-/// How a controller's requests are sent.
+/// Sends a controller's requests.
 ///
 /// # Guarantees
-/// * A mutating request is begun only while the term lasts, and given up when it ends.
-/// * No request lasts longer than the time-out; none is sent twice.
-/// * At most so many requests are under way at once, and sent in a second, as the gate lets through; the flows of
-///   several owners take turns there.
+/// * A mutating request starts only while leadership lasts, and is abandoned when it ends.
+/// * No request lasts longer than the timeout; none is sent twice.
+/// * The semaphore limits concurrency and rate, and serves the flows of several owners round-robin.
 /// * Every request names its sender in `User-Agent`.
 ///
 /// # Assumptions
-/// The client repeats nothing by itself, as that of [`client`] does.
+/// The client does not retry by itself; see [`client`].
 ///
 /// # Caveats
-/// * A write that was begun while the term lasted may be committed after its end, also one that was given up.
-/// * Watches take no place at the gate, and count towards no rate: they last for minutes.
+/// * A write that started during leadership may be committed after its end, even if it was abandoned.
+/// * Watches do not count towards the limits of concurrency and rate: they last for minutes.
 #[derive(Clone)]
 pub struct Connection {
     client: kube::Client,
@@ -99,13 +98,13 @@ pub struct Call {
     pub path: String,
     /// `Content-Type` of the body.
     pub content: &'static str,
-    /// In which form the answer is wanted.
+    /// The `Accept` header.
     pub accept: &'static str,
     /// Body.
     pub body: Vec<u8>,
-    /// The trace that the request belongs to.
+    /// The trace of the request.
     pub traceparent: Option<TraceContext>,
-    /// With whose requests it takes turns.
+    /// The flow in which the request takes turns.
     pub(crate) flow: Flow,
 }
 
@@ -129,7 +128,7 @@ impl Call {
     }
 }
 
-/// A good answer.
+/// A successful answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// 2xx.
@@ -139,7 +138,8 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// A connection through `client` whose requests are sent as `agent` while `term` lasts, at most `at_once` at a time.
+    /// A connection through `client`. `agent` is the `User-Agent`, `term` the leadership, `at_once` the limit of concurrent
+    /// requests.
     pub fn new(
         client: kube::Client,
         agent: HeaderValue,
@@ -161,24 +161,24 @@ impl Connection {
         Self { client, agent, leading, gate, timeout, metrics, contact }
     }
 
-    /// The same connection for another sender.
+    /// The same connection with another `User-Agent`.
     #[must_use]
     pub fn as_agent(&self, agent: HeaderValue) -> Self {
         Self { agent, ..self.clone() }
     }
 
-    /// The same connection for the writes of a term.
+    /// The same connection for the writes of another leadership.
     #[must_use]
     pub fn within(&self, term: Leadership) -> Self {
         Self { leading: term.into(), ..self.clone() }
     }
 
-    /// The same connection for the writes of a term that is yet to begin: until it is given, nothing is written.
+    /// The same connection for the writes of a leadership that has not begun yet: until it begins, writes are refused.
     pub(crate) fn within_coming(&self, leading: LeadershipHandle) -> Self {
         Self { leading, ..self.clone() }
     }
 
-    /// When its server was heard of last, through this connection or one that was made from it.
+    /// The contact with its server, shared with all connections that were made from this one.
     pub(crate) fn contact(&self) -> &Arc<Contact> {
         &self.contact
     }
@@ -200,7 +200,7 @@ impl Connection {
     async fn send_unmetered(&self, call: Call) -> Result<Answer, RequestError> {
         let mutating = call.method != Method::GET;
         let _pass = self.gate.enter(&call.flow).await;
-        // Checked after the wait: the term may have ended meanwhile.
+        // Check after the wait: leadership may have ended meanwhile.
         let remaining = if mutating { self.leading.remaining() } else { Duration::MAX };
         if remaining.is_zero() {
             return Err(RequestError::local(FailureClass::Expired, "this process does not lead"));
@@ -213,12 +213,12 @@ impl Connection {
         }
     }
 
-    /// Asks whether the server is there, whoever else waits.
+    /// Probes the server; bypasses the limits of concurrency and rate.
     pub(crate) async fn ask(&self, call: Call) -> Result<Answer, RequestError> {
         self.exchange(self.request(call)?).await
     }
 
-    /// Begins a watch: the answer's body is read by the caller, line by line.
+    /// Starts a watch: the caller reads the answer's body line by line.
     pub(crate) async fn open(&self, call: Call) -> Result<http::Response<Body>, RequestError> {
         let request = self.request(call)?;
         let sent = tokio::time::timeout(self.timeout, self.client.send(request)).await;
@@ -282,7 +282,7 @@ mod tests {
         Call::with(Method::POST, MAPS, "application/json", &map)
     }
 
-    /// How a creation of `a` ends, and how many requests the server has seen.
+    /// The outcome of creating `a`, and the number of requests at the server.
     async fn create(connection: &Connection, server: &ApiServer) -> (Option<FailureClass>, usize) {
         let result = connection.send(creation("a")).await;
         (result.err().map(|error| error.class), server.requests().len())
@@ -323,7 +323,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             term.end();
         };
-        // The read has the only place.
+        // The read has the only permit.
         let (read, write, ()) = tokio::join!(read, create(&connection, &server), end);
         assert_eq!((read.is_ok(), write), (true, (Some(FailureClass::Expired), 1)));
     }

@@ -1,6 +1,6 @@
-//! Reading lists and events: the envelope first, then each object alone.
+//! Decodes lists and events: the envelope first, then each object alone.
 //!
-//! One object that cannot be decoded never hides the others. Skipping it does not recurse, so its depth is no danger.
+//! An undecodable object never hides the others. Skipping it does not recurse, so deep nesting is no danger.
 
 use std::{
     fmt,
@@ -132,7 +132,7 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
     })
 }
 
-/// By far the most lines: an object that is present and can be decoded. It is read in one pass.
+/// The fast path for most lines: an object that exists and can be decoded. It is decoded in one pass.
 struct Present<K>(Box<K>);
 
 impl<'de, K: Kind> Deserialize<'de> for Present<K> {
@@ -164,7 +164,7 @@ impl<'de, K: Kind> Visitor<'de> for PresentVisitor<K> {
 }
 
 fn item<K: Kind>(raw: &RawValue) -> Item<K> {
-    // A type may have a decoder of its own, and that may have a mistake.
+    // The type's own decoder may panic.
     let decoded = catch_unwind(AssertUnwindSafe(|| without_managed_fields::from_str::<K>(raw.get())));
     let why = match decoded {
         Ok(Ok(object)) => return Item::Good(Box::new(object)),
@@ -179,7 +179,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     Item::Bad(Box::new(Undecodable { version: Version::parse(&metadata.resource_version), object, why }))
 }
 
-/// The metadata of an object that cannot be decoded: most often the fault is elsewhere, and they tell whose it is.
+/// The metadata of an undecodable object: the mistake is usually elsewhere, and the metadata identifies the object.
 fn whole_metadata(raw: &RawValue) -> Option<ObjectMeta> {
     let read = || without_managed_fields::from_str::<Envelope>(raw.get()).ok();
     let metadata = catch_unwind(AssertUnwindSafe(read)).ok()??.metadata;
@@ -190,7 +190,7 @@ fn identity(raw: &RawValue) -> Identity {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-/// The kind of the mistake and its place. The error's own text may quote the object's content, a Secret's among it.
+/// The category and position of the error. The error's own text may quote the object's content, even a Secret's.
 fn describe(error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         serde_json::error::Category::Data => "a value of a wrong type or out of bounds",

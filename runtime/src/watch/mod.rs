@@ -1,19 +1,19 @@
 //! The watch loop: keeps one store in step with one collection of an API server.
 //!
 //! # Guarantees
-//! * Its own back-off and health: a failing watch slows nobody else. A busy server is left alone for as long as it asks.
-//! * A black-holed connection is noticed within four minutes: the server was to end the watch by then.
-//! * An idle server is asked (`crate::contact`), beside the open watch, which is read meanwhile.
-//! * After a gap, and after a list that broke off, it lists again from the quorum; what vanished is reported as gone.
-//! * A server that was set back to an earlier version is noticed within five minutes, or as soon as the connection
-//!   breaks; what it lists replaces what was known.
-//! * An object that cannot be decoded is named in a log line, a metric and an event, and the store knows that it exists;
-//!   the others go on.
-//! * A watch that has to have a place, and finds none, lists each minute instead.
-//! * A panic of whoever is told of a change is caught and counted; the watch goes on.
+//! * Each watch has its own back-off and health: a failing watch slows no other. It respects `Retry-After`.
+//! * It detects a black-holed connection within four minutes, because the server should have ended the watch by then.
+//! * It probes an idle server (`crate::request::contact`) while it continues to read the open watch.
+//! * After a gap, and after an interrupted list, it lists again from the quorum, and reports vanished objects as gone.
+//! * It detects a server that was set back to an earlier version within five minutes, or as soon as the connection breaks. The
+//!   list of that server replaces the store.
+//! * A log line, a metric and an event name each object that cannot be decoded. The store knows that the object exists, and the
+//!   other objects proceed.
+//! * A watch that needs a place and finds none lists each minute instead.
+//! * A panic in a change handler is caught and counted; the watch continues.
 //!
 //! # Assumptions
-//! Versions of one resource type may be compared (KEP-5504, true for Kubernetes 1.33 and later).
+//! Versions of one resource type are comparable (KEP-5504, true for Kubernetes 1.33 and later).
 
 mod decode;
 mod undecodable;
@@ -47,35 +47,35 @@ use crate::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// How many objects a page of a list has.
+/// The number of objects in a page of a list.
 const PAGE: u32 = 500;
-/// The server ends a watch after this; less than the idle limit of common load balancers.
+/// The server ends a watch after this time. It is less than the idle timeout of common load balancers.
 const WATCH_SECONDS: u32 = 200;
-/// A watch that the server has not ended by then is dead. What it says meanwhile proves nothing: an idle kind is silent.
+/// A watch that the server has not ended by then is dead. Silence before that proves nothing: an idle kind is silent.
 const LONGEST: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
-/// A watch that heard nothing for so long at its end may have been deaf.
+/// A watch that was silent for this long at its end may have been broken.
 const QUIET: Duration = Duration::from_secs(90);
-/// A watch that ends sooner has failed.
+/// A watch that ends sooner counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
-/// Longest line of a watch: an object has at most about 3 MiB.
+/// The longest line of a watch: an object has at most about 3 MiB.
 const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MOST: Duration = Duration::from_secs(30);
 
-/// Between two lists of a watch that has no place.
+/// The interval between two lists of a watch that has no place.
 const RELIST: Duration = Duration::from_mins(1);
-/// So many failures in a row are told to those who wait for the first list.
+/// After this many failures in a row, the waiters for the first list see the failure.
 const TELLING_FAILURES: u32 = 3;
 
-/// Where changes go. False when somebody who was told has panicked.
+/// The handler of changes. Returns false if a mapper has panicked.
 pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Priority) -> bool + Send + Sync>;
 
-/// Where it goes that an object cannot be decoded, or can be again, or is gone. False as in [`Deliver`].
+/// The handler of objects that become unreadable, become readable again, or are gone. Returns false as [`Deliver`] does.
 pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Priority) -> bool + Send + Sync>;
 
-/// What of the objects of a kind is asked for and kept.
+/// Which objects and fields of a kind are requested and kept.
 pub(crate) struct Projection<K> {
-    /// Whether the API server is asked for metadata alone.
+    /// Whether to request only metadata from the API server.
     pub(crate) is_metadata: bool,
     /// Which objects are kept.
     pub(crate) keeps: fn(&K) -> bool,
@@ -88,7 +88,7 @@ impl<K> Default for Projection<K> {
 }
 
 impl<K> Projection<K> {
-    /// The `Accept` of a list, and of a watch.
+    /// The `Accept` headers of a list and of a watch.
     fn accepts(&self) -> [&'static str; 2] {
         if self.is_metadata {
             [
@@ -101,7 +101,7 @@ impl<K> Projection<K> {
     }
 }
 
-/// What all watches of a manager have in common.
+/// The parts that all watches of a manager share.
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(crate) metrics: Arc<Metrics>,
@@ -120,14 +120,15 @@ pub(crate) struct Watch<K> {
     pub(crate) deliver_unreadable: DeliverUnreadable,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) poison: Arc<DecodeFailures>,
-    /// How long to wait between the first list and the watch: for whom the list may be enough. Nothing is missed meanwhile.
+    /// How long to wait between the first list and the watch, for an object that may need only the list. No change is missed
+    /// meanwhile.
     pub(crate) patience: Duration,
-    /// Places for watches, where it has to have one: it lists each minute until there is one.
+    /// The semaphore for watches that need a place. Such a watch lists each minute until it has one.
     pub(crate) places: Option<Arc<Semaphore>>,
     pub(crate) projection: Projection<K>,
 }
 
-/// Why a watch has to begin again.
+/// Why a watch must start again.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("{0}")]
@@ -147,7 +148,7 @@ enum Broken {
 }
 
 impl Broken {
-    /// Whether the version to go on from is gone, so that only a list helps.
+    /// Whether the server no longer has the version to continue from, so that only a list helps.
     fn needs_list(&self) -> bool {
         match self {
             Self::Request(error) => error.is_version_unavailable(),
@@ -157,16 +158,16 @@ impl Broken {
         }
     }
 
-    /// What it says to people.
+    /// The message for people.
     fn message(&self) -> String {
         match self {
-            // The text of a decoder's error may quote what it could not decode.
+            // A decoder's error may quote the text that it could not decode.
             Self::NoList(_) => "the answer is no list".to_owned(),
             other => other.to_string(),
         }
     }
 
-    /// How long the server asked to be left alone.
+    /// The server's `Retry-After`.
     fn retry_after(&self) -> Duration {
         match self {
             Self::Request(error) => error.retry_after.unwrap_or_default(),
@@ -175,23 +176,23 @@ impl Broken {
     }
 }
 
-/// How a watch goes on.
+/// How a watch continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// With a list: nothing is known, or only a part.
+    /// With a list: the state is unknown or incomplete.
     List,
-    /// From what is known, once the server has shown that it knows as much.
+    /// From the known version, once the server has shown that it has reached that version.
     Check,
-    /// From what is known.
+    /// From the known version.
     Follow,
 }
 
-/// Where a watch stands.
+/// The state of a watch.
 struct Progress {
     next: Next,
-    /// How often in a row it has failed without anything heard in between.
+    /// How many times in a row it has failed without receiving anything in between.
     failures: u32,
-    /// The place that it holds.
+    /// The place that the watch holds.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -227,10 +228,10 @@ impl<K: Kind> Watch<K> {
 
     async fn go_on(&self, resource: &ResourceType, at: &mut Progress) -> Result<(), Broken> {
         match at.next {
-            // One that breaks off is begun again: what it has shown is of another time than the rest.
+            // Restart an interrupted list from the beginning: its first pages are of another time than the rest would be.
             Next::List => {
                 let is_first = !self.store.is_synced();
-                // Boxed, as what follows is: a watch that waits holds no room for what it does at other times.
+                // Boxed, as the future below: a waiting watch then holds no memory for its other states.
                 Box::pin(self.list(resource)).await?;
                 at.failures = 0;
                 if is_first {
@@ -252,7 +253,7 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    /// Whether it may watch. Once it has a place it keeps it.
+    /// Whether the watch may open. Once it has a place it keeps it.
     fn has_place(&self, at: &mut Progress) -> bool {
         let Some(places) = &self.places else { return true };
         if at.place.is_none() {
@@ -263,7 +264,7 @@ impl<K: Kind> Watch<K> {
 
     /// Lists from the quorum. Any other list may be older than a write whose answer is known.
     ///
-    /// A first list is told of once it is complete: until then nobody could do anything with it.
+    /// A first list is delivered once it is complete, because no controller can use it before.
     async fn list(&self, resource: &ResourceType) -> Result<(), Broken> {
         let started = Instant::now();
         let is_first = !self.store.is_synced();
@@ -314,7 +315,8 @@ impl<K: Kind> Watch<K> {
         Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
     }
 
-    /// The quorum never goes back by itself: what is known was undone, and the versions since are given a second time.
+    /// The quorum never goes back by itself. So the known state was undone, and the server will assign its later versions
+    /// again.
     fn rewind(&self, resource: &ResourceType, version: Version) {
         tracing::error!(resource = %resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
@@ -322,14 +324,15 @@ impl<K: Kind> Watch<K> {
         self.store.rewind();
     }
 
-    /// Whether more is known than the server knows: one that was restored from a backup is silent to whoever asks for
-    /// the changes since a version that it has yet to reach, and then leaves out what it did before.
+    /// Whether the store is ahead of the server. A server that was restored from a backup sends nothing to a watch from a
+    /// version that it has not reached yet, and then omits the events before that version.
     async fn is_ahead(&self, resource: &ResourceType) -> Result<bool, Broken> {
         let version = self.page(resource, 1, None).await?.version.ok_or(Broken::NoVersion)?;
         Ok(version < self.store.version())
     }
 
-    /// Asks the server whenever it is silent. Ends when it knows less than is known here: it was set back.
+    /// Probes the server whenever it is silent. Ends when the store is ahead of the server, which means that the server was set
+    /// back.
     async fn ask_when_silent(&self, resource: &ResourceType) {
         loop {
             self.connection.contact().silence().await;
@@ -349,7 +352,7 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    /// The version of a consistent list of one object. It takes no place from other requests.
+    /// The version of a consistent list of one object. It bypasses the limit of concurrent requests.
     async fn ask(&self, resource: &ResourceType) -> Result<Version, Broken> {
         let answer = self.connection.ask(self.page_call(resource, 1, None)).await?;
         decode::page::<K>(&answer.body).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
@@ -387,7 +390,7 @@ impl<K: Kind> Watch<K> {
                 Ok(Some(Err(error))) => return Err(Broken::Connection(error.to_string())),
                 Ok(Some(Ok(text))) => self.hear(resource, &text)?,
             }
-            // That it was opened alone says little: it may break at once each time.
+            // Reset the failures only here. Opening alone proves little: the watch may break at once each time.
             (heard, at.failures) = (Some(Instant::now()), 0);
         }
     }
@@ -395,7 +398,7 @@ impl<K: Kind> Watch<K> {
     fn hear(&self, resource: &ResourceType, text: &str) -> Result<(), Broken> {
         let line = decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
         if matches!(line, Line::Present(_) | Line::Gone { .. }) {
-            // A bookmark does not count: a server goes on sending it while its etcd is away.
+            // A bookmark does not count: a server continues to send them while its etcd is away.
             self.connection.contact().heard();
         }
         match line {
@@ -420,7 +423,7 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    /// Takes an object into the store; tells what changed, if anything did.
+    /// Stores an object. Returns the change, if there is one.
     fn take(&self, resource: &ResourceType, item: Item<K>) -> Option<Change<K>> {
         let object = match item {
             Item::Good(object) => object,
@@ -437,7 +440,7 @@ impl<K: Kind> Watch<K> {
         } else {
             self.store.remove(place, called, Version::of(object.as_ref()))
         };
-        // In this order: at no time is it neither known nor known to exist.
+        // Keep this order, so that the object is always in one of the two places.
         if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {
             self.tell_unreadable(resource, &object);
         }
@@ -453,7 +456,7 @@ impl<K: Kind> Watch<K> {
         if let Some(version) = object.version {
             self.store.advance(version);
         }
-        // Before the end of the first list nothing is planned, and all objects are planned for after it.
+        // Nothing is planned before the end of the first list, and after it all objects are.
         if is_new && self.store.is_synced() {
             self.tell_unreadable(resource, &object.object);
         }

@@ -1,4 +1,4 @@
-//! One watch, against the in-process API server and against one that falls silent.
+//! One watch, against the in-process API server and against a server that falls silent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A watch that runs, and what it has told.
+/// A running watch and the changes that it delivers.
 struct Watching<K> {
     store: Arc<Store<K>>,
     told: Arc<Mutex<Vec<(String, Priority)>>>,
@@ -65,7 +65,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
 }
 
 impl<K: Kind> Watching<K> {
-    /// What it has told since the last call, a minute from now.
+    /// The changes since the last call, after a minute.
     async fn tells(&self) -> Vec<(String, Priority)> {
         sleep(Duration::from_mins(1)).await;
         std::mem::take(&mut *self.told.lock())
@@ -89,7 +89,7 @@ async fn only_what_was_there_when_the_watch_began_is_not_urgent() {
     assert_eq!(watching.tells().await, [one("a", Priority::Initial), one("b", Priority::Initial)]);
     seed(&server, "c", &json!({}));
     assert_eq!(watching.tells().await, [one("c", Priority::Live)]);
-    // In a gap, so that another list shows it.
+    // During a gap, so that another list shows it.
     server.break_watches();
     seed(&server, "d", &json!({}));
     server.compact();
@@ -134,7 +134,7 @@ async fn what_cannot_be_decoded_is_known_to_exist_until_it_is_gone_or_readable()
     server.remove(&format!("{MAPS}/b"));
     assert_eq!(watching.tells().await, [one("b unreadable", Priority::Live)], "the end of one that was never read");
     assert_eq!(unreadable(), ["c"]);
-    // In a gap, so that another list shows it.
+    // During a gap, so that another list shows it.
     server.break_watches();
     server.remove(&format!("{MAPS}/c"));
     seed(&server, "d", &bad);
@@ -143,7 +143,7 @@ async fn what_cannot_be_decoded_is_known_to_exist_until_it_is_gone_or_readable()
     assert_eq!(unreadable(), ["d"]);
 }
 
-/// A kind whose own decoder has a mistake.
+/// A kind whose own decoder panics.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = ConfigMap)]
 struct Fragile {
@@ -189,7 +189,7 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     assert!(server.requests().len() > 4);
 }
 
-/// How long the quiet of these tests lasts: four watches, one after the other.
+/// How long the silence of these tests lasts: four watches, one after the other.
 const QUIET_FOR: Duration = Duration::from_mins(13);
 
 /// A real API server sends the bookmarks of an idle kind after 60 or 120 s, or never.
@@ -234,7 +234,7 @@ async fn an_outage_is_noticed_and_one_that_flaps_begins_once() {
     let watching = watch::<ConfigMap>(server.client());
     watching.store.synced().await;
     sleep(Duration::from_secs(100)).await;
-    // Nothing is answered any more, and the watch that is open is silent.
+    // The server answers nothing any more, and the open watch is silent.
     server.fail_always(Match::any(), Fault::Hang);
     server.hold_watches(true);
     sleep(Duration::from_secs(61)).await;
@@ -245,7 +245,7 @@ async fn an_outage_is_noticed_and_one_that_flaps_begins_once() {
     sleep(Duration::from_secs(11)).await;
     let regained = watching.contact.since();
     assert!(regained.elapsed() <= Duration::from_secs(11), "{:?}", regained.elapsed());
-    // Errors that come and go are part of no other outage.
+    // Later short errors do not extend the earlier outage.
     for _ in 0..5 {
         server.fail_always(Match::any(), Fault::Status(500));
         server.break_watches();
@@ -270,7 +270,7 @@ async fn a_server_that_was_set_back_is_noticed_by_the_question() {
     assert_eq!(watching.store.len(), 1);
 }
 
-/// A connection from which nothing comes any more, not even its end: the server, or what stands in between, is gone.
+/// A connection that delivers nothing any more, not even its end: the server or a middlebox is gone.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_falls_silent_is_given_up_within_four_minutes() {
     let opened = Arc::new(AtomicUsize::new(0));
@@ -321,7 +321,7 @@ async fn of_metadata_alone_only_what_is_to_be_kept_is_kept() {
     hold("a", None);
     assert_eq!(watching.tells().await, [one("b", Priority::Live), one("a is gone", Priority::Live)]);
     assert_eq!((watching.store.len(), watching.store.version().0), (1, server.version()), "its version is reached");
-    // In a gap, so that another list shows it.
+    // During a gap, so that another list shows it.
     server.break_watches();
     hold("b", None);
     hold("a", Some("yes"));

@@ -1,4 +1,4 @@
-//! The objects that cannot be decoded: named in a metric, and in an event each, for as long as they are so.
+//! Reports objects that cannot be decoded: a metric and an event for each, for as long as it stays so.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use nodewright_observability::metrics::Metrics;
 /// Reason of the event of an object that cannot be decoded.
 const UNDECODABLE: &str = "Undecodable";
 
-/// How many of them are named in metrics at most: whoever can make one can make many.
+/// Metrics name at most this many objects: a user who can create one can create many.
 const NAMED: usize = 100;
 
-/// What is known of an object that could not be decoded. Its content is not kept, so it cannot get into a log.
+/// The known facts about an object that could not be decoded. Its content is not kept, so that it cannot reach a log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undecodable {
     pub(super) object: Unreadable,
@@ -29,14 +29,15 @@ pub(super) struct Undecodable {
     pub(super) why: String,
 }
 
-/// Cluster, resource, and the selector of the watch: what one watch lists says nothing of what others see.
+/// Cluster, resource, and the selector of the watch: the lists of one watch say nothing about the objects of others.
 type Place = (Cluster, String, Arc<str>);
 type Name = (String, String);
 
-/// All objects of a manager that cannot be decoded at present.
+/// All objects of a manager that currently cannot be decoded.
 ///
 /// # Guarantees
-/// * One event for each, as soon as this process may write events; again when the object has changed and is no better.
+/// * One event for each object, as soon as this process may write events. Another one when the object has changed and still
+///   cannot be decoded.
 /// * Nothing of their content is kept.
 pub(crate) struct DecodeFailures {
     metrics: Arc<Metrics>,
@@ -47,7 +48,7 @@ pub(crate) struct DecodeFailures {
 struct State {
     objects: BTreeMap<Place, BTreeMap<Name, Event>>,
     named: BTreeSet<(Place, Name)>,
-    /// Absent while another process leads: events are writes.
+    /// Absent while another process leads, because events are writes.
     recorder: Option<Recorder>,
 }
 
@@ -63,7 +64,7 @@ impl DecodeFailures {
         Arc::new(Self { metrics, state: Mutex::default() })
     }
 
-    /// From now on this process may write: what is known is told.
+    /// Publishes events for the known objects and for later ones: this process may write now.
     pub(crate) fn tell(&self, recorder: Recorder) {
         let mut state = self.state.lock();
         state.objects.values().flat_map(BTreeMap::values).for_each(|event| recorder.publish(event.clone()));
@@ -85,7 +86,7 @@ impl DecodeFailures {
         }
     }
 
-    /// It is gone, or can be decoded again.
+    /// Removes an object that is gone or can be decoded again.
     pub(super) fn remove(
         &self,
         cluster: Cluster,
@@ -95,7 +96,7 @@ impl DecodeFailures {
         name: &str,
     ) {
         let mut state = self.state.lock();
-        // Nearly always: nothing is wrong with any object, and this costs one look at an empty map.
+        // The common case: the map is empty, and the check costs little.
         if state.objects.is_empty() {
             return;
         }
@@ -114,7 +115,7 @@ impl DecodeFailures {
         }
     }
 
-    /// A complete list of this watch has shown these and no others; none, when the watch has ended.
+    /// Keeps only these objects, which a complete list of this watch has shown. The list is empty when the watch has ended.
     pub(crate) fn retain(
         &self,
         cluster: Cluster,
