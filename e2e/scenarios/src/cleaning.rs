@@ -1,4 +1,4 @@
-//! Removing what a scenario made, when its manager has ended: on a cluster that others use, too, nothing stays.
+//! Removes a scenario's objects after its manager has ended, so that nothing stays on a cluster that others use.
 
 use std::fmt::Debug;
 
@@ -24,7 +24,7 @@ pub(crate) async fn clean(env: &Environment) -> TestResult {
     tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))
 }
 
-/// Deletes objects and takes away what would hold them back: those who set the finalizers have ended.
+/// Deletes objects and removes their finalizers: the controllers that set them have ended.
 async fn remove<K>(api: Api<K>, selector: &str) -> TestResult
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -38,7 +38,7 @@ where
     Ok(())
 }
 
-/// What is gone already is as well.
+/// An object that is already gone counts as deleted.
 fn tolerate(result: kube::Result<()>) -> TestResult {
     match result {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,4 +1,4 @@
-//! The control planes of scenarios, beside [`Cluster::shared`].
+//! The control planes of scenarios, in addition to [`Cluster::shared`].
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use nodewright_e2e_control_plane::{
 };
 use tokio::sync::OnceCell;
 
-/// An API server without CRDs and controllers, which scenarios share: a second cluster, for nodes.
+/// An API server without CRDs and controllers, shared by scenarios: a second cluster, for nodes.
 pub async fn bare() -> TestResult<Arc<Cluster>> {
     static BARE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Cluster::options() };
@@ -22,8 +22,8 @@ pub async fn with_webhooks() -> TestResult<Arc<Cluster>> {
     Cluster::start_shared(&WITH_WEBHOOKS, options, true).await
 }
 
-/// A control plane for one scenario, which may break it. It has no controller manager, because that would end with the API
-/// server. It ends when this is dropped.
+/// A control plane for one scenario, which may break it. It has no controller manager, because that would exit together with
+/// the API server. Dropping it stops it.
 pub async fn exclusive() -> TestResult<Arc<Cluster>> {
     let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Cluster::options() };
     Cluster::start(options, true).await

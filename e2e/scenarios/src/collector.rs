@@ -1,4 +1,4 @@
-//! A receiver of traces, as a collector of OpenTelemetry is one.
+//! A receiver of traces, in place of an OpenTelemetry collector.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::TestResult;
 
-/// Receives traces by OTLP over gRPC, as long as the runtime lives that it was started on.
+/// Receives traces by OTLP over gRPC, for the lifetime of the runtime that it was started on.
 #[derive(Clone, Debug)]
 pub struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
@@ -51,17 +51,17 @@ impl Collector {
         Ok(Self { spans, address })
     }
 
-    /// Where spans are to be sent.
+    /// The endpoint for spans.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All spans that have arrived.
+    /// All received spans.
     pub fn spans(&self) -> Vec<Span> {
         self.spans.lock().clone()
     }
 
-    /// Those of one name that are about one machine.
+    /// The spans with this name for one machine.
     pub fn about(&self, name: &str, machine: &str) -> Vec<Span> {
         let about = |span: &Span| span.name == name && text(span, "nodewright.machine.name") == Some(machine);
         self.spans.lock().iter().filter(|span| about(span)).cloned().collect()

@@ -1,4 +1,4 @@
-//! What there is, for whoever has to find out why a scenario failed.
+//! A dump of the state of a failed scenario, for debugging.
 
 use std::fmt::Write;
 
@@ -7,9 +7,9 @@ use nodewright_api::{Machine, MachineDeployment, MachineSet};
 
 use crate::{Environment, waits::is_ready};
 
-/// How many machines, nodes and VMs are shown at most.
+/// The maximum number of machines, nodes and VMs in the dump.
 const SHOWN: usize = 30;
-/// How many lines of the manager's log are shown.
+/// The number of lines from the manager's log.
 const LINES: usize = 40;
 
 /// Machines, nodes, VMs, MachineDeployments, MachineSets, and the end of the manager's log.

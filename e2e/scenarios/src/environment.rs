@@ -24,15 +24,15 @@ use crate::{
 use nodewright_e2e_cloud::{CloudClient, CloudProcess, CloudProcessOptions, Vm};
 use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
 
-/// How many scenarios run at once, whatever the number of test threads: each has three processes of its own.
+/// The number of concurrent scenarios, whatever the number of test threads: each has three processes.
 const AT_ONCE: usize = 4;
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
-/// One environment at a time has webhooks: their registration is one object of the cluster.
+/// Only one environment at a time has webhooks: their registration is a single object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
 
-/// Between two renewals of a Lease by a kubelet, in seconds: well below the time after which a node counts as unhealthy.
+/// The interval in seconds in which a kubelet renews its Lease: well below the time after which a node counts as unhealthy.
 const LEASE_SECONDS: u32 = 2;
-/// How the cloud of a environment differs from the cloud's defaults: all is quick.
+/// The cloud's flags that differ from the defaults: all operations are fast.
 const CLOUD_FLAGS: [&str; 6] = [
     "--boot-seconds=0.2",
     "--ready-seconds=0.2",
@@ -41,10 +41,10 @@ const CLOUD_FLAGS: [&str; 6] = [
     "--pod-end-seconds=0.3",
     "--never-register-again",
 ];
-/// How the manager of a environment differs from the manager's defaults.
+/// The manager's flags that differ from the defaults.
 const MANAGER_FLAGS: [&str; 2] = ["--evict-retry=1s", "--provider-short-retry=1s"];
 
-/// What a scenario runs in. Dropping it ends its processes; [`Environment::end`] also checks and cleans up.
+/// The environment of a scenario. Dropping it ends its processes; [`Environment::end`] also checks and cleans up.
 pub struct Environment {
     namespace: String,
     cluster: Arc<Cluster>,
@@ -53,20 +53,20 @@ pub struct Environment {
     target_client: Client,
     cloud: CloudClient,
     manager: Mutex<Option<ManagerProcess>>,
-    // After the manager: it must not see its cloud go.
+    // Declared after the manager, so that it is dropped later: the manager must not see its cloud disappear.
     cloud_process: Mutex<CloudProcess>,
     machines: History<Machine>,
     nodes: History<Node>,
     pub(crate) tail: Option<Mutex<Tail>>,
     directory: Option<TempDir>,
-    // The control plane may be away for a while, so what was seen may be less than what was.
+    // The control plane may be unreachable for a while, so the recorded history may be incomplete.
     pub(crate) has_gaps: bool,
     since: Instant,
     _webhooks: Option<MutexGuard<'static, ()>>,
     _turn: SemaphorePermit<'static>,
 }
 
-/// How a environment is made.
+/// The settings of an environment.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one method, and any of them go together")]
 pub struct EnvironmentBuilder {
@@ -83,63 +83,63 @@ pub struct EnvironmentBuilder {
 }
 
 impl EnvironmentBuilder {
-    /// With flags of the cloud; they win over ours.
+    /// Adds flags of the cloud; they override the defaults.
     #[must_use]
     pub fn cloud_flags<const N: usize>(mut self, flags: [&str; N]) -> Self {
         self.cloud_flags.extend(flags.map(str::to_owned));
         self
     }
 
-    /// With flags of the manager; they win over ours.
+    /// Adds flags of the manager; they override the defaults.
     #[must_use]
     pub fn manager_flags<const N: usize>(mut self, flags: [&str; N]) -> Self {
         self.manager_flags.extend(flags.map(str::to_owned));
         self
     }
 
-    /// Without a manager.
+    /// Starts no manager.
     #[must_use]
     pub fn without_manager(self) -> Self {
         Self { manager: false, ..self }
     }
 
-    /// With VMs that have no kubelets.
+    /// Runs no kubelets in VMs.
     #[must_use]
     pub fn without_kubelets(self) -> Self {
         Self { kubelets: false, ..self }
     }
 
-    /// With webhooks, on a control plane for such environments, one at a time.
+    /// Enables webhooks, on a control plane for such environments, one at a time.
     #[must_use]
     pub fn with_webhooks(self) -> Self {
         Self { webhooks: true, ..self }
     }
 
-    /// With the nodes in another cluster than the custom resources.
+    /// Puts the nodes into another cluster than the custom resources.
     #[must_use]
     pub fn with_target_apart(self) -> Self {
         Self { apart: true, ..self }
     }
 
-    /// With the nodes in this cluster, which the scenario may break.
+    /// Puts the nodes into this cluster, which the scenario may break.
     #[must_use]
     pub fn with_target(self, target: &Arc<Cluster>) -> Self {
         Self { target: Some(Arc::clone(target)), ..self }
     }
 
-    /// On a control plane of its own, which the scenario may break.
+    /// Uses a control plane of its own, which the scenario may break.
     #[must_use]
     pub fn with_own_plane(self) -> Self {
         Self { alone: true, ..self }
     }
 
-    /// On this control plane, which the scenario may break.
+    /// Uses this control plane, which the scenario may break.
     #[must_use]
     pub fn on(self, cluster: &Arc<Cluster>) -> Self {
         Self { alone: true, cluster: Some(Arc::clone(cluster)), ..self }
     }
 
-    /// Waits for its turn, then starts everything. When this returns the manager is ready.
+    /// Waits for its turn, then starts all processes. When this returns, the manager is ready.
     pub async fn start(self) -> TestResult<Environment> {
         let turn = TURNS.acquire().await?;
         let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
@@ -202,14 +202,14 @@ impl EnvironmentBuilder {
     }
 }
 
-/// Adds those flags whose names are not among the given ones.
+/// Adds each default flag whose name is not among the given ones.
 fn add_missing(flags: &mut Vec<String>, defaults: &[&str]) {
     let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
     let given: Vec<_> = flags.iter().map(|flag| name(flag)).collect();
     flags.extend(defaults.iter().filter(|flag| !given.contains(&name(flag))).map(|flag| (*flag).to_owned()));
 }
 
-/// Four letters: runs on a cluster that stays must not meet each other's remains.
+/// Four random letters: runs on a permanent cluster must not collide with the remains of earlier ones.
 fn suffix() -> String {
     std::iter::repeat_with(fastrand::lowercase).take(4).collect()
 }
@@ -221,12 +221,12 @@ async fn create_namespace(client: &Client, name: &str) -> TestResult {
 }
 
 impl Environment {
-    /// A environment with a manager, on the shared cluster. The name is a short word.
+    /// Starts an environment with a manager on the shared cluster. The name is a short word.
     pub async fn start(name: &str) -> TestResult<Self> {
         Self::builder(name).start().await
     }
 
-    /// A environment to be made differently.
+    /// A builder for an environment with other settings.
     pub fn builder(name: &str) -> EnvironmentBuilder {
         EnvironmentBuilder {
             name: name.to_owned(),
@@ -242,7 +242,7 @@ impl Environment {
         }
     }
 
-    /// The namespace: the scenario's name and four letters. All pools' names begin with it.
+    /// The namespace: the scenario's name and four letters. It is the prefix of all pool names.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -257,12 +257,12 @@ impl Environment {
         &self.target
     }
 
-    /// The administrator's client of the cluster of the custom resources.
+    /// The administrator's client for the cluster of the custom resources.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The administrator's client of the cluster of the nodes.
+    /// The administrator's client for the cluster of the nodes.
     pub fn target_client(&self) -> Client {
         self.target_client.clone()
     }
@@ -272,22 +272,22 @@ impl Environment {
         &self.cloud
     }
 
-    /// All machines of the namespace, ever.
+    /// The history of all machines of the namespace.
     pub fn machines(&self) -> &History<Machine> {
         &self.machines
     }
 
-    /// All nodes of the scenario's VMs, ever.
+    /// The history of all nodes of the scenario's VMs.
     pub fn nodes(&self) -> &History<Node> {
         &self.nodes
     }
 
-    /// A place for files.
+    /// A directory for files.
     pub fn directory(&self) -> &Path {
         self.directory.as_ref().map_or(Path::new("/nonexistent"), TempDir::path)
     }
 
-    /// A MachineDeployment of class `small`, surge 1, unavailable 0. Its name is the namespace and this.
+    /// A MachineDeployment of class `small`, surge 1, unavailable 0. Its name is the namespace followed by `name`.
     pub fn pool(&self, name: &str, replicas: u32) -> Pool {
         Pool::new(&self.namespace, &format!("{}-{name}", self.namespace), replicas)
     }
@@ -297,30 +297,30 @@ impl Environment {
         Class::new(&self.namespace, name)
     }
 
-    /// Applies a MachineClass without anything special.
+    /// Applies a MachineClass with default settings.
     pub async fn apply_class(&self, name: &str) -> TestResult {
         self.apply(&self.class(name)).await
     }
 
-    /// Applies something in the namespace by `kubectl apply --server-side`.
+    /// Applies a manifest in the namespace with `kubectl apply --server-side`.
     pub async fn apply(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult {
         let ended = self.run_kubectl("apply --server-side --force-conflicts -f -", Some(&manifest.manifest())).await?;
         succeeded("apply", ended).map(drop)
     }
 
-    /// Applies something that has to be refused; returns what kubectl says.
+    /// Applies a manifest that must be rejected; returns kubectl's output.
     pub async fn apply_refused(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult<String> {
         let manifest = manifest.manifest();
         let ended = self.run_kubectl("apply --server-side --force-conflicts -f -", Some(&manifest)).await?;
         if ended.succeeded { Err(Failure::new(format!("not refused: {manifest}"))) } else { Ok(ended.stderr) }
     }
 
-    /// Runs kubectl in the namespace, with arguments that are separated by single spaces; returns what it prints.
+    /// Runs kubectl in the namespace, with arguments separated by single spaces; returns its output.
     pub async fn kubectl(&self, arguments: &str) -> TestResult<String> {
         succeeded(arguments, self.run_kubectl(arguments, None).await?)
     }
 
-    /// What `kubectl get KIND` prints.
+    /// The output of `kubectl get KIND`.
     pub async fn table(&self, kind: &str) -> TestResult<Table> {
         Table::parse(&self.kubectl(&format!("get {kind}")).await?)
     }
@@ -342,18 +342,18 @@ impl Environment {
         self.kubectl(&format!("scale machinedeployment {name} --replicas={replicas}")).await.map(drop)
     }
 
-    /// All VMs of the cloud, those in deletion included.
+    /// All VMs of the cloud, including those in deletion.
     pub async fn vms(&self) -> TestResult<Vec<Vm>> {
         Ok(self.cloud.vms().await?)
     }
 
-    /// The manager, while nobody else holds it.
+    /// The manager, with exclusive access.
     pub async fn manager(&self) -> TestResult<ManagerGuard<'_>> {
         let guard = self.manager.lock().await;
         MutexGuard::try_map(guard, Option::as_mut).map_err(|_| Failure::new("this env has no manager"))
     }
 
-    /// How a manager of this environment is started, for one more of them.
+    /// The options of this environment's manager, to start another one.
     pub fn manager_options(&self, name: &str, webhooks: bool, flags: &[String]) -> ManagerOptions {
         let mut flags = flags.to_vec();
         add_missing(&mut flags, &MANAGER_FLAGS);
@@ -380,7 +380,7 @@ impl Environment {
         self.cloud_process.lock().await
     }
 
-    /// An error if the manager has ended by itself. One that somebody holds is somebody's affair.
+    /// Returns an error if the manager has exited on its own. A manager that the scenario holds is not checked.
     pub(crate) fn check_manager(&self) -> TestResult {
         match self.manager.try_lock() {
             Ok(mut manager) => manager.as_mut().map_or(Ok(()), |manager| Ok(manager.check()?)),
@@ -388,7 +388,7 @@ impl Environment {
         }
     }
 
-    /// Checks what holds in every scenario, ends the processes, and removes all that the scenario made.
+    /// Checks the invariants of all scenarios, ends the processes, and removes all objects of the scenario.
     pub async fn end(self) -> TestResult {
         self.check_manager()?;
         let judged = oracles::check(&self).await;
@@ -398,24 +398,23 @@ impl Environment {
         self.end_unjudged().await
     }
 
-    /// The same without the judgement, for scenarios that themselves do what nobody may do, such as taking finalizers
-    /// away.
+    /// The same without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
     pub async fn end_unjudged(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
         cleaning::clean(&self).await?;
         println!("{}: {:.1} s", self.namespace, self.since.elapsed().as_secs_f64());
-        // From here on nothing is worth keeping.
+        // The logs are not needed after this.
         drop(self.directory.take());
         Ok(())
     }
 }
 
-/// The manager of a environment.
+/// Exclusive access to the manager of an environment.
 pub type ManagerGuard<'a> = tokio::sync::MappedMutexGuard<'a, ManagerProcess>;
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // Still there only if the scenario did not reach its end: then its logs may say why.
+        // The directory still exists only if the scenario failed: its logs may show why.
         if let Some(directory) = self.directory.take() {
             eprintln!("{}: logs are kept in {}", self.namespace, directory.keep().display());
         }

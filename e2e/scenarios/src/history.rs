@@ -1,13 +1,13 @@
-//! All that ever happened to the objects of a kind, by a watch.
+//! The complete history of the objects of a kind, recorded by a watch.
 //!
 //! # Guarantees
-//! * Every change that the API server made is there, in its order: a watch leaves nothing out.
-//! * A watch that ends is resumed where it ended; if that is no longer possible, because the API server was away for
-//!   instance, all is listed again, and the history says that it has a gap: [`History::changes`] is an error then.
+//! * It contains every change by the API server, in order: a watch omits nothing.
+//! * A watch that ends is resumed from its last version. If that is impossible, for example after an outage of the API server,
+//!   the objects are listed again and the history notes a gap: [`History::changes`] then returns an error.
 //!
 //! # Caveats
-//! * An object that cannot be decoded is left out.
-//! * [`Change::at`] is when the change was seen here, some milliseconds after it was made.
+//! * An object that cannot be decoded is omitted.
+//! * [`Change::at`] is the time of observation, some milliseconds after the change.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
@@ -23,15 +23,15 @@ use tokio::{sync::watch, task::AbortHandle};
 
 use crate::{Failure, TestResult};
 
-/// The present objects, by name.
+/// The current objects, by name.
 pub type State<K> = BTreeMap<String, Arc<K>>;
 
-/// An object came, changed, or went.
+/// A creation, an update or a deletion of an object.
 #[derive(Clone, Debug)]
 pub struct Change<K> {
-    /// When it was seen.
+    /// The time of observation.
     pub at: Timestamp,
-    /// The object, after the change; if it is gone, as it was at the end.
+    /// The object after the change; the last state if it is gone.
     pub object: Arc<K>,
     /// Whether it is gone.
     pub gone: bool,
@@ -43,7 +43,7 @@ struct Shared<K> {
     length: watch::Sender<usize>,
 }
 
-/// The history of some objects since [`History::record`]; recording ends when this is dropped.
+/// The history of some objects since [`History::record`]. Dropping it ends the recording.
 pub struct History<K> {
     shared: Arc<Shared<K>>,
     task: AbortHandle,
@@ -65,7 +65,7 @@ impl<K> History<K>
 where
     K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    /// Records all objects of `api` that the label selector selects; what exists already comes first.
+    /// Records all objects of `api` that match the label selector, beginning with the existing ones.
     pub async fn record(api: Api<K>, selector: &str) -> TestResult<Self> {
         let (length, _) = watch::channel(0);
         let shared = Arc::new(Shared { changes: Mutex::default(), gap: Mutex::default(), length });
@@ -79,13 +79,12 @@ where
         Ok(Self { shared, task })
     }
 
-    /// How many changes there are: a mark for [`History::states`].
+    /// The number of changes: a mark for [`History::states`].
     pub fn mark(&self) -> usize {
         *self.shared.length.borrow()
     }
 
-    /// The changes that were seen, the oldest first. Where there is a gap, states in between are missing, and objects
-    /// that came and went within it.
+    /// The observed changes, oldest first. A gap hides intermediate states, and objects that existed only during it.
     pub fn seen(&self) -> Vec<Change<K>> {
         self.shared.changes.lock().clone()
     }
@@ -98,12 +97,12 @@ where
         }
     }
 
-    /// The objects that there are.
+    /// The current objects.
     pub fn current(&self) -> State<K> {
         self.shared.current()
     }
 
-    /// Looks at the state after each change from a mark on, the first of them being the state at the mark.
+    /// Calls `look` with the state at a mark and after each later change.
     pub fn states(&self, mark: usize, mut look: impl FnMut(Timestamp, &State<K>) -> TestResult) -> TestResult {
         let mut state = State::new();
         for (index, change) in self.changes()?.iter().enumerate() {
@@ -115,7 +114,7 @@ where
         Ok(())
     }
 
-    /// Returns as soon as the changes are as wanted; called with all of them each time.
+    /// Returns as soon as `wanted` accepts the changes; it gets all of them each time.
     pub async fn until(&self, wanted: impl Fn(&[Change<K>]) -> bool) {
         let mut length = self.shared.length.subscribe();
         while !wanted(&self.shared.changes.lock()) {
@@ -125,7 +124,7 @@ where
         }
     }
 
-    /// The UIDs that were seen from a mark on, each once.
+    /// The number of distinct UIDs observed since a mark.
     pub fn born_since(&self, mark: usize) -> TestResult<usize> {
         let changes = self.changes()?;
         let uids = |changes: &[Change<K>]| -> std::collections::BTreeSet<String> {
@@ -135,7 +134,7 @@ where
         Ok(uids(after).difference(&uids(before)).count())
     }
 
-    /// How many went from a mark on.
+    /// The number of objects deleted since a mark.
     pub fn gone_since(&self, mark: usize) -> TestResult<usize> {
         Ok(self.changes()?.iter().skip(mark).filter(|change| change.gone).count())
     }
@@ -155,7 +154,7 @@ impl<K> Shared<K> {
     fn add(&self, object: K, gone: bool) {
         let mut changes = self.changes.lock();
         changes.push(Change { at: Timestamp::now(), object: Arc::new(object), gone });
-        // Under the lock, so that a length is never announced before what it counts is there.
+        // Under the lock, so that the announced length never exceeds the recorded changes.
         self.length.send_replace(changes.len());
     }
 }
@@ -169,11 +168,11 @@ fn apply<K: Resource>(state: &mut State<K>, change: &Change<K>) {
     }
 }
 
-/// Why a watch is over.
+/// Why a watch ended.
 enum End {
-    /// It can go on from this version.
+    /// It can be resumed from this version.
     At(String),
-    /// What came after its version is not known any more.
+    /// The server no longer knows the changes after its version.
     TooOld(String),
 }
 
@@ -192,7 +191,7 @@ where
                 }
             }
         }
-        // A server that is away is not to be asked all the time.
+        // Do not poll an unreachable server in a tight loop.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -216,7 +215,7 @@ where
                 continue;
             }
             Ok(WatchEvent::Error(status)) => return End::TooOld(status.message.clone()),
-            // Poison, which a scenario made on purpose: the others are to be seen nevertheless.
+            // An undecodable object that a scenario created on purpose: the others must be recorded nevertheless.
             Err(error) if is_undecodable(&error) => continue,
             Err(_) => return End::At(version),
         };
@@ -226,8 +225,8 @@ where
     End::At(version)
 }
 
-/// Whether one line of a watch could not be decoded. kube takes such a line for a Status, all of whose fields may be
-/// missing; one of the API server has a code.
+/// Whether a line of a watch could not be decoded. kube decodes such a line as a Status, all of whose fields may be missing; a
+/// Status from the API server has a code.
 fn is_undecodable(error: &kube::Error) -> bool {
     match error {
         kube::Error::SerdeError(_) => true,
@@ -236,7 +235,7 @@ fn is_undecodable(error: &kube::Error) -> bool {
     }
 }
 
-/// Notes what has changed, come and gone meanwhile.
+/// Records the changes, creations and deletions during the gap.
 async fn list_again<K>(api: &Api<K>, parameters: &WatchParams, shared: &Shared<K>) -> kube::Result<String>
 where
     K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! kubectl, as users call it.
+//! kubectl, called as users call it.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,16 +9,16 @@ use tokio::io::AsyncWriteExt;
 
 use crate::{Failure, TestResult};
 
-/// kubectl with a kubeconfig and a cache of its own.
+/// kubectl with its own kubeconfig and cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     pub(crate) program: PathBuf,
     pub(crate) kubeconfig: PathBuf,
-    /// Discovery results of a server that is gone must not stay in the user's home.
+    /// Discovery results of a stopped server must not stay in the user's home directory.
     pub(crate) cache: PathBuf,
 }
 
-/// How kubectl ended.
+/// The result of kubectl.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) succeeded: bool,
@@ -36,7 +36,7 @@ impl Kubectl {
         let failed = |error: std::io::Error| failed(&self.program, &error);
         let mut child = command.spawn().map_err(failed)?;
         if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-            // kubectl reads all of it before it does anything, so this cannot wait for its output.
+            // kubectl reads all input before it does anything, so this cannot block on its output.
             stdin.write_all(text.as_bytes()).await.map_err(failed)?;
         }
         let output = child.wait_with_output().await.map_err(failed)?;
@@ -52,7 +52,7 @@ fn failed(program: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("failed to run {}: {error}", program.display()))
 }
 
-/// What `kubectl get` prints: a table with a head. Columns are found by their places, so cells may be empty.
+/// The table that `kubectl get` prints, with a header. Column positions delimit the cells, so cells may be empty.
 #[derive(Clone, Debug)]
 pub struct Table {
     head: Vec<String>,
@@ -60,7 +60,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads one table.
+    /// Parses one table.
     pub fn parse(text: &str) -> TestResult<Self> {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let first = lines.next().ok_or_else(|| Failure::new("kubectl printed no table"))?;
@@ -78,12 +78,12 @@ impl Table {
         &self.head
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Is there no row?
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// Where columns begin: at each word of the head that follows more than one space. Heads have single spaces at most.
+/// The positions of the columns: each word of the header that follows more than one space. Headers contain only single spaces.
 fn starts(head: &str) -> Vec<usize> {
     let bytes = head.as_bytes();
     let begins = |at: usize| bytes[at] != b' ' && (at == 0 || (at >= 2 && bytes[at - 2..at] == *b"  "));

@@ -1,8 +1,8 @@
-//! What the end-to-end scenarios are written in.
+//! The framework for the end-to-end scenarios.
 //!
-//! A scenario begins with a [`Environment`]: a namespace on a real control plane, a fake cloud with kubelets, and a manager,
-//! all of its own. It changes something, as users do (mostly by kubectl), waits for what has to follow, and ends with
-//! [`Environment::end`], which checks what holds in every scenario (see [`oracles`]).
+//! A scenario begins with an [`Environment`]: a namespace on a real control plane, a fake cloud with kubelets, and a manager,
+//! all of its own. It makes changes as users do (mostly with kubectl), waits for the consequences, and ends with
+//! [`Environment::end`], which checks the invariants of all scenarios (see [`oracles`]).
 //!
 //! ```no_run
 //! # use nodewright_e2e_scenarios::{TestResult, Environment};
@@ -17,15 +17,13 @@
 //!
 //! # Which cluster
 //!
-//! By default all scenarios of a test process share one control plane, which ends with the process. With
-//! [`EXTERNAL_VARIABLE`], or `KUBECONFIG` and `NODEWRIGHT_E2E=external`, they run against that cluster; those that need
-//! more than an API server are left out then, and say so. [`CRDS_VARIABLE`]`=mcm` puts machine-controller-manager's CRDs
-//! in place of ours.
+//! By default all scenarios of a test process share one control plane, which ends with the process. With [`EXTERNAL_VARIABLE`],
+//! or `KUBECONFIG` and `NODEWRIGHT_E2E=external`, they run against that cluster; scenarios that need more than an API server
+//! are then skipped, with a message. [`CRDS_VARIABLE`]`=mcm` uses machine-controller-manager's CRDs instead of ours.
 //!
 //! # Guarantees
-//! * Nothing is judged by a snapshot where a moment counts: [`History`] and the cloud's own log hold every change, in
-//!   order.
-//! * A wait that is in vain says what there is: machines, nodes, VMs, the manager's last words.
+//! * No check of a transient state relies on a snapshot: [`History`] and the cloud's own log hold every change, in order.
+//! * A wait that times out reports the current state: machines, nodes, VMs, the manager's last log lines.
 
 mod cleaning;
 pub mod clusters;

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// The label that tells the nodes of a scenario from those of others; its value is the namespace.
+/// The label that distinguishes the nodes of a scenario from other nodes; its value is the namespace.
 pub const ENVIRONMENT_LABEL: &str = "e2e.nodewright.dev/world";
 /// The label by which a MachineDeployment of a scenario selects its machines.
 pub const POOL_LABEL: &str = "pool";
 
-/// A MachineDeployment, and what is special about it.
+/// A MachineDeployment that a scenario can customize.
 #[derive(Clone, Debug)]
 pub struct Pool {
     object: Value,
@@ -32,27 +32,27 @@ impl Pool {
         Self { object }
     }
 
-    /// With machines of another class than `small`.
+    /// Sets another class than `small`.
     #[must_use]
     pub fn class(self, class: &str) -> Self {
         self.machine("class", json!({"kind": "MachineClass", "name": class}))
     }
 
-    /// With a field of the machines' spec, such as `healthTimeout`.
+    /// Sets a field of the machines' spec, such as `healthTimeout`.
     #[must_use]
     pub fn machine(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.object["spec"]["template"]["spec"][field] = value.into();
         self
     }
 
-    /// With an annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, name: &str, value: &str) -> Self {
         self.object["metadata"]["annotations"][name] = value.into();
         self
     }
 
-    /// With another field of its own spec; `null` takes it out.
+    /// Sets another field of its own spec; `null` removes it.
     #[must_use]
     pub fn spec(mut self, field: &str, value: impl Into<Value>) -> Self {
         match (value.into(), self.object["spec"].as_object_mut()) {
@@ -68,7 +68,7 @@ impl Pool {
     }
 }
 
-/// A MachineClass, and what is special about it.
+/// A MachineClass that a scenario can customize.
 #[derive(Clone, Debug)]
 pub struct Class {
     object: Value,
@@ -86,21 +86,21 @@ impl Class {
         Self { object }
     }
 
-    /// With a field of the providerSpec.
+    /// Sets a field of the providerSpec.
     #[must_use]
     pub fn provider(mut self, field: &str, value: impl Into<Value>) -> Self {
         self.object["providerSpec"][field] = value.into();
         self
     }
 
-    /// Of another provider.
+    /// Sets another provider.
     #[must_use]
     pub fn of_provider(mut self, name: &str) -> Self {
         self.object["provider"] = name.into();
         self
     }
 
-    /// With a secret.
+    /// Sets a secret.
     #[must_use]
     pub fn secret(mut self, name: &str) -> Self {
         self.object["secretRef"] = json!({"name": name, "namespace": self.object["metadata"]["namespace"]});
@@ -108,9 +108,9 @@ impl Class {
     }
 }
 
-/// What can be applied.
+/// An object that can be applied.
 pub trait Manifest {
-    /// As JSON, which every reader of YAML reads.
+    /// The manifest as JSON, which is valid YAML.
     fn manifest(&self) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! What holds in every scenario, whatever it does: judged in the end, over all that happened.
+//! The invariants of all scenarios, checked at the end over the whole history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use nodewright_api::Machine;
 use crate::{Environment, Failure, TestResult, ensure, history::Change};
 use nodewright_e2e_cloud::{Event, EventKind, Vm, VmState};
 
-/// Clocks of times that are compared: deletion timestamps have whole seconds.
+/// The tolerance for comparing times: deletion timestamps have whole seconds.
 const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 
-/// Checks all of them.
+/// Checks all invariants.
 pub async fn check(env: &Environment) -> TestResult {
     let (events, vms) = (env.cloud().events(0).await?, env.vms().await?);
     let changes = if env.has_gaps { env.machines().seen() } else { env.machines().changes()? };
@@ -23,7 +23,7 @@ pub async fn check(env: &Environment) -> TestResult {
     no_vm_is_orphaned(&vms, &fates)
 }
 
-/// What became of a machine.
+/// The history of one machine.
 #[derive(Debug, Default)]
 struct Fate {
     name: String,
@@ -49,7 +49,7 @@ fn of_kind(events: &[Event], kind: EventKind) -> impl Iterator<Item = (&Event, &
     events.iter().filter(move |event| event.kind == kind).filter_map(|event| Some((event, event.token.as_deref()?)))
 }
 
-/// At most one VM was ever made for a machine, and none for anything else.
+/// At most one VM was ever created per machine, and none for anything else.
 fn one_vm_for_each_machine(events: &[Event], fates: &Fates) -> TestResult {
     let mut seen = BTreeSet::new();
     for (event, token) in of_kind(events, EventKind::CreateAccepted) {
@@ -60,7 +60,7 @@ fn one_vm_for_each_machine(events: &[Event], fates: &Fates) -> TestResult {
     Ok(())
 }
 
-/// A VM is told to go only when its machine is being deleted, or gone.
+/// A VM is deleted only when its machine is being deleted, or gone.
 fn no_vm_is_deleted_before_its_machine(events: &[Event], fates: &Fates) -> TestResult {
     for (event, token) in of_kind(events, EventKind::DeleteAccepted) {
         let since = fates.get(token).and_then(|fate| fate.deleting_since.or(fate.gone_at));
@@ -71,7 +71,7 @@ fn no_vm_is_deleted_before_its_machine(events: &[Event], fates: &Fates) -> TestR
     Ok(())
 }
 
-/// A machine is there until its VM is gone.
+/// A machine exists until its VM is gone.
 fn no_machine_ends_before_its_vm(events: &[Event], fates: &Fates) -> TestResult {
     let gone: BTreeMap<_, _> = of_kind(events, EventKind::VmGone).map(|(event, token)| (token, event.at)).collect();
     for (event, token) in of_kind(events, EventKind::CreateAccepted) {

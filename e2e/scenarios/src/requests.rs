@@ -1,4 +1,4 @@
-//! What the manager asked of the API server, from the audit log.
+//! The manager's requests to the API server, from the audit log.
 
 use std::{collections::BTreeMap, fmt, io, path::PathBuf, time::Duration};
 
@@ -8,12 +8,12 @@ use kube::Api;
 use crate::{Environment, Failure, TestResult};
 use nodewright_e2e_control_plane::audit::{AuditLog, Counts, Entry};
 
-/// How Nodewright names itself.
+/// The prefix of Nodewright's `User-Agent`.
 pub const AGENT: &str = "nodewright/";
 /// How long the API server may take to write a line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads what concerns one environment.
+/// Reads the entries of one environment.
 #[derive(Debug)]
 pub(crate) struct Tail {
     log: AuditLog,
@@ -26,14 +26,14 @@ impl Tail {
         Ok(Self { log: AuditLog::from_now(log)?, namespace: namespace.to_owned(), entries: vec![] })
     }
 
-    /// Reads on, until the request that `marker` knows is in.
+    /// Reads on until an entry satisfies `marker`.
     async fn read_past(&mut self, marker: impl Fn(&Entry) -> bool) -> TestResult {
         let read = self.log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(&marker)).await?;
         if !read.iter().any(&marker) {
             return Err(Failure::new(format!("failed to find a request in the audit log within {LINE_TIMEOUT:?}")));
         }
         let namespace = &self.namespace;
-        // Nodes have no namespace, but the names of this environment's begin with its.
+        // Nodes have no namespace, but this environment's node names begin with its name.
         let ours = |entry: &Entry| {
             entry.namespace == *namespace || (entry.namespace.is_empty() && entry.name.starts_with(namespace))
         };
@@ -42,29 +42,29 @@ impl Tail {
     }
 }
 
-/// Requests of Nodewright in one environment, on objects of its namespace and on its nodes.
+/// Nodewright's requests in one environment, on objects of its namespace and on its nodes.
 #[derive(Clone, Debug)]
 pub struct Requests(Vec<Entry>);
 
 impl Requests {
-    /// All of them.
+    /// All requests.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// How many requests with this verb on this resource got this answer.
+    /// The number of requests with this verb, resource and status code.
     pub fn exactly(&self, verb: &str, resource: &str, code: u16) -> u64 {
         self.counts().exactly(verb, resource, code)
     }
 
-    /// All writes that are about machines, their nodes and pods. Leases and events are apart; bootstrap tokens stand
-    /// in another namespace.
+    /// All writes for machines, their nodes and pods. Leases and events are excluded; bootstrap tokens are in another
+    /// namespace.
     pub fn writes_for_machines(&self) -> Vec<&Entry> {
         let about = ["machines", "nodes", "pods"];
         self.0.iter().filter(|entry| entry.is_write() && about.contains(&entry.resource.as_str())).collect()
     }
 
-    /// Those writes by the name of the machine or node.
+    /// The number of these writes by name of the machine or node.
     pub fn writes_by_machine(&self) -> BTreeMap<&str, usize> {
         let mut writes = BTreeMap::new();
         for entry in self.writes_for_machines() {
@@ -73,7 +73,7 @@ impl Requests {
         writes
     }
 
-    /// A count of each sort.
+    /// The numbers of requests by kind.
     pub fn counts(&self) -> Counts {
         Counts::of(&self.0)
     }
@@ -86,16 +86,16 @@ impl fmt::Display for Requests {
 }
 
 impl Environment {
-    /// All that Nodewright has asked for in this environment so far. An error on a cluster whose audit log is not at hand.
+    /// All requests of Nodewright in this environment so far. Returns an error on a cluster whose audit log is not accessible.
     pub async fn requests(&self) -> TestResult<Requests> {
         self.requests_since(0).await
     }
 
-    /// The same, without the first so many.
+    /// The same, without the first `mark` requests.
     pub async fn requests_since(&self, mark: usize) -> TestResult<Requests> {
         let tail = self.tail.as_ref().ok_or_else(|| Failure::new("the cluster's audit log is not at hand"))?;
         let mut tail = tail.lock().await;
-        // A request of our own that no other is like. What was answered before it is in the log when it is.
+        // A unique request of our own. When it is in the log, so are all requests answered before it.
         let marker = format!("marker-{}", fastrand::u64(..));
         Api::<Namespace>::all(self.client()).get_opt(&marker).await?;
         tail.read_past(|entry| entry.name == marker).await?;

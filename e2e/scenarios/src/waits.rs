@@ -1,4 +1,4 @@
-//! Waiting, always for something that can be seen, and never for longer than makes sense.
+//! Waits for observable conditions, each with a timeout.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use crate::{Environment, Failure, TestResult, diagnosis, history::State};
 pub use nodewright_e2e_devcluster::machines::is_running;
 
-/// Between two looks.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Is the Node ready?
+/// Whether the Node is ready.
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 impl Environment {
-    /// Waits until something is so. `what` completes "failed to see …" in the failure.
+    /// Waits until a condition holds. `what` completes "failed to see …" in the error.
     pub async fn wait_for(&self, what: &str, mut is_so: impl AsyncFnMut() -> TestResult<bool>) -> TestResult {
         let (since, patience) = (Instant::now(), self.cluster().patience());
         loop {
@@ -37,7 +37,7 @@ impl Environment {
         }
     }
 
-    /// Waits until the machines are as wanted, and gives them.
+    /// Waits until `wanted` accepts the machines, and returns them.
     pub async fn wait_for_machines(
         &self,
         what: &str,
@@ -52,7 +52,7 @@ impl Environment {
         Ok(found)
     }
 
-    /// Waits until there are exactly so many machines, all running on nodes that are ready, and gives them.
+    /// Waits until there are exactly this many machines, all running on ready nodes, and returns them.
     pub async fn wait_for_running(&self, count: usize) -> TestResult<State<Machine>> {
         let nodes = || self.nodes().current().values().filter(|node| is_ready(node)).count();
         let all_run = |machines: &State<Machine>| {
@@ -61,7 +61,7 @@ impl Environment {
         self.wait_for_machines(&format!("{count} machines running, on ready nodes"), all_run).await
     }
 
-    /// Waits until there is no machine, no VM and no node.
+    /// Waits until no machine, VM or node is left.
     pub async fn wait_for_nothing(&self) -> TestResult {
         self.wait_for("no machine, no VM and no node", async || {
             let machines = self.machines().current();
@@ -71,7 +71,7 @@ impl Environment {
         .await
     }
 
-    /// Waits for something that ends by itself, and fails when that takes too long.
+    /// Waits for a future, and fails if it takes too long.
     pub async fn in_time<T>(&self, what: &str, work: impl Future<Output = T>) -> TestResult<T> {
         let patience = self.cluster().patience();
         if let Ok(outcome) = tokio::time::timeout(patience, work).await {
@@ -81,7 +81,7 @@ impl Environment {
         Err(failure.and(&diagnosis::of(self).await))
     }
 
-    /// The one machine that there is.
+    /// The only machine.
     pub fn only_machine(&self) -> TestResult<Arc<Machine>> {
         let machines = self.machines().current();
         let mut all = machines.into_values();

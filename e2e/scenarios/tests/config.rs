@@ -1,4 +1,4 @@
-//! `config/`: it renders, a real API server accepts all of it, and it grants what is needed and no more.
+//! `config/`: it renders, a real API server accepts all of it, and it grants exactly the permissions that are needed.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -31,7 +31,7 @@ fn config(folder: &str) -> PathBuf {
     repository().join("config").join(folder)
 }
 
-/// Components are of use only in an overlay like the one that their comments show.
+/// Components only work in an overlay like the one in their comments.
 #[tokio::test]
 async fn the_components_render() -> TestResult {
     let kubectl = binaries().await?.join("kubectl");
@@ -77,7 +77,7 @@ async fn apply(plane: &ControlPlane, folder: &str, arguments: &[&str]) -> TestRe
     Ok(plane.kubectl(apply.iter().chain(arguments)).await?)
 }
 
-/// The namespace refuses pods that do not, and the controller would go without.
+/// The namespace rejects pods that violate the policy, and the controller would then not run.
 async fn the_pods_meet_the_restricted_policy(plane: &ControlPlane) -> TestResult {
     let pods = ["get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=nodewright", "-o", "name"];
     eventually("two pods", async || Ok(plane.kubectl(pods).await?.lines().count() == 2)).await
@@ -136,7 +136,7 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
     Ok(())
 }
 
-/// `kubectl auth can-i` as the service account; it fails when the answer is no.
+/// `kubectl auth can-i` as the service account; it fails if the answer is no.
 async fn may(plane: &ControlPlane, right: &str, namespace: &str) -> bool {
     let scope = if namespace.is_empty() { "--all-namespaces".to_owned() } else { format!("--namespace={namespace}") };
     let asked = ["auth", "can-i", "--as", SERVICE_ACCOUNT, &scope].into_iter().chain(right.split(' '));
@@ -198,7 +198,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
     running.abort();
     let bundles = bundles(plane).await?;
     assert!(bundles.len() == 4 && bundles[0].is_some() && bundles.iter().all(|bundle| *bundle == bundles[0]));
-    // The two own different fields: applying the manifests again takes nothing away.
+    // The two managers own different fields: applying the manifests again removes nothing.
     apply(plane, "default", &[]).await?;
     assert_eq!(self::bundles(plane).await?, bundles);
     Ok(())

@@ -37,7 +37,7 @@ async fn the_controller_of_the_crate_page_does_what_it_says() -> TestResult {
 
     maps("default").replace("shared", &PostParams::default(), &source("two")?).await?;
     until_copied(&maps("reader"), Some("two")).await?;
-    // What somebody does to a copy is undone.
+    // Other clients' changes to a copy are reverted.
     maps("reader").delete("shared", &DeleteParams::default()).await?;
     until_copied(&maps("reader"), Some("two")).await?;
 

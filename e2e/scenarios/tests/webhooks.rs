@@ -69,7 +69,7 @@ async fn samples_are_accepted(plane: &ControlPlane) -> TestResult {
     assert!(trace.starts_with("00-") && trace.len() == 55, "{trace}");
     assert!(!first.data["spec"]["template"].to_string().contains("traceparent"));
     assert_eq!(kind(plane, "MachineClass").get("demo-small").await?.data["secretRef"]["namespace"], "default");
-    // A repeat changes nothing, and a dry run of it shows no difference.
+    // Applying it again changes nothing, and its dry run shows no difference.
     plane.kubectl(arguments).await?;
     assert_eq!(pools.get("demo-pool").await?.metadata.resource_version, first.metadata.resource_version);
     let difference = plane.kubectl(["diff", "--server-side", "-k", samples.to_str().unwrap()]).await?;
@@ -121,7 +121,7 @@ async fn mistakes_are_refused(plane: &ControlPlane) -> TestResult {
     let pool = pool("set");
     let set = object("MachineSet", "set", &json!({"spec": pool.data["spec"]}));
     let set = kind(plane, "MachineSet").create(&PostParams::default(), &set).await?;
-    // That it names a controller as its owner does not make a machine valid, whether there is one or not.
+    // A controller owner, existing or not, does not make a machine valid.
     let mut made_up = set.clone();
     made_up.metadata.uid = Some("4d9e0a29-3e9c-4b4e-8a5e-000000000000".to_owned());
     for owner in [&set, &made_up] {
@@ -129,7 +129,7 @@ async fn mistakes_are_refused(plane: &ControlPlane) -> TestResult {
         assert!(status.message.contains("spec.class.name: Required value"), "{}", status.message);
     }
     machines.create(&PostParams::default(), &machine("kept", "demo-small", Some(&set))).await?;
-    // What a controller makes of a template, it makes of one that was judged.
+    // Machines that a controller creates come from a template that was already validated.
     let controller = plane.kubeconfig_for("system:serviceaccount:default:controller", &["system:masters"])?;
     let controller =
         Api::namespaced_with(client(&controller, "webhooks-test/1").await?, "default", &resource("Machine"));
@@ -137,7 +137,7 @@ async fn mistakes_are_refused(plane: &ControlPlane) -> TestResult {
     the_schema_has_bounds_of_its_own(plane, &set).await
 }
 
-/// They hold for every writer, also while no webhook is there; but for machine-controller-manager's definitions.
+/// The schema applies to every writer, also while no webhook runs, except with machine-controller-manager's definitions.
 async fn the_schema_has_bounds_of_its_own(plane: &ControlPlane, set: &DynamicObject) -> TestResult {
     let machines = kind(plane, "Machine");
     for (field, value) in [
@@ -159,7 +159,7 @@ async fn the_schema_has_bounds_of_its_own(plane: &ControlPlane, set: &DynamicObj
     Ok(())
 }
 
-/// Another installation may serve them, with webhooks of its own.
+/// Another installation may serve them, with its own webhooks.
 async fn other_namespaces_are_left_alone(plane: &ControlPlane) -> TestResult {
     let elsewhere = Api::namespaced_with(plane.client(), "kube-public", &resource("MachineDeployment"));
     let created = elsewhere.create(&PostParams::default(), &pool("elsewhere")).await?;
@@ -167,7 +167,7 @@ async fn other_namespaces_are_left_alone(plane: &ControlPlane) -> TestResult {
     Ok(())
 }
 
-/// With no webhook at the other end.
+/// No webhook runs.
 async fn only_specs_need_the_webhooks(plane: &ControlPlane) -> TestResult {
     let (pools, classes, machines) =
         (kind(plane, "MachineDeployment"), kind(plane, "MachineClass"), kind(plane, "Machine"));
@@ -196,7 +196,7 @@ async fn only_specs_need_the_webhooks(plane: &ControlPlane) -> TestResult {
         api.delete(name, &DeleteParams::default()).await?;
         assert!(api.get(name).await?.metadata.deletion_timestamp.is_some());
     }
-    // On the way out even the spec may change.
+    // During deletion even the spec may change.
     merge(&pools, "filled", json!({"spec": {"replicas": 0}})).await?;
     for (api, name) in [(&pools, "filled"), (&classes, "demo-small"), (&machines, "kept")] {
         merge(api, name, json!({"metadata": {"finalizers": null}})).await?;
@@ -205,7 +205,7 @@ async fn only_specs_need_the_webhooks(plane: &ControlPlane) -> TestResult {
     Ok(())
 }
 
-/// A running server of webhooks, registered by its address.
+/// A running webhook server, registered by its address.
 struct Webhook {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,

@@ -50,7 +50,7 @@ async fn a_node_gets_what_its_template_says_and_follows_it() -> TestResult {
     env.apply(&pool("red")).await?;
     let machines = env.wait_for_running(2).await?;
     env.wait_for("red nodes", async || Ok(env.nodes().current().values().all(|node| is_of(node, "red")))).await?;
-    // What changes in place replaces nothing.
+    // An in-place change replaces no machine.
     env.apply(&pool("blue")).await?;
     env.wait_for("blue nodes", async || Ok(env.nodes().current().values().all(|node| is_of(node, "blue")))).await?;
     assert!(machines.keys().eq(env.wait_for_running(2).await?.keys()));
@@ -58,7 +58,7 @@ async fn a_node_gets_what_its_template_says_and_follows_it() -> TestResult {
     env.end().await
 }
 
-/// Label, annotation and taint of the template, beside what the kubelet was started with.
+/// Label, annotation and taint of the template, in addition to those that the kubelet was started with.
 fn is_of(node: &Node, colour: &str) -> bool {
     let (labels, annotations) = (node.metadata.labels.as_ref(), node.metadata.annotations.as_ref());
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();

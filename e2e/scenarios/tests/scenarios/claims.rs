@@ -1,4 +1,4 @@
-//! A claim is no proof: whatever objects name, only what the provider has proven is touched.
+//! A claim is no proof: whatever objects name, the manager touches only what the provider has proven.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use nodewright_e2e_devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster};
 use serde_json::{Value, json};
 
-/// How long nothing wrong may happen.
+/// Nothing wrong may happen for this long.
 const QUIET: Duration = Duration::from_secs(5);
 
 fn machines(env: &Environment) -> Api<Machine> {
@@ -35,14 +35,14 @@ fn claim(name: &str, provider_id: &str, labels: &Value) -> Value {
         "spec": {"class": class, "providerID": provider_id}})
 }
 
-/// A Node that nobody has given to a Machine.
+/// A Node that belongs to no Machine.
 async fn stray(env: &Environment, name: &str, provider_id: &str) -> TestResult<Node> {
     let spec = if provider_id.is_empty() { json!({}) } else { json!({"providerID": provider_id}) };
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec});
     Ok(nodes(env).create(&PostParams::default(), &serde_json::from_value(node)?).await?)
 }
 
-/// Whether nobody has written to a Node what a Machine would. (The cluster itself says that it has no kubelet.)
+/// Whether no Machine's writes are on a Node. (The cluster itself notes that it has no kubelet.)
 async fn ensure_untouched(env: &Environment, node: &str) -> TestResult {
     let node = nodes(env).get(node).await?;
     let is_ours = |key: &String| key.contains("machine") || key.contains("gardener");
@@ -72,7 +72,7 @@ async fn delete(env: &Environment, name: &str) -> TestResult {
     env.wait_for(&format!("the end of {name}"), async || Ok(machines(env).get_opt(name).await?.is_none())).await
 }
 
-/// How often the Machines of these names were written to in a while.
+/// The number of writes to the Machines of these names during a while.
 async fn writes_in_a_while(env: &Environment, names: [&str; 2]) -> TestResult<usize> {
     let versions = async || -> TestResult<Vec<i64>> {
         let mut all = vec![];
@@ -127,7 +127,7 @@ async fn what_a_machine_merely_names_is_left_alone() -> TestResult {
     env.apply_class("small").await?;
     let name = |kind: &str| format!("{kind}-{}", env.namespace());
 
-    // The providerID of a Node that nobody manages.
+    // The providerID of an unmanaged Node.
     stray(&env, &name("stray"), "simulated:///nobodys").await?;
     create(&env, claim("names-a-node", "simulated:///nobodys", &json!({}))).await?;
     // The label of a Node without a providerID, and a class that does not exist.
@@ -233,7 +233,7 @@ async fn a_class_that_was_edited_while_no_webhook_looked_can_be_set_back() -> Te
     }
     let manager = ManagerProcess::start(env.manager_options("without-webhooks", false, &[])).await?;
     set_cluster("another").await?;
-    // A VM that were made now could not be found once the class is set back.
+    // A VM created now could not be found after the class is set back.
     env.scale("a", 2).await?;
     let is_stopped = |machine: &Machine| {
         let said = condition(machine, "ConfigurationValid");

@@ -1,4 +1,4 @@
-//! A cloud as clouds are: late, silent, full.
+//! A cloud with typical faults: slow, silent, full.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ async fn creations_that_are_answered_late_or_never_make_one_vm_each() -> TestRes
     env.end().await
 }
 
-/// Calls that never end hold up their own machines and nobody else's: as many go on as there is room for beside them.
+/// Calls that hang block only their own machines: the others use the remaining slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
     const MACHINES: usize = 200;
@@ -48,7 +48,7 @@ async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
     env.wait_for("the calls to hang", async || Ok(struck(&env).await?.len() == HUNG)).await?;
     let hung = struck(&env).await?;
     goes_on_beside(&env, HUNG).await?;
-    // For ever: also when they are tried again.
+    // Without end, so that retries hang as well.
     for name in &hung {
         env.cloud().fault(&endless().on_machine(name.as_str())).await?;
     }
@@ -72,7 +72,7 @@ async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
     env.end().await
 }
 
-/// The next creation came before any of the hung ones can have ended, which the driver gives 15 s.
+/// The next creation came before the driver's timeout of 15 s could have ended any of the hung ones.
 async fn goes_on_beside(env: &Environment, hung: usize) -> TestResult {
     let next = async || {
         let events = env.cloud().events(0).await?;
@@ -87,8 +87,8 @@ async fn goes_on_beside(env: &Environment, hung: usize) -> TestResult {
     ensure(waited.as_secs() < 15, || format!("others had to wait for the hung calls to end: {waited:?}"))
 }
 
-/// A creation that has waited for its turn longer than a call may take has its whole time from then on. The machine of one
-/// that takes effect after it was given up waits for its VM, and takes it along.
+/// A creation that waited for its slot longer than a call may take still has its whole timeout. If a creation takes effect
+/// after the timeout, its machine waits for the VM and deletes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn creations_that_waited_long_for_their_turn_leave_no_vm_behind() -> TestResult {
     const HUNG: usize = 200;
@@ -99,10 +99,10 @@ async fn creations_that_waited_long_for_their_turn_leave_no_vm_behind() -> TestR
     let of_pool = |pool: &str, effect| {
         FaultOrder::always(FaultOperation::Create, effect).on_machine(format!("{}-{pool}-*", env.namespace()))
     };
-    // Some of those that hang have made their VMs.
+    // Some of the hanging calls have created their VMs.
     env.cloud().fault(&of_pool("a", Effect::Hang { applied: true }).times(20)).await?;
     env.cloud().fault(&of_pool("a", Effect::Hang { applied: false })).await?;
-    // The call ends at once, and takes effect while a call of the driver may last.
+    // The call ends at once, and takes effect within the driver's call timeout.
     let late = Effect::ApplyLate { seconds: 28.0, code: Code::DeadlineExceeded };
     env.cloud().fault(&of_pool("b", late)).await?;
     env.apply_class("small").await?;
@@ -126,7 +126,7 @@ async fn creations_that_waited_long_for_their_turn_leave_no_vm_behind() -> TestR
     env.end().await
 }
 
-/// Waits until so many machines run, and checks that nothing else is there.
+/// Waits until this many machines run, and checks that nothing else exists.
 async fn counts_are(env: &Environment, count: usize) -> TestResult {
     let machines: BTreeSet<_> = env.wait_for_running(count).await?.into_keys().collect();
     let vms: BTreeSet<_> = env.vms().await?.into_iter().map(|vm| vm.name).collect();
@@ -134,13 +134,13 @@ async fn counts_are(env: &Environment, count: usize) -> TestResult {
     ensure(machines == vms && machines == nodes, || format!("machines {machines:?}, VMs {vms:?}, nodes {nodes:?}"))
 }
 
-/// The machines of whose VMs something was noted.
+/// The machines whose VMs have an event of this kind.
 async fn of_kind(env: &Environment, kind: EventKind) -> TestResult<BTreeSet<String>> {
     let events = env.cloud().events(0).await?;
     Ok(events.into_iter().filter(|event| event.kind == kind).filter_map(|event| event.name).collect())
 }
 
-/// Of how many machines whose creation was postponed this was noted.
+/// The number of machines with a postponed creation and an event of this kind.
 async fn late_vms(env: &Environment, kind: EventKind) -> TestResult<usize> {
     let late = of_kind(env, EventKind::CreatePostponed).await?;
     Ok(of_kind(env, kind).await?.intersection(&late).count())
@@ -163,7 +163,7 @@ async fn vms_that_show_late_are_neither_doubled_nor_lost() -> TestResult {
     env.end().await
 }
 
-/// The machine is deleted while nobody knows of its VM, which exists and does not show yet.
+/// The machine is deleted while the manager does not know of its VM, which exists but is not listed yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_that_nobody_was_told_of_goes_with_its_machine() -> TestResult {
     let env = Environment::builder("unheard").cloud_flags(["--visible-after-seconds=2"]).start().await?;

@@ -1,4 +1,4 @@
-//! `kill -9` of the manager, at moments that hurt.
+//! `kill -9` of the manager, at the worst moments.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,12 +9,12 @@ use nodewright_e2e_scenarios::{Change, Environment, TestResult, ensure};
 
 const MACHINES: usize = 12;
 
-/// When the manager is killed: as soon as so many …
+/// When the manager is killed: as soon as this many …
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// … machines have been created,
     Machines(usize),
-    /// … VMs have been ordered (the answer is still on its way),
+    /// … VMs have been created (the answer is still in flight),
     Vms(usize),
     /// … machines know their VM,
     Linked(usize),
@@ -63,7 +63,7 @@ async fn a_killed_manager_makes_neither_too_many_nor_too_few() -> TestResult {
         round.counts_are(death, MACHINES, MACHINES).await?;
     }
     if env.cluster().control_plane().is_some() {
-        // A request whose sender was killed is logged as a time-out, whether it was carried out or not.
+        // The audit log records a request of a killed client as a timeout, whether it was applied or not.
         let (requests, all) = (env.requests().await?, u64::try_from(MACHINES * BIRTHS.len())?);
         for (verb, done) in [("patch", 201), ("delete", 200)] {
             let (certain, open) = (requests.exactly(verb, "machines", done), requests.exactly(verb, "machines", 504));
@@ -133,7 +133,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// In this round so many machines and VMs were made, and so many are gone.
+    /// This many machines and VMs were created in this round, and this many are gone.
     async fn counts_are(&self, moment: Moment, made: usize, gone: usize) -> TestResult {
         let machines = self.env.machines();
         let stats = self.env.cloud().stats().await?;
@@ -145,7 +145,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// How many objects have had a change of this sort since a mark.
+/// The number of objects with such a change since a mark.
 fn distinct<K: kube::Resource>(all: &[Change<K>], since: usize, is: impl Fn(&Change<K>) -> bool) -> usize {
     let found = all.iter().skip(since).filter(|change| is(change)).filter_map(|change| change.object.uid());
     found.collect::<BTreeSet<_>>().len()

@@ -1,4 +1,4 @@
-//! Nodes with pods: a scale-down asks them to go, and minds their budgets.
+//! Nodes with pods: a scale-down evicts the pods, and respects their budgets.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, objects
 use serde_json::{Value, json};
 
 const PODS: usize = 4;
-/// What a deletion may cost besides one write for each pod.
+/// The maximum cost of a deletion, in addition to one write per pod.
 const WRITES: usize = 9;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,7 +25,7 @@ async fn a_drain_evicts_pods_within_their_budget() -> TestResult {
     let mark = pods.mark();
     let before = if env.cluster().control_plane().is_some() { env.requests().await?.entries().len() } else { 0 };
 
-    // The budget forbids it: the machine goes no further than to its cordoned node.
+    // The budget forbids the eviction: the machine gets no further than to its cordoned node.
     env.scale("a", 1).await?;
     let leaving = env.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
     let leaving = leaving.values().find(|machine| machine.is_deleting()).map(|machine| machine.name_any());
@@ -55,7 +55,7 @@ async fn a_drain_evicts_pods_within_their_budget() -> TestResult {
     env.end().await
 }
 
-/// Each pod was evicted once, none of the DaemonSet's, and the rest is what a deletion costs.
+/// Each pod was evicted once, no pod of the DaemonSet was, and the rest is the cost of a deletion.
 async fn requests_are_within_bounds(
     env: &Environment,
     before: usize,
@@ -91,7 +91,7 @@ fn workload(env: &Environment, kind: &str, name: &str) -> Value {
             "spec": {
                 "nodeSelector": {ENVIRONMENT_LABEL: env.namespace()},
                 "terminationGracePeriodSeconds": 5,
-                // On both nodes, so that whichever goes has pods.
+                // On both nodes, so that the removed one has pods in either case.
                 "topologySpreadConstraints": [{
                     "maxSkew": 1,
                     "topologyKey": "kubernetes.io/hostname",

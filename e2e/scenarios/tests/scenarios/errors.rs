@@ -1,4 +1,4 @@
-//! Mistakes: each is told in one line or condition that says what to do, and what is right goes on.
+//! Mistakes: one line or condition reports each of them with a remedy, and all other work continues.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -41,8 +41,8 @@ async fn a_manager_that_cannot_start_says_why_in_one_line() -> TestResult {
     env.end().await
 }
 
-/// Whether an API server is away or its address is wrong cannot be seen from here: the process waits for it, says so, and
-/// is alive and not ready meanwhile.
+/// The manager cannot distinguish an unreachable API server from a wrong address: it waits, logs that it waits, and is alive
+/// and not ready meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_waits_for_an_api_server_and_says_so() -> TestResult {
     let env = Environment::builder("waiting").without_manager().start().await?;
@@ -71,7 +71,7 @@ fn kubeconfig_of(server: &str) -> String {
     )
 }
 
-/// The process ends with an error, and the last line it says is the only one about it.
+/// The process exits with an error, and its last line is the only one about it.
 async fn fails_with(options: ManagerOptions, words: &[&str]) -> TestResult {
     let log = options.log.clone().ok_or_else(|| Failure::new("no log"))?;
     let _ = std::fs::remove_file(&log);
@@ -99,12 +99,13 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
         machines.values().filter(|machine| waits::is_running(machine)).count() == 2
     })
     .await?;
-    // Somebody else's class is none either, until it is corrected.
+    // A class of another provider is unusable as well, until it is corrected.
     env.apply(&env.class("nowhere").of_provider("elsewhere")).await?;
     until_refused(&env, wrong.name(), "ProviderMismatch").await?;
     env.apply_class("nowhere").await?;
     env.wait_for_running(3).await?;
-    // What the message proposes, too: another class. The machine of the one that never was has to end by itself.
+    // Also the remedy that the message proposes: another class. The machine of the class that never existed must be deleted
+    // without help.
     let typo = env.pool("typo", 1).class("smal");
     env.apply(&typo).await?;
     until_refused(&env, typo.name(), "ClassNotFound").await?;
@@ -144,7 +145,7 @@ async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() 
     env.end().await
 }
 
-/// Waits until the machine of a pool says why its class cannot be used.
+/// Waits until the machine of a pool reports why its class is unusable.
 async fn until_refused(env: &Environment, pool: &str, reason: &str) -> TestResult {
     let told = Some(("False".to_owned(), reason.to_owned()));
     let what = format!("the machine to say {reason} of its class");
@@ -161,14 +162,14 @@ fn condition(machines: &State<Machine>, pool: &str, kind: &str) -> Option<(Strin
     Some((condition.status.clone(), condition.reason.clone().unwrap_or_default()))
 }
 
-/// Whether a machine that has no VM names a field in its last operation or in a condition.
+/// Whether a machine without a VM names a field in its last operation or in a condition.
 fn tells(machine: &Machine, field: &str) -> bool {
     let Some(status) = &machine.status else { return false };
     let mut messages = status.conditions.iter().filter_map(|condition| condition.message.as_deref());
     status.last_operation.description.contains(field) || messages.any(|message| message.contains(field))
 }
 
-/// A class that names what another program keeps secret gets nothing of it, and puts nothing on it.
+/// A class that names another program's Secret reads nothing from it, and adds no finalizer to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_cannot_name_the_secrets_of_other_programs() -> TestResult {
     let env = Environment::start("reach").await?;
@@ -184,7 +185,7 @@ async fn a_class_cannot_name_the_secrets_of_other_programs() -> TestResult {
     let finalizers = "get secret foreign -o jsonpath={.metadata.finalizers}";
     let found = env.kubectl(finalizers).await?;
     ensure(found.is_empty(), || format!("another program's secret has {found}"))?;
-    // What takes its place, and is of the right type, is seen.
+    // A replacement of the right type is noticed.
     env.kubectl("delete secret foreign").await?;
     env.kubectl(create).await?;
     env.wait_for_running(1).await?;

@@ -1,4 +1,4 @@
-//! VMs that die by themselves.
+//! VMs that die on their own.
 
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
@@ -6,7 +6,7 @@ use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder, Vm}
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, waits};
 
 async fn world_of(name: &str, replicas: u32) -> TestResult<Environment> {
-    // VMs that go at once: what is looked at here takes its time without that.
+    // VMs are deleted at once: the checks here need no slow deletion.
     let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", replicas).machine("healthTimeout", "5s")).await?;
@@ -27,7 +27,7 @@ async fn a_machine_whose_vm_dies_is_replaced_by_exactly_one() -> TestResult {
     env.end().await
 }
 
-/// All phases that a machine has had, in order.
+/// All phases of a machine, in order.
 fn phases(env: &Environment, name: &str) -> TestResult<Vec<String>> {
     let changes = env.machines().changes()?;
     let of = changes.iter().filter(|change| change.object.name_any() == name);
@@ -55,7 +55,7 @@ async fn of_ten_that_die_at_once_one_is_replaced_at_a_time() -> TestResult {
     env.end().await
 }
 
-/// How many machines are given up or going, and how many are on their way in.
+/// The number of machines that are being replaced or deleted, and the number of new ones that are not running yet.
 fn in_replacement(state: &State<Machine>) -> (usize, usize) {
     let is_given_up = |machine: &Machine| machine.is_deleting() || *machine.phase() == MachinePhase::Failed;
     let is_up = |machine: &Machine| matches!(machine.phase(), MachinePhase::Running | MachinePhase::Unknown);
@@ -84,8 +84,8 @@ async fn a_node_that_comes_back_in_time_keeps_its_machine() -> TestResult {
     env.end().await
 }
 
-/// What a manager sees that starts when the API server has been away: all nodes silent, all timeouts over. The kubelets
-/// get the time to speak. One that is silent afterwards is as dead as any.
+/// The view of a manager that starts after an outage of the API server: all nodes silent, all timeouts expired. The kubelets
+/// get time to report. A node that is silent afterwards is treated as dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_were_silent_before_the_manager_led_may_speak_first() -> TestResult {
     let flags = ["--log-level=info,nodewright_runtime=debug"];
@@ -112,7 +112,7 @@ async fn nodes_that_were_silent_before_the_manager_led_may_speak_first() -> Test
         Ok(vms.iter().all(|vm| holds(&log, vm)))
     })
     .await?;
-    // Longer than the health timeout, which has long been over for all of them.
+    // Longer than the health timeout, which has long expired for all of them.
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     for vm in &vms {
         env.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;

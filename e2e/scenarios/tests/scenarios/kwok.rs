@@ -1,4 +1,4 @@
-//! A second opinion: KWOK plays the kubelets.
+//! An independent implementation: KWOK plays the kubelets.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn kwok_is_taken_for_kubelets() -> TestResult {
     env.end().await
 }
 
-/// What a VM does when it has booted: it registers its node. All else is KWOK's.
+/// A booted VM only registers its node. KWOK does the rest.
 async fn register(cloud: CloudClient, client: Client, namespace: String) -> TestResult {
     let nodes: Api<Node> = Api::all(client);
     let mut known = std::collections::BTreeSet::new();

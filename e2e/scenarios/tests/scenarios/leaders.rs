@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 const LEASE: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_millis(500);
-/// What a busy machine may add: the standby's requests, our own looks.
+/// The slack for a busy computer: the standby's requests, our own polls.
 const SLACK: Duration = Duration::from_secs(3);
 const FLAGS: [&str; 3] =
     ["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
@@ -42,7 +42,7 @@ async fn a_second_manager_stands_by_and_takes_over() -> TestResult {
     env.scale("a", 1).await?;
     env.wait_for_running(1).await?;
 
-    // One that is asked to end gives the leases back: nobody has to wait for their end.
+    // A terminated manager releases its leases: no other manager must wait for their expiry.
     let status = standby.terminate().await?;
     ensure(status.is_some_and(|status| status.success()), || format!("asked to end, it ended with {status:?}"))?;
     ensure(holder(&env).await? != second, || "the leases were not given back".to_owned())?;
@@ -53,14 +53,14 @@ async fn a_second_manager_stands_by_and_takes_over() -> TestResult {
     env.end().await
 }
 
-/// How long the leader sleeps: much longer than its lease. So many seconds by [`SLEEP_VARIABLE`].
+/// How long the leader sleeps: much longer than its lease. [`SLEEP_VARIABLE`] overrides it, in seconds.
 const SLEEP: Duration = Duration::from_secs(20);
 const SLEEP_VARIABLE: &str = "NODEWRIGHT_E2E_SLEEP_SECONDS";
-/// How long a process may take to end that has found out that it does not lead any more.
+/// How long a process may take to exit after it has noticed that it lost leadership.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The scheduler, a hypervisor or a full disk stops the leader in the middle of its work. What it has sent is sent; from
-/// the moment on at which it wakes it may begin nothing.
+/// The scheduler, a hypervisor or a full disk stops the leader in the middle of its work. Requests that it has sent are out;
+/// after it wakes, it must start nothing new.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_sleeps_begins_nothing_when_it_wakes() -> TestResult {
     if skip_on_external_cluster("sleeper", "the audit log is not at hand") {
@@ -99,7 +99,7 @@ async fn a_leader_that_sleeps_begins_nothing_when_it_wakes() -> TestResult {
     env.wait_for_running(20).await?;
     second.check()?;
 
-    // The log is complete up to here when this is in it.
+    // When this request is in the log, the log is complete up to here.
     env.requests().await?;
     let begun = |entry: &Entry| entry.user == user && entry.received >= woken && entry.is_write();
     let changes: Vec<_> = log.read()?.into_iter().filter(begun).collect();
@@ -112,7 +112,7 @@ async fn a_leader_that_sleeps_begins_nothing_when_it_wakes() -> TestResult {
     env.end().await
 }
 
-/// A manager that the API server knows as a user of its own, whose name is given, and the cloud by its name.
+/// Starts a manager with its own user name for the API server, and with its own name for the cloud. Returns the user name.
 async fn named_manager(env: &Environment, plane: &ControlPlane, name: &str) -> TestResult<(ManagerProcess, String)> {
     let user = format!("{name}-of-{}", env.namespace());
     let kubeconfig = plane.kubeconfig_for(&user, &["system:masters"])?;
@@ -125,7 +125,7 @@ async fn named_manager(env: &Environment, plane: &ControlPlane, name: &str) -> T
     Ok((ManagerProcess::start(options).await?, user))
 }
 
-/// Who holds both leases; an error if they are not held by one.
+/// The holder of both leases; an error if their holders differ.
 async fn holder(env: &Environment) -> TestResult<String> {
     let leases: Api<Lease> = Api::namespaced(env.client(), env.namespace());
     let mut holders = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Who may read metrics and change what is logged.
+//! Authorization for metrics and for changing the log level.
 
 use std::net::TcpListener;
 
@@ -6,7 +6,7 @@ use http::{Method, Request};
 use kube::{Client, Config, client::Body};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 
-/// Asks the secured port with a token. The status, and the text.
+/// Sends a request with a token to the secured port. Returns the status and the text.
 async fn ask(client: &Client, method: Method, path: &str, token: Option<&str>) -> TestResult<(u16, String)> {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(token) = token {
@@ -18,13 +18,13 @@ async fn ask(client: &Client, method: Method, path: &str, token: Option<&str>) -
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// The token of a service account that is made for it.
+/// Creates a service account, and returns its token.
 async fn token(env: &Environment, name: &str) -> TestResult<String> {
     env.kubectl(&format!("create serviceaccount {name}")).await?;
     Ok(env.kubectl(&format!("create token {name}")).await?.trim().to_owned())
 }
 
-/// Lets a service account do something with a path.
+/// Grants a service account a verb on a path.
 async fn grant(env: &Environment, name: &str, verb: &str, path: &str) -> TestResult {
     let namespace = env.namespace();
     let role = format!("{namespace}-{name}");

@@ -1,5 +1,5 @@
-//! The control plane is away for a while. That no health is judged before a heartbeat that is newer than the manager's start is
-//! asked in `health.rs`: of nodes that were silent before it led.
+//! The control plane is unreachable for a while. `health.rs` tests that no health is judged before a heartbeat that is newer
+//! than the manager's start, with nodes that were silent before it led.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> Tes
         };
         env.in_time("the first of the new machines", env.machines().until(some)).await?;
         plane.stop(component)?;
-        // Long enough for requests to fail and to be tried again; shorter than the manager may be without its leases.
+        // Long enough for requests to fail and be retried; shorter than the manager may be without its leases.
         tokio::time::sleep(Duration::from_secs(3)).await;
         plane.start_again(component).await?;
         env.wait_for_running(wanted).await?;
@@ -45,7 +45,7 @@ async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> Tes
 }
 
 const WHY: &str = "its control plane is not ours to break";
-/// Leases that are lost within any of the outages here.
+/// Leases so short that every outage here loses them.
 const ELECTED: [&str; 3] =
     ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"];
 const ALONE: [&str; 1] = ["--leader-elect=false"];
@@ -70,7 +70,7 @@ async fn forty_seconds_with_etcd_frozen_are_waited_for() -> TestResult {
     Box::pin(outage.run("frozen")).await
 }
 
-/// Something that everything depends on is away: the API server is killed, or etcd is frozen.
+/// An outage of a component that everything depends on: the API server is killed, or etcd is frozen.
 #[derive(Clone, Copy)]
 struct Outage {
     component: Component,
@@ -78,8 +78,8 @@ struct Outage {
 }
 
 impl Outage {
-    /// Two managers on one control plane live through it: one that needs no lease and goes on as it is, and one that
-    /// loses its leases, ends, and is started again while the API server is still away.
+    /// Two managers on one control plane survive it: one without leases continues, and one with leases loses them, exits, and
+    /// is started again while the API server is still unreachable.
     async fn run(self, name: &str) -> TestResult {
         let cluster = clusters::exclusive().await?;
         let Some(plane) = cluster.control_plane() else { return Ok(()) };
@@ -123,13 +123,13 @@ impl Outage {
     }
 }
 
-/// More machines are asked for, and the first of them are on their way.
+/// Requests more machines, and waits until the first of them are being created.
 async fn begin_work(env: &Environment) -> TestResult {
     env.scale("a", u32::try_from(MANY)?).await?;
     env.wait_for("the first of the new machines", async || Ok(env.machines().current().len() > FEW)).await
 }
 
-/// Without a lease to lose the manager goes on: alive, and not ready while it can do nothing.
+/// Without a lease to lose, the manager continues: alive, and not ready while it is blocked.
 async fn goes_on(env: &Environment, until: Instant) -> TestResult {
     let mut manager = env.manager().await?;
     let pid = manager.pid();
@@ -138,7 +138,7 @@ async fn goes_on(env: &Environment, until: Instant) -> TestResult {
     Ok(())
 }
 
-/// With leases the manager ends, as another one may lead. The next one waits for the API server, however long.
+/// With leases the manager exits, because another one may lead. The next one waits for the API server, however long.
 async fn ends_and_waits(env: &Environment, away: Component, until: Instant) -> TestResult {
     let mut manager = env.manager().await?;
     let status = manager.wait_for_end(until - Instant::now()).await?;
@@ -148,18 +148,17 @@ async fn ends_and_waits(env: &Environment, away: Component, until: Instant) -> T
     stays_alive_and_unready(&mut manager, until).await?;
     assert_eq!(manager.pid(), pid, "it waits and does not end");
     let log = std::fs::read_to_string(env.log("manager"))?;
-    // With etcd frozen the API server still says what it serves; then it is the lists that are waited for.
+    // With etcd frozen, the API server still answers discovery; the manager then waits for the lists.
     let told = away != Component::ApiServer || log.contains("waiting: failed to reach the API server of the control");
     ensure(told, || format!("it does not say what it waits for:\n{log}"))
 }
 
-/// Looks at the endpoints until then: `/healthz` is well all the time, and `/readyz` is not, once the manager has
-/// noticed.
+/// Polls the endpoints until then: `/healthz` succeeds all the time, and `/readyz` fails once the manager has noticed.
 async fn stays_alive_and_unready(manager: &mut ManagerProcess, until: Instant) -> TestResult {
     let mut unready = false;
     while Instant::now() < until {
         manager.check()?;
-        // A process that was started just now may not listen yet.
+        // A process that was just started may not listen yet.
         if let Ok((code, text)) = manager.answer("/healthz").await {
             ensure(code == 200, || format!("/healthz answers {code}: {text}"))?;
         }
@@ -172,8 +171,7 @@ async fn stays_alive_and_unready(manager: &mut ManagerProcess, until: Instant) -
     ensure(unready, || "/readyz was well all the time".to_owned())
 }
 
-/// What was asked for before is done, each thing once, and so is what is asked for now. The manager is the one that was
-/// there before.
+/// Earlier requests are completed, each exactly once, and new ones as well. The manager is the same process as before.
 async fn has_lost_nothing(env: &Environment) -> TestResult {
     let pid = env.manager().await?.pid();
     env.wait_for("a manager that is ready", async || {

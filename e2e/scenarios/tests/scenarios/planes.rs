@@ -32,7 +32,7 @@ async fn control_and_target_cluster_may_be_apart() -> TestResult {
     env.end().await
 }
 
-/// What needs only the control cluster is done, and what needs the other one goes on when that is back.
+/// Work that needs only the control cluster is done, and work that needs the other one continues when that returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can() -> TestResult {
     if skip_on_external_cluster("alone", "there is no second control plane to break") {
@@ -49,7 +49,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
 
     env.manager().await?.terminate().await?;
     plane.stop(Component::ApiServer)?;
-    // It is ready then, and the API server calls its webhooks.
+    // The manager is then ready, and the API server calls its webhooks.
     env.manager().await?.start_again().await?;
     let pid = env.manager().await?.pid();
     goes_on_without_target(&env).await?;
@@ -63,7 +63,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
 
     plane.start_again(Component::ApiServer).await?;
     forget_node(&env, forced).await?;
-    // Two, one of them in place of the one that was deleted, and those that were made meanwhile.
+    // The two old ones, one of them a replacement for the deleted one, and those created meanwhile.
     env.wait_for_running(5).await?;
     is_well(&env).await?;
     let stats = env.cloud().stats().await?;
@@ -73,7 +73,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
     env.end().await
 }
 
-/// Deployments and sets are made, scaled and removed, statuses written, and objects reviewed.
+/// Deployments and sets are created, scaled and removed, statuses written, and objects admitted.
 async fn goes_on_without_target(env: &Environment) -> TestResult {
     let wrong = env.pool("wrong", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
     let said = env.apply_refused(&wrong).await?;
@@ -101,7 +101,7 @@ async fn goes_on_without_target(env: &Environment) -> TestResult {
     env.kubectl(&format!("delete machinedeployment {} --timeout=60s", env.pool("c", 0).name())).await.map(drop)
 }
 
-/// A deletion by force asks for nothing in the target cluster.
+/// A forced deletion makes no request to the target cluster.
 async fn delete_by_force(env: &Environment, machine: &Machine) -> TestResult {
     let (machines, name) = (Api::<Machine>::namespaced(env.client(), env.namespace()), machine.name_any());
     let label = json!({"metadata": {"labels": {"force-deletion": "true"}}});
@@ -110,12 +110,12 @@ async fn delete_by_force(env: &Environment, machine: &Machine) -> TestResult {
     let left = async || Ok(env.vms().await?.iter().all(|vm| vm.name != name));
     env.wait_for("the VM to go", left).await?;
     env.wait_for_machines("the machine to go", |machines| !machines.contains_key(&name)).await?;
-    // Its set has another one in its place.
+    // Its set has created another one in its place.
     env.wait_for_machines("a machine in its place", |machines| machines.len() == 5).await?;
     Ok(())
 }
 
-/// The Node of a machine that was deleted by force has stayed behind.
+/// Deletes the Node that a forcibly deleted machine has left behind.
 async fn forget_node(env: &Environment, machine: &Machine) -> TestResult {
     let (nodes, name) = (Api::<Node>::all(env.target_client()), machine.node_name().unwrap_or_default());
     let free = json!({"metadata": {"finalizers": null}});
@@ -124,7 +124,7 @@ async fn forget_node(env: &Environment, machine: &Machine) -> TestResult {
     Ok(())
 }
 
-/// Both endpoints say that the manager is well.
+/// Both endpoints report a healthy manager.
 async fn is_well(env: &Environment) -> TestResult {
     let manager = env.manager().await?;
     for endpoint in ["/healthz", "/readyz"] {

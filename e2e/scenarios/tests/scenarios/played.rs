@@ -1,7 +1,7 @@
 //! The named runs of the simulation on a real control plane: the same data, with real processes and in real time.
 //!
-//! What needs a hand in the API server, or between a manager and its watches, cannot be done here: runs in which
-//! something of that kind goes wrong are left to the simulation.
+//! Faults of the API server, or between a manager and its watches, cannot be produced here: runs with such faults are left to
+//! the simulation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How many are played at once.
+/// The number of concurrent runs.
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +71,7 @@ fn can_be_played(run: &Run) -> bool {
     troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 
-/// Plays a run: what the user does, each once all is as wanted, and beside it what goes wrong.
+/// Plays a run: the user's acts, each after the cluster is at rest, and the faults in parallel.
 async fn play(number: usize, run: &Run) -> TestResult {
     let env = Environment::builder(&format!("played{number}")).manager_flags(["--leader-elect=false"]).start().await?;
     for class in ["small", "large"] {
@@ -108,7 +108,7 @@ fn pool(env: &Environment, run: &Run) -> Pool {
     env.pool("a", run.replicas).spec("strategy", json!({"type": "RollingUpdate", "rollingUpdate": bounds}))
 }
 
-/// A environment, and the pool of the run.
+/// An environment, and the pool of the run.
 struct Stage {
     env: Environment,
     pool: Pool,
@@ -150,7 +150,7 @@ impl Stage {
         }
     }
 
-    /// Changes the deployment, if it is there.
+    /// Changes the deployment, if it exists.
     async fn change(&self, change: Value) -> TestResult {
         let changed = self
             .api::<MachineDeployment>()
@@ -191,7 +191,7 @@ impl Stage {
         change_each(&self.api::<MachineDeployment>(), change).await
     }
 
-    /// Waits until all is as the deployment says, or gone where there is none.
+    /// Waits until the cluster matches the deployment, or is empty without one.
     async fn settle(&self, when: &str) -> TestResult {
         self.env
             .wait_for(&format!("all as it is wanted {when}"), async || {
@@ -223,7 +223,7 @@ impl Stage {
             && nodes.values().all(|node| waits::is_ready(node))
     }
 
-    /// As many VMs were made and deleted as in the simulation.
+    /// Checks that the numbers of created and deleted VMs equal those of the simulation.
     async fn made_as_many_as(&self, run: &Run) -> TestResult {
         let run = run.clone();
         let simulated = tokio::task::spawn_blocking(move || run.run(Detail::Brief)).await?;
@@ -249,7 +249,7 @@ where
     Ok(())
 }
 
-/// What goes away meanwhile is none of our business.
+/// Ignores objects that were deleted meanwhile.
 fn unless_gone<T>(answer: Result<T, kube::Error>) -> TestResult {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

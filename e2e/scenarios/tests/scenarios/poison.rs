@@ -1,4 +1,4 @@
-//! Objects that no controller can read, as users and tools leave them behind: everything else goes on.
+//! Objects that no controller can decode, as users and tools leave them behind: all other work continues.
 
 use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::Event;
@@ -10,38 +10,38 @@ use nodewright_api::{API_VERSION, Machine, annotations, conditions};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, has_mcm_crds, objects::ENVIRONMENT_LABEL, waits};
 use serde_json::{Value, json};
 
-/// As deep as an API server lets through; parsers that recurse give up much earlier, or overflow their stack.
+/// The depth that an API server accepts; recursive parsers give up much earlier, or overflow their stack.
 const DEPTH: usize = 9_000;
-/// Stands in what is poisoned, and must not get into anything that people read.
+/// A text in the undecodable parts that must not appear in logs, events or objects.
 const MARKER: &str = "Confidential-9000";
 /// Of the 256 KiB that an object's annotations may have.
 const LONG: usize = 200 << 10;
 
-/// `{"a":{"a":…}}`, as text: a value of this depth cannot be made.
+/// `{"a":{"a":…}}`, as text: a value of this depth cannot be built.
 fn deep() -> String {
     format!(r#"{}"{MARKER}"{}"#, r#"{"a":"#.repeat(DEPTH), "}".repeat(DEPTH))
 }
 
-/// Where objects of a kind stand, or one of them.
+/// The path of a kind's collection, or of one of its objects.
 fn path(env: &Environment, plural: &str, name: &str) -> String {
     let path = format!("/apis/{API_VERSION}/namespaces/{}/{plural}/{name}", env.namespace());
     path.trim_end_matches('/').to_owned()
 }
 
-/// Sends an object as it is, past kubectl and all types.
+/// Sends an object unchanged, without kubectl and types.
 async fn send(env: &Environment, method: Method, path: &str, content: &str, body: String) -> TestResult {
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, content);
     env.client().request_text(request.body(body.into_bytes())?).await?;
     Ok(())
 }
 
-/// Creates an object with `DEEP` in it, which stands for what is poisoned.
+/// Creates an object in which `DEEP` stands for the undecodable part.
 async fn create(env: &Environment, plural: &str, object: &Value) -> TestResult {
     let body = object.to_string().replace(r#""DEEP""#, &deep());
     send(env, Method::POST, &path(env, plural, ""), "application/json", body).await
 }
 
-/// Waits until so many machines of a pool run, whatever the others do.
+/// Waits until this many machines of a pool run, whatever the others do.
 pub(super) async fn pool_runs(env: &Environment, pool: &str, count: usize) -> TestResult {
     let prefix = format!("{}-{pool}-", env.namespace());
     let what = format!("{count} machines of pool {pool} to run");
@@ -53,7 +53,7 @@ pub(super) async fn pool_runs(env: &Environment, pool: &str, count: usize) -> Te
     Ok(())
 }
 
-/// What is confidential stands neither in the log nor in an event, nor in what the manager writes into objects.
+/// The confidential text is in neither the log, nor an event, nor the manager's writes.
 async fn nothing_is_told(env: &Environment) -> TestResult {
     let log = std::fs::read_to_string(env.log("manager"))?;
     let told = log.lines().find(|line| line.contains(MARKER));
@@ -65,7 +65,7 @@ async fn nothing_is_told(env: &Environment) -> TestResult {
     ensure(!statuses.contains(MARKER), || format!("it is in a status: {statuses}"))
 }
 
-/// Creates a class whose providerSpec nobody can read, and a pool that wants machines of it.
+/// Creates a class whose providerSpec cannot be decoded, and a pool that needs it.
 async fn apply_poisoned_class(env: &Environment) -> TestResult {
     let class = json!({
         "apiVersion": API_VERSION, "kind": "MachineClass", "metadata": {"name": "poisoned"},
@@ -95,11 +95,11 @@ async fn a_poisoned_class_holds_up_nobody_else() -> TestResult {
     env.apply_class("small").await?;
     env.apply(&env.pool("right", 1)).await?;
     pool_runs(&env, "right", 1).await?;
-    // The manager watches it come …
+    // The manager sees its creation …
     apply_poisoned_class(&env).await?;
     env.scale("right", 3).await?;
     pool_runs(&env, "right", 3).await?;
-    // … and the next one finds it there.
+    // … and the next manager finds it at its start.
     restart_manager(&env).await?;
     env.scale("right", 4).await?;
     pool_runs(&env, "right", 4).await?;
@@ -109,7 +109,7 @@ async fn a_poisoned_class_holds_up_nobody_else() -> TestResult {
     env.end().await
 }
 
-/// By the metric, by an event, and, where the schema has one, by its status; whether it came or was there before.
+/// A metric, an event and, where the schema has one, its status name the class, whether it was created later or existed before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poisoned_class_is_named_until_it_is_well() -> TestResult {
     let env = Environment::start("named").await?;
@@ -138,7 +138,7 @@ async fn a_poisoned_class_is_named_until_it_is_well() -> TestResult {
     env.end().await
 }
 
-/// Whether the poisoned class has the condition. As kubectl shows it: types cannot hold all of it.
+/// Whether the undecodable class has the condition, according to kubectl: types cannot hold the whole object.
 async fn says_so(env: &Environment) -> TestResult<bool> {
     let status = env.kubectl("get machineclass poisoned -o jsonpath={.status}").await?;
     let status: Value = serde_json::from_str(&status).unwrap_or_default();
@@ -160,9 +160,9 @@ async fn poisoned_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
             "spec": {"class": {"kind": "MachineClass", "name": "small"}, "nodeTemplate": {"metadata": template}},
         })
     };
-    // One that is long, and is to live …
+    // One that is long, and must survive …
     create(&env, "machines", &machine("long", json!({"long": MARKER.repeat(LONG / MARKER.len())}), json!({}))).await?;
-    // … and two that are no machine and no set.
+    // … and two whose content is no machine and no set.
     create(&env, "machines", &machine("none", json!({}), json!({"labels": "DEEP"}))).await?;
     let none = format!("{}-none", env.namespace());
     create(
@@ -207,7 +207,7 @@ fn named(env: &Environment, plural: &str) -> String {
     format!(r#"watch_undecodable_object_info{{{labels},name="{namespace}-none"}}"#)
 }
 
-/// Of each kind one object cannot be decoded: it is counted, and named by a metric and an event.
+/// One object of each kind cannot be decoded: it is counted, and a metric and an event name it.
 async fn are_named(env: &Environment) -> TestResult {
     let events: Api<Event> = Api::namespaced(env.client(), env.namespace());
     for (plural, kind) in [("machines", "Machine"), ("machinesets", "MachineSet")] {
@@ -224,7 +224,7 @@ async fn are_named(env: &Environment) -> TestResult {
     Ok(())
 }
 
-/// An annotation is anyone's to write, and ours are read: what stands in one must not stop the writes of its object.
+/// Any client can write an annotation, and the manager reads ours: its content must not block the writes of its object.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trace_context_that_is_none_stops_no_write() -> TestResult {
     let env = Environment::builder("traceparent").start().await?;

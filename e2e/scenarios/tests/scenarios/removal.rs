@@ -1,4 +1,4 @@
-//! All is deleted, and nothing stays.
+//! Everything is deleted, and nothing stays.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ async fn nothing_is_left_when_all_objects_are_deleted() -> TestResult {
 
     install(&env).await?;
     assert!(all(&secrets).await?.iter().all(|secret| !secret.finalizers().is_empty()), "secrets in use are held");
-    // kubectl waits until all are gone.
+    // kubectl waits until all objects are gone.
     env.in_time("the end of all", env.kubectl(&format!("delete {KINDS},secrets --all"))).await??;
     env.wait_for_nothing().await?;
     assert!(all(&secrets).await?.is_empty());
@@ -35,13 +35,13 @@ async fn nothing_is_left_when_all_objects_are_deleted() -> TestResult {
     env.end().await
 }
 
-/// A Machine that somebody removed with its finalizer leaves VM and Node behind: the Node can be deleted all the same.
+/// A Machine that a user removed together with its finalizer leaves VM and Node behind: the Node can still be deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResult {
     let env = Environment::builder("widow").manager_flags(["--orphaned-node-grace=3s"]).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
-    // Of no set, which would make it again.
+    // Without a set, which would create it again.
     let lost = format!("{}-lost", env.namespace());
     let class = json!({"kind": "MachineClass", "name": "small"});
     let machine =
@@ -70,7 +70,7 @@ async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResul
     env.end_unjudged().await
 }
 
-/// Two pools of two classes, each with a secret of its own.
+/// Two pools with two classes, each with its own Secret.
 async fn install(env: &Environment) -> TestResult {
     for class in ["small", "other"] {
         let user_data = "token=<<BOOTSTRAP_TOKEN>> name=<<MACHINE_NAME>>";
@@ -90,7 +90,7 @@ async fn all(secrets: &Api<Secret>) -> TestResult<Vec<Secret>> {
     Ok(secrets.list(&ListParams::default()).await?.items.into_iter().filter(ours).collect())
 }
 
-/// The bootstrap tokens of this environment's machines that are left, by what they say of themselves.
+/// The remaining bootstrap tokens of this environment's machines, by their descriptions.
 async fn tokens(env: &Environment) -> TestResult<Vec<String>> {
     let api: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
     let list = api.list(&ListParams::default().fields("type=bootstrap.kubernetes.io/token")).await?;

@@ -21,7 +21,7 @@ async fn a_restored_fleet_is_taken_over_as_it_is() -> TestResult {
     let calls = env.cloud().stats().await?;
 
     env.manager().await?.terminate().await?;
-    // From the leaves up, so that the garbage collector finds nothing to do.
+    // Dependents first, so that the garbage collector finds nothing to do.
     let machines = Backup::<Machine>::take(&env).await?;
     let sets = Backup::<MachineSet>::take(&env).await?;
     let deployments = Backup::<MachineDeployment>::take(&env).await?;
@@ -48,14 +48,14 @@ async fn a_restored_fleet_is_taken_over_as_it_is() -> TestResult {
     let now = env.cloud().stats().await?;
     assert_eq!((now.created, now.deleted), (calls.created, calls.deleted), "no VM was made and none was deleted");
 
-    // And it is a fleet like any other: a machine is deleted, the VM with it.
+    // The restored machines behave normally: a scale-down deletes a machine and its VM.
     env.scale("a", 1).await?;
     env.wait_for_running(1).await?;
     env.wait_for("one VM", async || Ok(env.vms().await?.len() == 1)).await?;
     env.end_unjudged().await
 }
 
-/// The objects of a kind, as a backup keeps them.
+/// The objects of a kind in a backup.
 struct Backup<K> {
     api: Api<K>,
     objects: Vec<Value>,
@@ -69,7 +69,7 @@ where
         + DeserializeOwned
         + Serialize,
 {
-    /// Writes them down, and removes them.
+    /// Saves the objects, and removes them.
     async fn take(env: &Environment) -> TestResult<Self> {
         let api: Api<K> = Api::namespaced(env.client(), env.namespace());
         let mut objects = vec![];

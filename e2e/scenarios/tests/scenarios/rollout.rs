@@ -1,4 +1,4 @@
-//! Another template: machine by machine.
+//! A new template: machines are replaced one by one.
 
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits};
 

@@ -1,4 +1,4 @@
-//! `kubectl scale`: exactly as many machines as asked for.
+//! `kubectl scale`: exactly the wanted number of machines.
 
 use nodewright_e2e_scenarios::{Environment, TestResult};
 
@@ -47,7 +47,7 @@ async fn what_is_taken_back_at_once_ends_as_it_was() -> TestResult {
         env.scale("a", 1).await?;
         env.scale("a", 3).await?;
     }
-    // The pool's status speaks of its last change only when that has come through.
+    // The pool's status reports its last change only after that has completed.
     env.wait_for("the pool to be settled", async || {
         let pool: nodewright_api::MachineDeployment =
             kube::Api::namespaced(env.client(), env.namespace()).get(env.pool("a", 3).name()).await?;

@@ -1,11 +1,11 @@
-//! The definitions change under a manager that runs: a gardenlet puts machine-controller-manager's over ours.
+//! The definitions change under a running manager: a gardenlet applies machine-controller-manager's over ours.
 
 use kube::Api;
 use nodewright_api::MachineDeployment;
 use nodewright_e2e_control_plane::{apply_file, machine_controller_manager_crds, testing::crds};
 use nodewright_e2e_scenarios::{Environment, TestResult, has_mcm_crds, skip_on_external_cluster};
 
-/// An apply that names a field that is not declared fails as a whole: statuses would stand still until a restart.
+/// An apply with an undeclared field fails as a whole: statuses would not be updated until a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn statuses_go_on_when_other_definitions_are_applied_over_ours() -> TestResult {
     if skip_on_external_cluster("schemas", "the definitions are not ours to change") || has_mcm_crds() {
@@ -32,7 +32,7 @@ async fn statuses_go_on_when_other_definitions_are_applied_over_ours() -> TestRe
     env.end().await
 }
 
-/// Waits until the status of the deployment counts so many available machines, and has a selector if it is to have one.
+/// Waits until the status of the deployment counts this many available machines, and has a selector or not, as wanted.
 async fn until_told(env: &Environment, available: i32, has_selector: bool) -> TestResult {
     let deployments: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
     let what = format!("the status to say {available}");

@@ -1,4 +1,4 @@
-//! The manager knows the Secrets that a class names, and no others.
+//! The manager reads the Secrets that a class names, and no others.
 
 use std::{
     fs::{self, File},
@@ -14,11 +14,11 @@ use kube::{
 use nodewright_api::{Machine, conditions};
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, history::State, skip_on_external_cluster};
 
-/// Stands in the Secrets of others, as it is meant and as it is sent.
+/// The content of other Secrets, decoded and encoded.
 const FOREIGN: [&str; 2] = ["foreign-9f2c71d0a4", "Zm9yZWlnbi05ZjJjNzFkMGE0"];
-/// Stands in the Secret of the class.
+/// The content of the class's Secret.
 const OWN: &str = "own-5b1e08c3d7";
-/// How much of a process's memory is read at once.
+/// The number of bytes of a process's memory per read.
 const CHUNK: usize = 4 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +72,7 @@ fn misses_secret(machines: &State<Machine>) -> bool {
     })
 }
 
-/// One list and one watch of the namespace, which show metadata alone; all others are of the one name.
+/// One list and one watch of the namespace return only metadata; all other requests are for the one name.
 async fn asked_by_name(env: &Environment) -> TestResult {
     let requests = env.requests().await?;
     let reads = requests.entries().iter().filter(|it| it.resource == "secrets" && !it.is_write());
@@ -82,13 +82,13 @@ async fn asked_by_name(env: &Environment) -> TestResult {
     ensure(named.len() <= 4 && other.len() <= 4, || format!("{named:#?}\n{other:#?}"))
 }
 
-/// Whether a text is found in the memory of a process.
+/// Whether the memory of a process contains a text.
 fn remembers(pid: u32, text: &str) -> TestResult<bool> {
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     let mut chunk = vec![0; CHUNK];
     for (mut at, end) in writable(&fs::read_to_string(format!("/proc/{pid}/maps"))?) {
         while at < end {
-            // A region may have gone since, or cannot be read, as that of the kernel's own pages.
+            // A region may be gone meanwhile, or be unreadable, like the kernel's own pages.
             let Ok(read) = memory.read_at(&mut chunk, at) else { break };
             let read = read.min(usize::try_from(end - at).unwrap_or(CHUNK));
             // The standard library's search is fast in a debug build, too.
@@ -98,14 +98,14 @@ fn remembers(pid: u32, text: &str) -> TestResult<bool> {
             if read <= text.len() {
                 break;
             }
-            // What lies across the border is seen with the next chunk.
+            // The next chunk overlaps, to find a text across the border.
             at += (read - text.len()) as u64;
         }
     }
     Ok(false)
 }
 
-/// The regions of a process's memory that it can write to.
+/// The writable regions of a process's memory.
 fn writable(maps: &str) -> Vec<(u64, u64)> {
     let region = |line: &str| {
         let mut fields = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! What must not keep dead machines from being replaced, and machines from being removed.
+//! Situations that must not block the replacement of dead machines, or the removal of machines.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -51,8 +51,8 @@ async fn a_rollout_to_a_secret_that_does_not_exist_is_taken_back_and_dead_machin
     env.end().await
 }
 
-/// The set that came back waits for its unhealthy machine, and the replacement of that one for the place of the machine
-/// without a VM: nobody misses that one, whose class has been edited meanwhile.
+/// The set that is scaled up again waits for its unhealthy machine, whose replacement waits for the place in the budget of the
+/// machine without a VM. That machine's class has been edited meanwhile, and it must not block the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> TestResult {
     let env = Environment::builder("deadlock").cloud_flags(["--delete-seconds=0"]).start().await?;
@@ -84,7 +84,7 @@ async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> 
     env.end().await
 }
 
-/// A kubelet may write its Node. What it says was applied there is not taken away because of that.
+/// A kubelet may write its Node. Whatever its record declares as applied, the manager removes none of it because of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_node_says_of_itself_takes_nothing_from_it() -> TestResult {
     let env = Environment::start("forged").await?;
@@ -108,7 +108,7 @@ async fn what_a_node_says_of_itself_takes_nothing_from_it() -> TestResult {
         "annotations": {annotation: forged.to_string()}}, "spec": {"taints": taints}});
     nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
 
-    // The label that the template no longer has goes, and with it nothing else.
+    // The label that the template no longer has is removed, and nothing else.
     env.apply(&pool(json!({"other": "1"}))).await?;
     let has_other = |node: &Node| node.labels().contains_key("other") && !node.labels().contains_key("ours");
     env.wait_for("the node to follow the template", async || Ok(has_other(&nodes.get(&name).await?))).await?;
@@ -182,7 +182,7 @@ async fn machines_whose_nodes_are_deleted_at_once_are_replaced_one_at_a_time() -
     env.end().await
 }
 
-/// With all of it the status would be larger than what etcd takes, and stand still.
+/// With the full messages the status would exceed etcd's limit, and would not be updated any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_provider_says_at_length_of_many_machines_fits_into_the_status() -> TestResult {
     let env = Environment::start("words").await?;

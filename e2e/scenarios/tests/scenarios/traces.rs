@@ -1,4 +1,4 @@
-//! A machine's life as traces.
+//! The traces of a machine's life.
 
 use kube::ResourceExt;
 use nodewright_e2e_scenarios::{Collector, Environment, Failure, TestResult, ensure, skip_on_external_cluster};
@@ -44,7 +44,7 @@ async fn birth_and_death_of_a_machine_are_traces() -> TestResult {
     env.end().await
 }
 
-/// The one span of this name about a machine, once it is there.
+/// Waits for the one span with this name for a machine.
 async fn one(env: &Environment, collector: &Collector, name: &str, machine: &str) -> TestResult<Span> {
     let what = format!("the span {name:?} of {machine}");
     env.wait_for(&what, async || Ok(!collector.about(name, machine).is_empty())).await?;
@@ -55,7 +55,7 @@ async fn one(env: &Environment, collector: &Collector, name: &str, machine: &str
     Ok(first)
 }
 
-/// A stage lies within the whole, up to the whole seconds in which objects tell their birth and death.
+/// A stage lies within the whole, within the precision of the objects' timestamps, which have whole seconds.
 fn within(stage: &Span, whole: &Span) -> TestResult {
     const SECOND: u64 = 1_000_000_000;
     let fits = stage.start_time_unix_nano + SECOND >= whole.start_time_unix_nano

@@ -1,5 +1,5 @@
-//! Objects that decode badly or not at all, as a manager finds them when it starts: they exist, so nothing that would
-//! follow from their absence is done.
+//! Objects that decode badly or not at all, present when a manager starts: they exist, so the manager must not act as if they
+//! did not.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::poison::{pool_runs, restart_manager};
 
-/// The last second that Go can write; it is later than the last one that jiff has.
+/// The last second that Go can represent; it is later than jiff's last one.
 const FAR: &str = "9999-12-31T23:59:59Z";
 /// Longer than Go's longest duration.
 const LONG: &str = "9999999h";
@@ -23,7 +23,7 @@ async fn patch(env: &Environment, object: &str, patch: &Value) -> TestResult {
     env.kubectl(&format!("patch {object} --type=merge -p={patch}")).await.map(drop)
 }
 
-/// Checks that so many VMs were ever made, that none is gone, and that each has its own Machine.
+/// Checks that this many VMs were ever created, that all of them exist, and that each has its own Machine.
 async fn ensure_made(env: &Environment, count: usize) -> TestResult {
     let stats = env.cloud().stats().await?;
     ensure((stats.created, stats.deleted, stats.live) == (count as u64, 0, count as u64), || format!("{stats:?}"))?;
@@ -33,7 +33,7 @@ async fn ensure_made(env: &Environment, count: usize) -> TestResult {
     ensure(machines == vms, || format!("machines {machines:?}, VMs {vms:?}"))
 }
 
-/// Runs a Pod on a Node, which stays when it is evicted, until [`let_pod_go`].
+/// Runs a Pod on a Node. The Pod stays when it is evicted, until [`let_pod_go`].
 async fn run_pod(env: &Environment, node: &str) -> TestResult {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -42,7 +42,7 @@ async fn run_pod(env: &Environment, node: &str) -> TestResult {
             "nodeName": node, "terminationGracePeriodSeconds": 3600, "containers": [{"name": "main", "image": "none"}],
         },
     });
-    // Refused while the namespace has no service account.
+    // Rejected while the namespace has no service account.
     env.wait_for("a pod to be accepted", async || Ok(env.apply(&pod).await.is_ok())).await?;
     env.wait_for("the pod to run", async || {
         Ok(pods(env).get(POD).await?.status.is_some_and(|status| status.phase.as_deref() == Some("Running")))
@@ -58,7 +58,7 @@ fn pods(env: &Environment) -> Api<Pod> {
     Api::namespaced(env.target_client(), env.namespace())
 }
 
-/// Checks that the Machines that were there at a mark were `Running` ever since, none of them about to go.
+/// Checks that the Machines that existed at a mark were `Running` ever since, and that none of them is being deleted.
 fn ensure_undisturbed(env: &Environment, mark: usize) -> TestResult {
     let changes = env.machines().changes()?;
     let (before, after) = changes.split_at(mark);
@@ -88,7 +88,7 @@ async fn a_machine_whose_node_has_a_far_taint_is_kept_and_drained() -> TestResul
     ensure_made(&env, 3).await?;
     ensure_undisturbed(&env, mark)?;
 
-    // A deletion under way goes on where it was: it waits for the pod.
+    // A deletion in progress continues where it was: it waits for the pod.
     env.kubectl(&format!("delete machine {machine} --wait=false")).await?;
     let is_ending = async || Ok(pods(&env).get(POD).await?.metadata.deletion_timestamp.is_some());
     env.wait_for("the pod to be evicted", is_ending).await?;
@@ -120,7 +120,7 @@ async fn a_machine_with_a_timeout_beyond_gos_range_counts() -> TestResult {
 
     let mark = env.machines().mark();
     restart_manager(&env).await?;
-    // What the manager makes first shows what it has counted.
+    // The manager's first creations show what it has counted.
     env.scale("a", 6).await?;
     env.wait_for_running(6).await?;
     ensure_made(&env, 6).await?;
@@ -132,7 +132,7 @@ async fn a_machine_with_a_timeout_beyond_gos_range_counts() -> TestResult {
     env.end().await
 }
 
-/// What the served schema lets through and no Machine has: [`Value::Null`] takes it away again.
+/// Values that the served schema accepts and no valid Machine has: [`Value::Null`] removes them again.
 fn broken() -> Vec<(Value, Value)> {
     let labels = |labels: Value| json!({"spec": {"nodeTemplate": {"metadata": {"labels": labels}}}});
     let timeout = |timeout: Value| json!({"spec": {"drainTimeout": timeout}});
@@ -173,7 +173,7 @@ async fn a_machine_that_cannot_be_read_counts_and_its_set_says_so() -> TestResul
     env.end().await
 }
 
-/// Waits until the set says why it waits, with this reason and text, or that it has no failure.
+/// Waits until the set reports a failure with this reason and text, or no failure.
 async fn wait_for_said(env: &Environment, said: Option<(&str, &str)>) -> TestResult {
     let sets: Api<MachineSet> = Api::namespaced(env.client(), env.namespace());
     let what = format!("the set to say {said:?}");
@@ -212,7 +212,7 @@ async fn a_set_whose_ledger_cannot_be_read_says_so_and_waits() -> TestResult {
     write("spoilt").await?;
     let invalid = Some((reasons::unreadable::LEDGER, "`spoilt` is no ledger"));
     wait_for_said(&env, invalid).await?;
-    // The deployment says it as well, and the next manager finds it there.
+    // The deployment reports it as well, and the next manager finds it at its start.
     restart_manager(&env).await?;
     env.scale("a", 3).await?;
     let deployment = format!("machinedeployment {}", env.pool("a", 3).name());

@@ -1,4 +1,4 @@
-//! Admission: what is left out is filled in, what is wrong is refused.
+//! Admission: defaults are filled in, and invalid objects are rejected.
 
 use nodewright_api::MachineDeployment;
 use nodewright_e2e_devcluster::ManagerProcess;
@@ -34,7 +34,7 @@ async fn what_is_left_out_is_filled_in_and_what_is_wrong_is_refused() -> TestRes
     env.end().await
 }
 
-/// kubectl says it as it says that a Deployment is invalid.
+/// kubectl's message has the format of that for an invalid Deployment.
 fn refused(said: &str, kind: &str, field: &str) -> TestResult {
     let is_clear = said.contains(kind) && said.contains("is invalid: ") && said.contains(field);
     ensure(is_clear, || format!("{kind} with {field:?} is not named in: {said}"))
@@ -49,7 +49,7 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2)).await?;
     let machines = env.wait_for_running(2).await?;
-    // The registration stays, and nobody answers.
+    // The registration stays, and no webhook answers.
     let mut stopped = env.manager().await?;
     stopped.terminate().await?;
     let refused = env.apply_refused(&env.pool("b", 1)).await?;
@@ -63,7 +63,7 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     env.wait_for_nothing().await?;
     manager.check()?;
     drop(manager);
-    // For those who come after, and for the cleaning up.
+    // For later scenarios, and for the cleanup.
     stopped.start_again().await?;
     drop(stopped);
     env.end().await

@@ -1,9 +1,9 @@
-//! What a machine costs the API server.
+//! The cost of a machine for the API server.
 
 use nodewright_e2e_scenarios::{Environment, TestResult, skip_on_external_cluster};
 
 /// Writes per creation and per deletion of a machine without pods. Token, events, Leases and the writes to its set and
-/// deployment are apart.
+/// deployment are excluded.
 const CREATION: usize = 7;
 const DELETION: usize = 9;
 const MACHINES: usize = 20;
@@ -13,7 +13,7 @@ async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
     if skip_on_external_cluster("writes", "the audit log is not at hand") {
         return Ok(());
     }
-    // The first one makes the set, too.
+    // The first creation also creates the set.
     let env = Environment::start("writes").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
