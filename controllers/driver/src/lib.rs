@@ -1,19 +1,19 @@
-//! The contract of a provider: six calls and a set of codes, those of machine-controller-manager.
+//! The contract of a provider: the calls and error codes of machine-controller-manager's drivers.
 //!
-//! # What a driver promises
-//! * `create` is idempotent by its token: however often it is called with one token there is one VM, also when an
-//!   earlier call was answered late or never.
-//! * `delete` of what is not there is [`Ok`].
-//! * A VM belongs to a Machine by cluster and Machine name, which its tags say. An id is a claim and no proof: the VM that
-//!   it names is shown or deleted only if its tags fit. If it exists and they do not, that is a [`Mismatch`], and never
+//! # What a driver guarantees
+//! * `create` is idempotent by its token: any number of calls with one token create one VM, even if the answer of an earlier
+//!   call was late or lost.
+//! * `delete` of a VM that does not exist is [`Ok`].
+//! * A VM belongs to a Machine by cluster and Machine name, which are its tags. An id is a claim and not a proof: its VM is
+//!   returned or deleted only if the tags match. If the VM exists and its tags do not match, that is a [`Mismatch`], and never
 //!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
-//! * `list` returns all of them, or an error; never a part.
-//! * Each call ends by itself or can be dropped at any point; what a dropped call did is found out by `status`.
-//! * Its connections are those of the runtime's `LeadershipHandle::connector`, where that can be chosen: what was queued when the
-//!   process was stopped is not sent when it wakes. (One that cannot choose relies on its tokens.)
+//! * `list` returns all VMs, or an error; never a part.
+//! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did.
+//! * Its connections are those of the runtime's `LeadershipHandle::connector`, if the driver can choose: requests that were
+//!   queued when the process was suspended are not sent when it resumes. A driver that cannot choose relies on its tokens.
 //!
-//! # What it may rely on
+//! # What a driver may rely on
 //! * Calls for one Machine never overlap.
 //! * `user_data` has its placeholders replaced.
 
@@ -23,30 +23,30 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec, Secret};
 use nodewright_api::{Code, RawJson};
 
-/// What a call says when it fails.
+/// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("machine codes error: code = [{code}] message = [{message}]")]
 pub struct DriverError {
-    /// The class of the failure; stable, because other programs read it from `lastOperation.errorCode`.
+    /// The code of the failure; stable, because other programs read it from `lastOperation.errorCode`.
     pub code: Code,
-    /// For people. It must hold no secret: it is stored in the status.
+    /// A message for people. It must not contain a secret: it is stored in the status.
     pub message: String,
-    /// What is exhausted, where `code` is [`Code::ResourceExhausted`].
+    /// The scope of the exhausted capacity, if `code` is [`Code::ResourceExhausted`].
     pub exhausted: Option<Scope>,
-    /// Set when the VM that the Machine names is not proven to be the Machine's.
+    /// Set if the VM that the Machine names is not proven to be the Machine's.
     pub mismatch: Option<Mismatch>,
 }
 
-/// What the tags of a VM say that a Machine names, and that is not proven to be the Machine's.
+/// How the tags of a VM differ from those of the Machine that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The Machine's name fits and the cluster does not: another cluster's VM, or the class has been edited.
+    /// The Machine's name matches and the cluster does not: it is another cluster's VM, or the class has been edited.
     Cluster,
     /// It is the VM of another Machine, or of none.
     Machine,
 }
 
-/// How far exhausted capacity reaches.
+/// The scope of exhausted capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// This machine type in this zone.
@@ -63,26 +63,26 @@ impl DriverError {
         Self { code, message: message.into(), exhausted: None, mismatch: None }
     }
 
-    /// The same failure: the VM that the Machine names is not proven to be the Machine's.
+    /// The same failure, for a VM that the Machine names and that is not proven to be the Machine's.
     #[must_use]
     pub fn with_mismatch(self, mismatch: Mismatch) -> Self {
         Self { mismatch: Some(mismatch), ..self }
     }
 
-    /// Whether the same call may succeed a little later without anybody's help.
+    /// Whether the failure is transient: the same call may succeed a little later without help.
     pub fn is_passing(&self) -> bool {
         matches!(self.code, Code::Unknown | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable)
     }
 }
 
-/// The MachineClass and the credentials that a call is made with.
+/// The MachineClass and the credentials of a call.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// Name of the MachineClass.
     pub name: String,
-    /// Differs whenever the class or its Secrets do: what was refused under another revision may be tried at once.
+    /// Differs whenever the class or its Secrets do: a call that was refused with another revision may be retried at once.
     pub revision: String,
-    /// Its provider specific document.
+    /// Its provider-specific document.
     pub provider_spec: RawJson,
     /// Data of its Secrets; `credentialsSecretRef` wins over `secretRef`.
     pub secret: SecretData,
@@ -93,7 +93,7 @@ pub struct Class {
 pub struct SecretData(Vec<Arc<Secret>>);
 
 impl SecretData {
-    /// The data of several Secrets. Where they have a key in common the later one counts.
+    /// The data of several Secrets. If they have a key in common, the later one counts.
     pub fn of(secrets: Vec<Arc<Secret>>) -> Self {
         Self(secrets)
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for SecretData {
     }
 }
 
-/// One Machine, as a driver sees it.
+/// The parts of a Machine that a driver uses.
 #[derive(Clone, Debug)]
 pub struct MachineRequest {
     /// Name of the Machine: the name, or a tag, of its VM.
@@ -125,9 +125,9 @@ pub struct MachineRequest {
     pub namespace: String,
     /// UID of the Machine: the token of `create`, and a second tag. Not the VM's identity: it changes on a restore.
     pub uid: String,
-    /// The provider's id of its VM, where it is known: a claim, until the tags of that VM prove it.
+    /// The provider's id of its VM, if known: a claim, until the tags of that VM prove it.
     pub provider_id: Option<String>,
-    /// Whether an earlier answer has proven that id. Then `delete` also removes a VM that does not show yet.
+    /// Whether an earlier answer has proven that id. Then `delete` also removes a VM that is not visible yet.
     pub is_proven: bool,
     /// `status.lastKnownState`: the driver's own notes.
     pub last_known_state: String,
@@ -147,7 +147,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// What is known of a VM.
+/// A VM.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Instance {
     /// Equal to `spec.providerID` of its Node.
@@ -156,13 +156,13 @@ pub struct Instance {
     pub node_name: String,
     /// Addresses, for clusters without Nodes.
     pub addresses: Vec<NodeAddress>,
-    /// Notes to keep for later calls; `None` leaves what is kept.
+    /// Notes to keep for later calls; `None` keeps the previous ones.
     pub last_known_state: Option<String>,
     /// Whether [`Driver::initialize`] still has to be called.
     pub uninitialized: bool,
 }
 
-/// What a driver call comes to.
+/// The result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
 /// A provider of VMs.
@@ -177,34 +177,36 @@ pub trait Driver: Send + Sync + 'static {
     /// must not change while machines use the class: their VMs would be lost.
     fn identity(&self) -> &'static [&'static str];
 
-    /// How long one call may take. Then it is dropped, and may still take effect for a while.
+    /// The timeout of one call. Then it is dropped, and may still take effect for a while.
     fn deadline(&self) -> Duration;
 
-    /// How long a new VM may stay invisible to `status` and `list` after its `create` was answered or given up.
+    /// How long a new VM may stay invisible to `status` and `list` after its `create` was answered or dropped.
     fn consistency(&self) -> Duration;
 
-    /// Makes the VM of a Machine, or finds the one that an earlier call with the same token made.
+    /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] where there is nothing to do.
+    /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] if there is nothing to do.
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// Removes the VMs of a Machine and all that belongs to them. May return before they are gone: `status` tells.
+    /// Deletes the VMs of a Machine and their resources. May return before they are gone: `status` tells.
     ///
-    /// What `provider_id` names goes only if its tags prove that it is the Machine's, or if it does not show and
-    /// `is_proven`. If it is another's it stays, the Machine's own VMs go, and the answer is a [`Mismatch`].
+    /// Deletes the VM of `provider_id` only if its tags prove that it is the Machine's, or if it is not visible and
+    /// `is_proven`.
+    /// If the tags do not match, that VM stays, the Machine's own VMs are deleted, and the answer is a [`Mismatch`].
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
 
-    /// Finds the VM of a Machine: what `provider_id` names if its tags prove it, else by cluster and name.
-    /// [`Code::NotFound`] when there is none, [`Code::OutOfRange`] when there are several, a [`Mismatch`] when the Machine has
-    /// none and what `provider_id` names is another's.
+    /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name.
+    /// [`Code::NotFound`] if there is none, [`Code::OutOfRange`] if there are several, a [`Mismatch`] if the Machine has none
+    /// and
+    /// the VM of `provider_id` belongs to another.
     ///
-    /// A driver that answers [`Code::Unimplemented`] proves nothing: its Machines are believed what they name.
+    /// If a driver answers [`Code::Unimplemented`], nothing is proven: the claims of its Machines are trusted.
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
     /// All VMs of the cluster of a class: provider id and Machine name.
     fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>>;
 
-    /// The provider's ids of volumes; those that are not the provider's are left out.
+    /// The provider's ids of volumes; volumes of other providers are left out.
     fn volume_ids(&self, volumes: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, Result<Vec<String>>>;
 }

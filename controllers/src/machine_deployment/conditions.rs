@@ -1,9 +1,9 @@
 //! The conditions of a MachineDeployment.
 //!
-//! `Available` and `Progressing` are MCM's, to the letter, because the cluster autoscaler and Gardener read them:
-//! a deployment whose `Progressing` has neither the reason `NewMachineSetAvailable` nor `DeploymentPaused` is not scaled
-//! down, and `lastUpdateTime` is the clock of the progress deadline. `Reconciling` and `Stalled` are Nodewright's. They are
-//! present only while True, and tell kstatus how far the deployment is.
+//! `Available` and `Progressing` are exactly MCM's, because the cluster autoscaler and Gardener read them: a deployment whose
+//! `Progressing` has neither the reason `NewMachineSetAvailable` nor `DeploymentPaused` is not scaled down, and
+//! `lastUpdateTime` is the clock of the progress deadline. `Reconciling` and `Stalled` are Nodewright's. They are present only
+//! while True, and tell kstatus how far the deployment is.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -25,37 +25,37 @@ use crate::shared::failed_machines::FailedMachines;
 
 /// Reconciling: Machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
-/// Reconciling: there are not as many available Machines as desired, or too many.
+/// Reconciling: there are fewer available Machines than desired, or too many.
 pub(super) const SCALING: &str = "Scaling";
 /// Stalled: Machines would have to be updated in place, which this version does not do.
 pub(super) const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
 
-/// What the status says of the plan.
+/// What the status reports of the plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInput {
     /// The set that the plan creates.
     pub(super) created: Option<String>,
-    /// The number of collisions, where it changes.
+    /// The number of collisions, if it changes.
     pub(super) collisions: Option<i32>,
-    /// Why nothing will happen without help: reason and message.
+    /// Why no progress is possible without help: reason and message.
     pub(super) stalled: Option<(&'static str, String)>,
 }
 
-/// What a condition says: status, reason and message.
+/// Status, reason and message of a condition.
 type Finding = (nodewright_api::ConditionStatus, &'static str, String);
 
-/// What conditions are made from.
+/// The input of the conditions.
 pub(super) struct Draft<'a> {
     pub(super) scope: &'a Scope<'a>,
     pub(super) input: &'a StatusInput,
-    /// The status as it stands.
+    /// The current status.
     pub(super) before: &'a Status,
     /// The new status, with its counts.
     pub(super) after: &'a Status,
 }
 
 impl Draft<'_> {
-    /// All conditions, in the order in which they are always written.
+    /// All conditions, in a fixed order.
     pub(super) fn conditions(&self, failed: &FailedMachines) -> Vec<Condition> {
         let progressing = self.progressing();
         let stalled = self.stalled(progressing.as_ref());
@@ -85,7 +85,7 @@ impl Draft<'_> {
         self.before.conditions.iter().find(|condition| condition.condition_type == kind)
     }
 
-    /// A condition whose times move only with its status and its reason.
+    /// A condition. Its times change only with its status and its reason.
     fn condition(&self, kind: &str, (status, reason, message): Finding) -> Condition {
         let same_status = self.known(kind).filter(|known| known.status == status);
         let same = same_status.filter(|known| known.reason == reason);
@@ -116,13 +116,13 @@ impl Draft<'_> {
         let is_progress = finding.1 == reasons::MACHINE_SET_UPDATED;
         let mut condition = self.condition(kinds::PROGRESSING, finding);
         if is_progress {
-            // Each step of progress starts the clock of the deadline again.
+            // Each step of progress restarts the clock of the deadline.
             condition.last_update_time = Some(self.now());
         }
         Some(condition)
     }
 
-    /// What `Progressing` says; `None` where it stays as it is.
+    /// The condition `Progressing`; `None` if it does not change.
     fn progress(&self, known: Option<&Condition>) -> Option<Finding> {
         let reason = known.map(|known| known.reason.as_str());
         if let Some(failure) = refused_creation(self.scope.context.failure) {
@@ -146,7 +146,7 @@ impl Draft<'_> {
         let is_rolled_out = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
         let all_updated = self.after.replicas == self.after.updated_replicas;
         if is_rolled_out && all_updated && current.is_some() {
-            // Scaling is no rollout.
+            // Scaling is not a rollout.
             return None;
         }
         let subject = match current {
@@ -160,7 +160,7 @@ impl Draft<'_> {
             return Some((True, reasons::MACHINE_SET_UPDATED, format!("{subject} is progressing.")));
         }
         if known.is_none() || is_rolled_out {
-            // A rollout begins with a set that exists, such as in a rollback. The autoscaler must know.
+            // A rollout begins with an existing set, such as in a rollback. The autoscaler must know.
             let text = format!("Found new machine set {:?}", name(current?.set.as_ref()));
             return Some((True, reasons::FOUND_NEW_MACHINE_SET, text));
         }
@@ -179,7 +179,7 @@ impl Draft<'_> {
             || after.available_replicas > before.available_replicas
     }
 
-    /// What the sets report; the new set goes first.
+    /// The failure that the sets report; the new set's comes first.
     fn replica_failure(&self) -> Option<Condition> {
         let snapshot = self.scope.snapshot;
         let sets = snapshot.current().into_iter().chain(&snapshot.sets);
@@ -195,7 +195,7 @@ impl Draft<'_> {
         })
     }
 
-    /// The condition of the writer that froze the deployment, which is kept as long as the label.
+    /// The condition of the client that froze the deployment, which is kept as long as the label.
     fn frozen(&self) -> Option<Condition> {
         self.known(kinds::FROZEN).filter(|_| self.scope.deployment.is_frozen()).cloned()
     }
@@ -207,7 +207,7 @@ impl Draft<'_> {
         self.input.stalled.clone().or(late)
     }
 
-    /// What remains to be done, and what it depends on.
+    /// The remaining work, and what it waits for.
     fn reconciling(&self) -> Option<(&'static str, String)> {
         let (snapshot, deployment, after) = (self.scope.snapshot, self.scope.deployment, self.after);
         let desired = self.scope.goal.desired;
@@ -243,7 +243,7 @@ pub(super) fn refused_creation(failure: Option<&Failure>) -> Option<&Failure> {
     })
 }
 
-/// When a rollout without progress is called stuck.
+/// When a rollout without progress is reported as stuck.
 pub(super) fn deadline(spec: &MachineDeploymentSpec, progressing: Option<&Condition>) -> Option<Timestamp> {
     let allowed = SignedDuration::from_secs(i64::from(spec.progress_deadline_seconds?));
     let over = [reasons::NEW_MACHINE_SET_AVAILABLE, reasons::PROGRESS_DEADLINE_EXCEEDED, reasons::PAUSED];
@@ -251,7 +251,7 @@ pub(super) fn deadline(spec: &MachineDeploymentSpec, progressing: Option<&Condit
     known.last_update_time.as_ref()?.0.checked_add(allowed).ok()
 }
 
-/// Whether all desired Machines are there, up to date and available, and no others.
+/// Whether all desired Machines exist, are up to date and available, and there are no others.
 pub(super) fn is_complete(desired: i64, status: &Status) -> bool {
     [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|&it| i64::from(it) == desired)
 }

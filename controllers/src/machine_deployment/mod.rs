@@ -1,31 +1,31 @@
 //! MachineDeployment: a number of machines from one template, and their replacement when the template changes.
 //!
 //! * **Sets.** There is one current MachineSet: the one whose template has the deployment's labels, annotations and
-//!   class name. All else in the template is handed to it without a rollout. Where there is none it is created, with 0
-//!   replicas and under a name that follows from what is compared, so that nobody ever makes two. A name that somebody
-//!   else holds is passed over by counting the collision in the status. Sets without an owner that the selector
-//!   matches are adopted, such as after a restore.
+//!   class name. The rest of the template is copied to it without a rollout. If there is no current set it is created, with 0
+//!   replicas and with a name that is derived from the compared fields, so that it is never created twice. If another
+//!   owner's set has the name, the collision is counted in the status, which leads to another name. Sets without an owner
+//!   that the selector matches are adopted, such as after a restore.
 //! * **Sizes.** [`rollout`] decides how large the sets are; each write of a set's replicas is refused once the
-//!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, more
-//!   replicas go to the newest and fewer are taken from all in proportion; notes on the sets tell for which goal they
+//!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, additional
+//!   replicas go to the newest, and fewer are taken from all in proportion; notes on the sets tell for which goal they
 //!   were sized, as with Kubernetes' Deployments.
 //! * **Rolling update.** The new set grows as far as surge allows, counting every machine that exists or may come to
-//!   exist, those in deletion included. Old sets shrink as far as availability allows, unavailable machines first.
-//! * **Recreate.** All old machines go, and when the last one is gone the new set grows.
+//!   exist, including those in deletion. Old sets shrink as far as availability allows, unavailable machines first.
+//! * **Recreate.** All old machines are deleted, and when the last one is gone the new set grows.
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
 //! * **Paused.** Only scaled.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
 //! * **Status.** All counts are of Machine objects, seen in one store. Conditions: see the module `conditions`. While
-//!   only counts move it is written at most every two seconds, so that the autoscaler's writes get through.
-//! * **Deletion.** All sets go, then the finalizer.
+//!   only counts change it is written at most every two seconds, so that the autoscaler's writes succeed.
+//! * **Deletion.** All sets are deleted, then the finalizer is removed.
 //!
 //! # Guarantees
-//! Those of [`rollout`]. Nothing is created, scaled or deleted for a spec that is not valid.
+//! Those of [`rollout`]. Nothing is created, scaled or deleted for an invalid spec.
 //!
 //! # Assumptions
-//! The machine set controller runs in the same process, on the same stores: what it has created is seen here by the
-//! time that its set's `observedGeneration` is.
+//! The machine set controller runs in the same process, on the same stores: the Machines that it has created are visible here
+//! by the time that its set's `observedGeneration` is.
 //!
 //! # Caveats
 //! * A set that the selector no longer matches is kept, not released.
@@ -68,7 +68,7 @@ use crate::shared::{
     schema::FullSchema,
 };
 
-/// Keeps each MachineDeployment.
+/// The controller of MachineDeployments.
 #[derive(Clone, Debug)]
 pub struct MachineDeploymentController {
     /// The namespace of the custom resources.
@@ -98,7 +98,7 @@ impl Controller for MachineDeploymentController {
             .wakes_unreadable(all_of_namespace)
             .wakes(|change, stores, wake| {
                 if matters(change) {
-                    // What another machine named, too, may be taken once that one is gone.
+                    // When a machine is gone, another one that names the same VM may become adoptable.
                     let rivals = change.sides().flat_map(|machine| rivals(stores, machine));
                     let orphans = rivals.filter(|rival| controller_uid(rival.as_ref()).is_none());
                     let concerned = change.sides().cloned().chain(orphans);
@@ -121,7 +121,7 @@ impl Controller for MachineDeploymentController {
     }
 }
 
-/// An object that could not be read may be anybody's. It is rare.
+/// An unreadable object may belong to any deployment. It is rare.
 fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let all = stores.of::<MachineDeployment>(CONTROL).keys();
     all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
@@ -131,7 +131,7 @@ fn key(deployment: &MachineDeployment) -> ObjectRef {
     ObjectRef::of(CONTROL, deployment)
 }
 
-/// The deployment that controls a set; for one without an owner those that would adopt it.
+/// The deployment that controls a set; for a set without an owner those that would adopt it.
 fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
     let deployments = stores.of::<MachineDeployment>(CONTROL);
     match controller_uid(set) {
@@ -140,7 +140,7 @@ fn owners(stores: &Stores, set: &MachineSet) -> Vec<Arc<MachineDeployment>> {
     }
 }
 
-/// The set that controls a machine; for one without an owner those that will take it.
+/// The set that controls a machine; for a machine without an owner those that will adopt it.
 fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
     let sets = stores.of::<MachineSet>(CONTROL);
     match controller_uid(machine) {
@@ -149,7 +149,7 @@ fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
     }
 }
 
-/// Whether a change of a machine concerns its deployment. Most changes are beats of its node's conditions.
+/// Whether a change of a machine concerns its deployment. Most changes are heartbeats in its node's conditions.
 fn matters(change: &Change<Machine>) -> bool {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
     let gist = |machine: &Machine| {

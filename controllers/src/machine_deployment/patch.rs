@@ -1,4 +1,4 @@
-//! JSON patches that are refused once the object is no longer what was read.
+//! JSON patches that fail if the object has changed since it was read.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use json_patch::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-/// Only the very version that was read.
+/// Tests that the object has the version that was read.
 pub(super) fn same_version(seen: &ObjectMeta) -> PatchOperation {
     test(&["metadata", "resourceVersion"], seen.resource_version.clone().into())
 }
@@ -17,21 +17,21 @@ fn test(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
-/// Sets a field, whether or not it is there.
+/// Sets a field, whether or not it exists.
 pub(super) fn set(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
-/// Removes a field that is there.
+/// Removes an existing field.
 pub(super) fn remove(path: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
 }
 
-/// Sets annotations, each on condition that it is what was read; empty when all are as wanted.
+/// Sets annotations, and tests that each still has the value that was read. Empty if all are as wanted.
 pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Patch {
     let known = seen.annotations.as_ref().filter(|all| !all.is_empty());
     let Some(known) = known else {
-        // There is nothing to test. Under the version that was read there can be nothing to overwrite either.
+        // There is no annotation to test. The version test ensures that there is none to overwrite either.
         let add = set(&["metadata", "annotations"], json!(wanted));
         return Patch(if wanted.is_empty() { vec![] } else { vec![same_version(seen), add] });
     };
@@ -49,7 +49,7 @@ pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
     Patch(operations.collect())
 }
 
-/// Removes an annotation on condition that it is what was read; empty when it is not there.
+/// Removes an annotation, and tests that it still has the value that was read. Empty if it does not exist.
 pub(super) fn remove_annotation(seen: &ObjectMeta, key: &str) -> Patch {
     let path = ["metadata", "annotations", key];
     let before = seen.annotations.as_ref().and_then(|all| all.get(key));

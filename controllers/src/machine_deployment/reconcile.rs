@@ -1,4 +1,4 @@
-//! What a MachineDeployment decides: one plan, made of the answers of the other files.
+//! The plan of a MachineDeployment, composed from the results of the other files.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -62,7 +62,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
 }
 
 fn goal(deployment: &MachineDeployment) -> Goal {
-    // A bound that cannot be read makes the spec invalid: the goal is not used.
+    // A bound that cannot be read makes the spec invalid, so the goal is not used.
     let (surge, unavailable) =
         deployment.update_bounds().map_or((0, 0), |bounds| (bounds.max_surge, bounds.max_unavailable));
     Goal {
@@ -72,21 +72,21 @@ fn goal(deployment: &MachineDeployment) -> Goal {
     }
 }
 
-/// The fields that have to be valid for anything to be done. The webhook refuses mistakes in other fields too; but what
-/// machine-controller-manager acts on is acted on here as well.
+/// The fields that must be valid for the controller to act. The webhook also refuses mistakes in other fields, but the
+/// controller ignores them, as machine-controller-manager does.
 const NEEDED: [&str; 5] =
     ["spec.replicas", "spec.selector", "spec.strategy", "spec.template.metadata.labels", "spec.template.spec.class"];
 
-/// Why a spec cannot be acted on.
+/// Why the spec is invalid.
 fn invalid_spec(deployment: &MachineDeployment) -> Option<String> {
     let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
-    // More than all Machines was allowed once, and has a meaning.
+    // More than all Machines was allowed in the past, and has a meaning.
     let errors = deployment.validate().into_iter().filter(is_needed).filter(|error| error.detail != ABOVE_ALL);
     let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 
-/// A deployment that is being deleted: all sets go, then the finalizer.
+/// Deletes all sets of a deployment that is being deleted, then removes the finalizer.
 fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut plan = Plan::idle();
@@ -109,7 +109,7 @@ fn finalize(scope: &Scope<'_>) -> Plan<Never> {
             step: Step::delete(CONTROL, view.set.as_ref()),
         };
         plan.stage(snapshot.staying().map(delete));
-        // Only a set that is as it was seen: one that was released just now must not go.
+        // Delete a set only if it has not changed: one that was released meanwhile must stay.
         plan.pin_deletions();
         plan.wait("MachineSetsLeaving", format!("{} machine sets are yet to be gone", snapshot.sets.len()));
     }
@@ -118,7 +118,7 @@ fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     plan
 }
 
-/// A deployment that can be acted on.
+/// Reconciles a deployment with a valid spec.
 fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     if let Some((reason, text)) = unreadable_set(snapshot) {
@@ -126,7 +126,7 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     }
     let mut plan = Plan::idle();
     if let Some(newer) = snapshot.newer_generation() {
-        // By this older generation it would undo what was decided for the newer one.
+        // This snapshot is older than a generation that was acted on: planning from it would undo newer decisions.
         let seen = deployment.metadata.generation.unwrap_or_default();
         let remedy = format!("if annotation {} of a machine set is wrong, remove it", annotations::SIZED_FOR);
         let text = format!("its machine sets were sized for generation {newer}, and {seen} is seen here; {remedy}");
@@ -134,8 +134,8 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
         return plan;
     }
     if !snapshot.orphans.is_empty() {
-        // The cache may show sets that a deployment has just left behind (`--cascade=orphan`), and not yet that the deployment
-        // is being deleted. The garbage collector would delete the Machines of sets that it took back.
+        // The cache may show sets that a deployment has just orphaned (`--cascade=orphan`), and not yet that the deployment is
+        // being deleted. If it adopted the sets again, the garbage collector would delete their Machines.
         plan.then("a deployment that is being deleted takes nobody", Step::confirm(CONTROL, deployment));
         plan.stage(adoptions(scope));
         return plan;
@@ -155,7 +155,7 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     roll_out(scope)
 }
 
-/// Scaling, rolling update and history.
+/// Scales, rolls, and cleans up old revisions.
 fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     let mode = RolloutMode::of(scope.snapshot);
     let mut plan = Plan::idle();
@@ -175,7 +175,7 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     match create(scope, mode) {
         Creation::None => {}
         Creation::Wait(text) => drop(plan.wait("MachineSetLeaving", text)),
-        // The count is part of the hash: the next plan asks for another name.
+        // The count is part of the hash: the next plan uses another name.
         Creation::NameTaken => input.collisions = Some(template::collisions(scope.deployment).saturating_add(1)),
         Creation::Create(set) => {
             input.created = Some(name(set.as_ref()).to_owned());
@@ -191,13 +191,13 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
         plan.event(Event::warning(reference(scope.deployment), events::MACHINE_SET_CREATE_ERROR, text));
     }
     if creation.is_some() && refusal.is_none() {
-        // That a set was created is written once it is.
+        // The status reports the creation only after it has succeeded.
         plan.stage(creation);
         let mut last = Plan::idle();
         write.add_to(&mut last);
         plan.append(last);
     } else {
-        // That a creation was refused is written before it is tried again.
+        // The status reports a refused creation before the next attempt.
         write.add_to(&mut plan);
         plan.stage(creation);
     }
@@ -205,7 +205,7 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     add_history(plan, scope, &after)
 }
 
-/// A wait for help, with an event unless the condition says so already.
+/// A wait for help, with an event unless the condition already says the same.
 fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &str) -> Plan<Never> {
     let mut plan = Plan::idle();
     let known = scope.deployment.condition(conditions::machine_deployment::STALLED);
@@ -216,7 +216,7 @@ fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &st
     plan
 }
 
-/// A plan that only says why nothing is done.
+/// A plan that only reports why the controller does not act.
 fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str, String)) -> Plan<Never> {
     let mut plan = stall(scope, reason, event, &text);
     let input = StatusInput { stalled: Some((reason, text)), ..StatusInput::default() };
@@ -224,14 +224,14 @@ fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str
     plan
 }
 
-/// Why nothing is done while a set exists that may be the deployment's and cannot be read.
+/// The reason and text while an existing set that may be the deployment's cannot be read.
 fn unreadable_set(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let set = snapshot.unreadable.first()?;
     let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
     Some((unreadable::MACHINE_SET, text))
 }
 
-/// Why a set does not go whose ledger cannot be read: a guess could use a retired name again.
+/// Why a set whose ledger cannot be read is not deleted: without the ledger a retired name could be used again.
 fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let fault = |view: &SetView| {
         let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
@@ -245,7 +245,7 @@ fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     snapshot.sets.iter().find_map(fault).map(|text| (unreadable::LEDGER, text))
 }
 
-/// Why Machines are left as they are that would have to be updated in place.
+/// Why Machines that would need an update in place are left as they are.
 fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
     let snapshot = scope.snapshot;
     let in_place = scope.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
@@ -256,7 +256,7 @@ fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
     (in_place && is_due).then(|| (IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
 }
 
-/// Adopts sets without an owner. The deployment has its finalizer, so it is not gone.
+/// Adopts sets without an owner. The deployment has its finalizer, so it still exists.
 fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
     let adopt = |set: &Arc<MachineSet>| {
         let mut part = SetPart::extract(set);
@@ -267,7 +267,7 @@ fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
     scope.snapshot.orphans.iter().filter_map(adopt).collect()
 }
 
-/// Brings a set to its size, and to what else it takes over from the deployment.
+/// Sets the size of a set, and copies the other fields that it takes over from the deployment.
 fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> {
     let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
     let mut part = SetPart::extract(set);
@@ -297,15 +297,15 @@ fn scaling_event(scope: &Scope<'_>, target: &Target<'_>) -> Option<Event> {
     Some(Event::normal(reference(scope.deployment), events::SCALING_MACHINE_SET, text))
 }
 
-/// What happens for the set of the present template.
+/// What to do about the set of the present template.
 enum Creation {
-    /// Nothing: it is there, or must not be created yet.
+    /// Nothing: it exists, or must not be created yet.
     None,
-    /// Its predecessor of the same name has to go first.
+    /// A predecessor with the same name has to be gone first.
     Wait(String),
     /// Another owner's set has the name.
     NameTaken,
-    /// It is created.
+    /// Create it.
     Create(Box<MachineSet>),
 }
 
@@ -317,7 +317,7 @@ fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
     let new = || Creation::Create(Box::new(new_set(deployment, next_revision(snapshot.old()))));
     match snapshot.namesake.as_deref() {
         None => new(),
-        // Without an owner, and being deleted: only the API server knows whether it is gone.
+        // It has no owner and is being deleted: only the API server knows whether it is gone.
         Some(set) if is_deleting(set) && controller_uid(set).is_none() && !is_name_taken(scope.context.failure) => {
             new()
         }
@@ -328,21 +328,21 @@ fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
     }
 }
 
-/// Whether the last failure is that of a set's creation under a name that is taken.
+/// Whether the last failure is a set's creation with a name that is taken.
 fn is_name_taken(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.step.creates::<MachineSet>())
 }
 
-/// The plan with the deletion of revisions beyond the history limit, and with the revision of the deployment.
+/// Adds the deletion of revisions beyond the history limit, and the revision of the deployment.
 fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
     for view in surplus_revisions(scope, after) {
         plan.beside("more revisions than are kept", Step::delete(CONTROL, view.set.as_ref()));
     }
-    // Only a set that is as it was seen: a late deletion must not hit one that was taken into use again.
+    // Delete a set only if it has not changed: a late deletion must not hit one that is in use again.
     plan.pin_deletions();
     let deployment = scope.deployment;
     let newest = next_revision(scope.snapshot.old());
-    // The status is written under the version that was seen: not beside another write of the deployment.
+    // The status is written with the version that was read, so not in one plan with another write of the deployment.
     let writes_status =
         |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == uid(deployment));
     let current = scope.snapshot.current().filter(|view| view.revision() >= newest);
@@ -353,8 +353,8 @@ fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeployme
     plan
 }
 
-/// The empty sets of former templates beyond the number that is kept for rollbacks, oldest first, once nothing else goes
-/// on.
+/// The empty sets of former templates beyond the number that is kept for rollbacks, oldest first, once no other change is in
+/// progress.
 fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> Vec<&'a SetView> {
     let (snapshot, spec) = (scope.snapshot, &scope.deployment.spec);
     let is_quiet = is_complete(scope.goal.desired, after) || spec.paused;
@@ -366,7 +366,7 @@ fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> 
     old.into_iter().take(surplus).filter(is_empty).collect()
 }
 
-/// Waits for what is still to happen, and for the progress deadline.
+/// Waits for the remaining changes, and for the progress deadline.
 fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
     let mut plan = Plan::idle();
     let find = |kind: &str| after.conditions.iter().find(|condition| condition.condition_type == kind);
@@ -375,7 +375,7 @@ fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan
         plan.wait(reason, reconciling.message.clone());
     }
     let deadline = deadline(&scope.deployment.spec, find(conditions::machine_deployment::PROGRESSING));
-    // Times on the wire have whole seconds: a second later the deadline has surely passed.
+    // Times on the wire have whole seconds: a second later the deadline has certainly passed.
     plan.wake = deadline.and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
     plan
 }

@@ -1,8 +1,8 @@
 //! The Machines that the cluster autoscaler wants to remove.
 //!
-//! It writes their names and the time into an annotation of the MachineDeployment, together with the smaller number of
-//! replicas. The controller turns the names into marks on the Machines, which the MachineSet reads. It drops a name once the
-//! Machine is leaving, and names of Machines that are not the deployment's, which MCM would mark as well.
+//! The autoscaler writes their names and the time into an annotation of the MachineDeployment, together with the smaller
+//! number of replicas. The controller turns the names into marks on the Machines, which the MachineSet reads. It drops a name
+//! once the Machine is being deleted, and names of Machines that are not the deployment's, which MCM would mark as well.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use nodewright_runtime::{
 use super::{patch, scope::Scope, snapshot::Snapshot};
 use crate::shared::clusters::CONTROL;
 
-/// What the list asks for, in two stages: marks on Machines, and a shorter list.
+/// The steps for the list, in two stages: marks on Machines, then a shorter list.
 pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     let deployment = scope.deployment;
     let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
@@ -36,7 +36,7 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     [marks, list.into_iter().collect()]
 }
 
-/// An entry `machine~time`, or the name alone, if the machine is there and not yet leaving.
+/// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
 fn read<'a>(snapshot: &'a Snapshot, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
     let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
     time.parse::<jiff::Timestamp>().ok()?;

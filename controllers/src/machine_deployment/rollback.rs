@@ -1,6 +1,6 @@
 //! `spec.rollbackTo`: deprecated, and supported as by MCM and early Kubernetes.
 //!
-//! One write under the version that was read restores the template of the revision and the annotations that the deployment
+//! One write, with the version that was read, restores the template of the revision and the annotations that the deployment
 //! had with it, and clears the field.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::shared::clusters::CONTROL;
 
-/// The rollback and its event, if one is asked for.
+/// The rollback and its event, if one is requested.
 pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Event)> {
     let deployment = snapshot.deployment.as_ref();
     let wanted = deployment.spec.rollback_to.as_ref()?.revision;

@@ -1,10 +1,11 @@
 //! The HTTP client of the simulated cloud.
 //!
 //! # Guarantees
-//! * Every call ends: by an answer, or after the time that it has. Dropping it is safe.
-//! * Answers are bounded, and so is the number of pages of a list; a cursor that leads back ends the list with an error.
-//! * Each failure has a code. A call that may have had an effect nobody knows of has a passing one
-//!   ([`DriverError::is_passing`]), so that it is made again under the same token.
+//! * Every call ends: by an answer, or by its timeout. Dropping it is safe.
+//! * Answers are bounded, and so is the number of pages of a list. The page limit also ends a list whose cursors form a cycle,
+//!   with an error.
+//! * Each failure has a code. A call whose effect is unknown has a transient code ([`DriverError::is_passing`]), so that it is
+//!   made again with the same token.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -30,15 +31,15 @@ use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 use super::UrlError;
 
-/// The largest answer that is read. A page of VMs has some hundred kilobytes.
+/// The maximum size of an answer. A page of VMs has some hundred kilobytes.
 const ANSWER_LIMIT: usize = 16 << 20;
 /// VMs per page.
 const PAGE: usize = 500;
-/// A list with more pages is taken for endless.
+/// A list with more pages is treated as endless.
 const PAGES_LIMIT: usize = 2_000;
-/// How long a connection may take to be made.
+/// The timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of a strange answer stands in the error.
+/// The maximum length of the excerpt of an unexpected answer in an error.
 const EXCERPT: usize = 200;
 
 const AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (simulated-driver)");
@@ -76,7 +77,7 @@ pub(crate) struct CreateVm {
     pub user_data: Option<Arc<str>>,
 }
 
-/// What a VM is doing.
+/// The state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum VmState {
@@ -117,10 +118,10 @@ struct Failure {
     quota: bool,
 }
 
-/// How many connections are kept when nothing is asked: after a burst there are as many as calls were under way.
+/// The maximum number of idle connections: after a burst there are as many as there were concurrent calls.
 const IDLE_CONNECTIONS: usize = 16;
 
-/// What carries a request to the cloud and its answer back.
+/// Sends a request to the cloud and returns the answer.
 type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// A client of one cloud.
@@ -132,7 +133,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client for the cloud at this URL, whose calls may take so long each. Over TCP.
+    /// A client for the cloud at this URL over TCP, with a timeout for each call.
     pub(crate) fn new(url: &str, timeout: Duration, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -167,7 +168,7 @@ impl Client {
         Ok(Self { url: url.to_owned(), timeout, transport })
     }
 
-    /// Makes a VM, or finds the one that the token made.
+    /// Creates a VM, or finds the one that the token created.
     pub(crate) async fn create(&self, order: &CreateVm) -> Result<Vm> {
         let body = serde_json::to_vec(order).map_err(|error| DriverError::new(Code::Internal, error.to_string()))?;
         self.call(Method::POST, "/vms", body).await
@@ -178,7 +179,7 @@ impl Client {
         self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
-    /// Orders the deletion of a VM.
+    /// Requests the deletion of a VM.
     pub(crate) async fn delete(&self, id: &str) -> Result<Vm> {
         self.call(Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
@@ -243,7 +244,7 @@ impl Client {
     }
 }
 
-/// A call, for messages. Holds no secret: what is confidential goes in bodies.
+/// A call, for messages. It contains no secret: confidential values are only in bodies.
 struct Call<'a> {
     method: &'a Method,
     path: &'a str,
@@ -255,24 +256,24 @@ impl std::fmt::Display for Call<'_> {
     }
 }
 
-/// Whether there was no connection that the request could have been sent over.
+/// Whether the request was never sent, because there was no connection.
 fn never_arrived(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
         || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// The request was sent, and no answer came back.
+/// The error if the request was sent and no answer came back.
 fn lost(what: &Call<'_>, error: &(dyn std::error::Error + 'static)) -> DriverError {
     let message = format!("failed to {what}: the answer was lost: {}; it may have had an effect", with_causes(error));
     DriverError::new(Code::Unknown, message)
 }
 
-/// What the cloud says when it refuses, or what can be made of it.
+/// The cloud's own error, or one that is derived from the status code.
 fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
     let failure = serde_json::from_slice::<Failure>(body).ok();
     let failure = failure.and_then(|failure| Some((failure.code.parse().ok()?, failure)));
     let Some((code, Failure { message, quota, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
-        // Some gateway in between, most likely. What it hides may have been done.
+        // Most likely a gateway answered. The request may have taken effect.
         let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
         let text = String::from_utf8_lossy(body);
         let excerpt: String = text.chars().filter(|character| !character.is_control()).take(EXCERPT).collect();
@@ -284,14 +285,14 @@ fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
     DriverError { exhausted, ..DriverError::new(code, message) }
 }
 
-/// Escapes all that may not stand in a path or a query.
+/// Escapes all characters that are not allowed in a path or a query.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }

@@ -1,18 +1,18 @@
 //! The driver `simulated`: VMs of the fake cloud that the end-to-end tests and `make run` use.
 //!
-//! The cloud is a process of its own with an HTTP API; it outlives the manager, as a real one does. A VM belongs to a
-//! Machine by its tags `cluster` and `machine`; the tag `uid` holds the token that it was made with.
+//! The cloud is a separate process with an HTTP API; it outlives the manager, as a real cloud does. A VM belongs to a
+//! Machine by its tags `cluster` and `machine`; the tag `uid` holds the token of its creation.
 //!
 //! # Guarantees
-//! * `create` carries the Machine's UID as the client token, under which the cloud makes one VM and no second one, not
+//! * `create` sends the Machine's UID as the client token. The cloud creates one VM for a token and never a second one, not
 //!   even after the first is deleted.
-//! * A VM is shown or deleted only if its tags `cluster` and `machine` prove that it is the Machine's, whatever a provider
-//!   id says. One that exists and is another's is a [`Mismatch`].
-//! * `list` gives all pages or an error.
+//! * A VM is returned or deleted only if its tags `cluster` and `machine` prove that it is the Machine's, regardless of the
+//!   provider id. An existing VM without this proof is a [`Mismatch`].
+//! * `list` returns all pages or an error.
 //!
 //! # Caveats
-//! * When a class changed between two calls of `create` with one token, the VM of the first is returned.
-//! * `create` does not look for a VM that was made under another UID; `status` finds that by name.
+//! * If a class changed between two calls of `create` with one token, the second call returns the VM of the first.
+//! * `create` does not look for a VM that was created with another UID; `status` finds that by name.
 
 mod client;
 mod spec;
@@ -42,38 +42,37 @@ pub const PROVIDER: &str = "simulated";
 /// The CSI driver of the cloud's volumes.
 pub const CSI_DRIVER: &str = "csi.simulated.nodewright.dev";
 
-/// What every provider id begins with; the VM's id follows.
+/// The prefix of provider ids; the VM's id follows.
 const PROVIDER_ID_PREFIX: &str = "simulated:///";
 const TAG_CLUSTER: &str = "cluster";
 const TAG_MACHINE: &str = "machine";
 const TAG_UID: &str = "uid";
 
-/// How the driver reaches its cloud.
+/// The options of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The base of the cloud's URLs, such as `http://127.0.0.1:8080`.
     pub url: String,
-    /// After so long without an answer a request is given up; it may have had an effect. A driver call makes one or
-    /// two requests and has twice this time.
+    /// The timeout of a request, which may have taken effect. A driver call makes one or two requests and has twice this time.
     pub call_timeout: Duration,
     /// How long the cloud may hide a new VM, see [`Driver::consistency`].
     pub consistency: Duration,
 }
 
 impl Options {
-    /// The usual ones for the cloud at this URL.
+    /// The default options for the cloud at this URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), call_timeout: Duration::from_secs(15), consistency: Duration::from_secs(5) }
     }
 }
 
-/// Why there is no driver.
+/// The URL of the cloud is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to use {url:?} as the URL of the simulated cloud: {reason}; it must look like http://127.0.0.1:8080")]
 pub struct UrlError {
-    /// What was given.
+    /// The URL.
     pub url: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 
@@ -86,16 +85,16 @@ pub struct SimulatedDriver {
 }
 
 impl SimulatedDriver {
-    /// A driver for one cloud, for a process with the term `leading`. Nothing is sent yet.
+    /// A driver for one cloud, for a process with the leadership `leading`. It sends nothing yet.
     pub fn new(options: &Options, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
         Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leading)?, options))
     }
 
-    /// A driver that reaches its cloud by another way than TCP: one in the same process, for example. The URL is put
-    /// before the paths of the requests.
+    /// A driver that reaches its cloud without TCP: in the same process, for example. The URL is the prefix of the paths of the
+    /// requests.
     ///
-    /// An error of the service that is an [`std::io::Error`] of the kind `ConnectionRefused` says that the request did
-    /// not arrive. Whatever else fails may have had an effect.
+    /// If the service fails with an [`std::io::Error`] of the kind `ConnectionRefused`, the request did not arrive. After any
+    /// other failure it may have taken effect.
     pub fn with_service<S, B>(service: S, options: &Options) -> std::result::Result<Self, UrlError>
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -127,7 +126,7 @@ impl SimulatedDriver {
             user_data: Some(request.user_data.0).filter(|data| !data.is_empty()),
         };
         let vm = match self.client.create(&order).await {
-            // Made by an earlier call, from another version of the class or other user data.
+            // An earlier call created it, from another version of the class or with other user data.
             Err(error) if error.code == Code::AlreadyExists => self.made_by(&spec.cluster, &request.uid, error).await?,
             other => other?,
         };
@@ -138,7 +137,7 @@ impl SimulatedDriver {
         Ok(instance(vm))
     }
 
-    /// The VM that was made with this token; `error` is what the cloud said of it.
+    /// The VM that was created with this token; `error` is the cloud's answer to the creation.
     async fn made_by(&self, cluster: &str, uid: &str, error: DriverError) -> Result<Vm> {
         let vms = self.client.list(&[(TAG_CLUSTER, cluster), (TAG_UID, uid)]).await?;
         vms.into_iter().next().ok_or_else(|| {
@@ -159,7 +158,7 @@ impl SimulatedDriver {
                     Ok(()) => vms.push(vm),
                     Err(error) => mismatch = Some(error),
                 },
-                // It may be there and not show yet: only the order to delete it reaches it then.
+                // The VM may exist and not be visible yet. Then only a deletion by its id reaches it.
                 Err(error) if error.code == Code::NotFound && request.is_proven => self.delete_one(vm_id(id)?).await?,
                 Err(error) if error.code == Code::NotFound => {}
                 Err(error) if error.mismatch.is_some() => mismatch = Some(error),
@@ -172,7 +171,7 @@ impl SimulatedDriver {
         mismatch.map_or(Ok(()), Err)
     }
 
-    /// The VM that a Machine names.
+    /// The VM of the Machine's provider id.
     async fn claimed(&self, provider_id: &str) -> Result<Vm> {
         self.client.get(vm_id(provider_id)?).await
     }
@@ -211,7 +210,7 @@ impl SimulatedDriver {
     }
 }
 
-/// What the tags of a Machine's VM say.
+/// The tags that the VM of a Machine has.
 struct Owner<'a> {
     cluster: String,
     machine: &'a str,
@@ -228,7 +227,7 @@ impl<'a> Owner<'a> {
         [(TAG_CLUSTER, &self.cluster), (TAG_MACHINE, self.machine)]
     }
 
-    /// Whether the tags of a VM say that it is this Machine's; if not, what they say.
+    /// Checks that the tags of a VM prove that it is this Machine's. The error has the tags.
     fn prove(&self, vm: &Vm) -> Result<()> {
         let tag = |key: &str| vm.tags.get(key).map(String::as_str);
         let (cluster, machine) = (tag(TAG_CLUSTER), tag(TAG_MACHINE));
@@ -264,8 +263,8 @@ fn quoted(tag: Option<&str>) -> String {
     tag.map_or_else(|| "(none)".to_owned(), |tag| format!("{tag:?}"))
 }
 
-/// Of several VMs of one Machine, the one that stays. What is being deleted counts only when nothing else is there:
-/// whoever waits for the end must still see it.
+/// Of several VMs of one Machine, the one that stays. One that is being deleted counts only if there is no other: a caller
+/// that waits for its end must still see it.
 fn the_one(vms: Vec<Vm>, machine: &str) -> Result<Option<Vm>> {
     let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(|vm| vm.state == VmState::Deleting);
     if staying.len() > 1 {

@@ -9,26 +9,26 @@ use serde_json::{Map, Value};
 
 use super::client::Taint;
 
-/// The sizes that the cloud sells.
+/// The VM sizes of the cloud.
 const SIZES: [&str; 4] = ["small", "medium", "large", "xlarge"];
 /// The longest boot time that the cloud accepts, in seconds.
 const BOOT_SECONDS_LIMIT: f64 = 86_400.0;
 
-/// Who made more mistakes hears of the others next time.
+/// The maximum number of errors in a message. The rest is reported once these are fixed.
 const MOST_FAULTS: usize = 20;
-/// How much is shown of a name that a user has chosen.
+/// The maximum length of a user-chosen name in a message.
 const LONGEST_NAME: usize = 64;
 
 /// `{"cluster": "c", "size": "small", "bootSeconds": 2, "labels": {}, "taints": []}`; only `cluster` is required.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ProviderSpec {
-    /// Whose VMs they are. Several manager installations may share a cloud; clusters keep apart what is theirs.
+    /// The cluster of the VMs. Several installations of the manager may share a cloud; clusters keep their VMs apart.
     pub cluster: String,
     /// The size of the VMs; the cloud's default if absent.
     #[serde(default)]
     pub size: Option<String>,
-    /// Seconds until a VM runs, exactly; the cloud's own boot time with its jitter if absent.
+    /// Exact number of seconds until a VM runs; the cloud's own boot time with its jitter if absent.
     #[serde(default)]
     pub boot_seconds: Option<f64>,
     /// Labels that the kubelet registers its Node with.
@@ -40,7 +40,7 @@ pub(super) struct ProviderSpec {
 }
 
 impl ProviderSpec {
-    /// Reads it; what is wrong with it is said in one sentence.
+    /// Reads it. The error lists all mistakes in one sentence.
     pub(super) fn read(document: &RawJson) -> Result<Self, DriverError> {
         let faults = validate(document);
         if !faults.is_empty() {
@@ -51,7 +51,7 @@ impl ProviderSpec {
     }
 }
 
-/// Whose VMs they are, and nothing else: what stands beside it and is wrong must not keep a VM from being deleted.
+/// Reads only the cluster: a mistake in another field must not prevent the deletion of a VM.
 pub(super) fn cluster(document: &RawJson) -> Result<String, DriverError> {
     #[derive(Deserialize)]
     struct Cluster {
@@ -67,7 +67,7 @@ pub(super) fn cluster(document: &RawJson) -> Result<String, DriverError> {
 
 const CLUSTER: &str = "cluster must be a text of 1 to 253 bytes";
 
-/// What is wrong, without the text of the parser: that may quote values, which may be confidential.
+/// The error without the text of the parser, which may quote confidential values.
 fn without_content(error: &serde_json::Error) -> &'static str {
     if error.is_data() { "a field has a value of another type" } else { "it is nested too deeply, or is not JSON" }
 }
@@ -76,7 +76,7 @@ fn invalid(what: &str) -> DriverError {
     DriverError::new(Code::InvalidArgument, format!("failed to read providerSpec: {what}; correct the MachineClass"))
 }
 
-/// All that is wrong with a providerSpec: path and what is allowed. Empty exactly when it can be read.
+/// All errors of a providerSpec: each a path and the allowed values. Empty exactly if it can be read.
 pub(super) fn validate(document: &RawJson) -> Vec<(String, String)> {
     let mut faults = Faults::default();
     match document.parse::<Value>() {
@@ -119,7 +119,7 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
             }
         }
     }
-    // Absent may be left out, but not written as null: the types say so as well.
+    // These may be absent but not null, in accordance with the types.
     for name in ["labels", "taints"] {
         if fields.get(name).is_some_and(Value::is_null) {
             faults.add(name, "must not be null; leave it out");
@@ -127,7 +127,7 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
     }
 }
 
-/// A name, or the beginning of a long one.
+/// A name, truncated if it is long.
 fn shown(name: &str) -> Cow<'_, str> {
     if name.len() <= LONGEST_NAME {
         return Cow::Borrowed(name);

@@ -12,7 +12,7 @@ use super::route::{Id, Resource};
 use super::store::{Refused, Store, Writer, Written, said, seconds};
 use super::write::{bump_generation, finalizers, has_finalizers};
 
-/// The garbage collector removes this finalizer after it has handled the dependents.
+/// The garbage collector removes these finalizers after it has handled the dependents.
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 

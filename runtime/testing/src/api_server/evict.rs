@@ -36,7 +36,7 @@ impl Store {
         self.let_go(id, &options, writer)
     }
 
-    /// The only budget that selects a pod.
+    /// The budget that selects a pod. An error if several do.
     fn budget_of(&self, pod: &Value) -> Result<Option<(Id, Arc<Value>)>, Refused> {
         let resource = Resource::budgets();
         let matching = self.all(&resource).filter(|budget| {

@@ -12,7 +12,7 @@ use super::set::field;
 const SCALE_VERSION: &str = "autoscaling/v1";
 
 /// Records the owner of an object's replicas after a write through the scale endpoint. `path`: the field's path. `before` and
-/// `after`: an absent number counts as unset.
+/// `after`: 0 counts as unset.
 pub(in super::super) fn rescale(author: &Author<'_>, object: &mut Value, path: &[String], before: i64, after: i64) {
     let number = Set::only(&path.iter().map(|name| field(name)).collect::<Vec<_>>());
     let owners = Owners::read(object);
