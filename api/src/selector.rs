@@ -1,6 +1,6 @@
 //! Label selectors: what they match, and their text.
 //!
-//! Expressions are kube's. [`matches`] compares `matchLabels` itself, because [`Selector`] would copy the selector for
+//! Expressions are kube's. [`matches()`] compares `matchLabels` itself, because [`Selector`] would copy the selector for
 //! each object that a set without owners is compared with.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

@@ -3,14 +3,14 @@
 //! ```text
 //!  API server ── list, watch ──► cache ── a change wakes a key ──► queue
 //!      ▲                           │                                │ one run of a key at a time
-//!      │ requests                  │ observe                        ▼
-//!   execute ◄── steps ─── plan ◄── world ◄─────────────────── reconcile: waits until the cache
+//!      │ requests                  │ snapshot                       ▼
+//!   execute ◄── steps ─── plan ◄── snapshot ◄──────────────── reconcile: waits until the cache
 //!      │                   ▲                                   shows what the last run wrote
 //!      └──► effects ───────┘ outcomes of calls outside Kubernetes
 //! ```
 //!
 //! A [`Controller`](controller::Controller) is a pure function. The runtime fills caches, takes from them what
-//! concerns one object, its *world*, and hands it to the controller. The controller answers with a [`Plan`](plan::Plan):
+//! concerns one object, its *snapshot*, and hands it to the controller. The controller answers with a [`Plan`](plan::Plan):
 //! steps, waits, events, and the time of the next run. The runtime executes the steps, waits until its caches show what
 //! was written, and asks again. So a test can check a decision in microseconds, replay it and print it. Retries, back-off,
 //! stale caches, lost answers and leadership are the runtime's task.
@@ -24,7 +24,7 @@
 #![doc = "```"]
 //!
 //! * `watch` names the kinds, and which objects a change wakes. A change has both sides, old and new.
-//! * `observe` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
+//! * `snapshot` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
 //! * The fields that a controller owns of an object are a type ([`apply_configuration::ApplyConfiguration`]). Equal fields cause no request.
 //! * [`plan::Step::create`] never changes an object that exists; [`plan::Step::delete`] never hits a namesake.
 //! * A wait has a reason for people. The log shows it when it begins.
@@ -32,22 +32,22 @@
 //! # Modules
 //! | module | content |
 //! |---|---|
-//! | [`controller`], [`plan`] | the contract: worlds in, plans out |
+//! | [`controller`], [`plan`] | the contract: snapshots in, plans out |
 //! | [`object`] | names of objects: cluster, key, UID, version |
-//! | [`owned`] | closed sets of fields with one writer, sent by server-side apply |
+//! | [`apply_configuration`] | closed sets of fields with one writer, sent by server-side apply |
 //! | [`annotations`], [`finalizers`] | JSON patches for fields with several writers |
-//! | [`cache`], [`look`] | stores with indexes, one watch for each kind; watches for single objects, as long as a plan asks |
+//! | [`cache`], [`scoped_watch`] | stores with indexes, one watch for each kind; watches for single objects, as long as a plan asks |
 //! | [`effect`] | calls outside Kubernetes, as data |
 //! | [`request`] | the one way to an API server |
 //! | [`leadership`] | leader election, and the right to write that it gives |
 //! | [`manager`] | a process: caches, leases, loops, and an ordered end |
-//! | [`events`], [`error`], [`clip`], [`lean`] | events, errors with their causes, texts of bounded length, decoding without managedFields |
+//! | [`events`], [`error`], [`clip`], [`without_managed_fields`] | events, errors with their causes, texts of bounded length, decoding without managedFields |
 //!
 //! # Writes that are not applies
 //! * creation: an apply with `resourceVersion: "1"`. The answer is 201 if the name is free, and 409 if it is taken;
 //! * deletion, eviction: with the UID that was seen as a precondition;
 //! * finalizers, taints and other shared fields: a JSON patch that tests what was read ([`plan::Step::Edit`]);
-//! * fields that an apply could not remove: one merge patch with the version of its answer ([`owned`]);
+//! * fields that an apply could not remove: one merge patch with the version of its answer ([`apply_configuration`]);
 //! * the Lease: a PUT with its version, which is a compare-and-swap ([`leadership`]);
 //! * events: a POST, and a patch of the count ([`events`]).
 

@@ -5,7 +5,7 @@
 //!   replicas and with a name that is derived from the compared fields, so that it is never created twice. If another
 //!   owner's set has the name, the collision is counted in the status, which leads to another name. Sets without an owner
 //!   that the selector matches are adopted, such as after a restore.
-//! * **Sizes.** [`rollout`] decides how large the sets are; each write of a set's replicas is refused once the
+//! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the
 //!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, additional
 //!   replicas go to the newest, and fewer are taken from all in proportion; notes on the sets tell for which goal they
 //!   were sized, as with Kubernetes' Deployments.
@@ -21,7 +21,7 @@
 //! * **Deletion.** All sets are deleted, then the finalizer is removed.
 //!
 //! # Guarantees
-//! Those of [`rollout`]. Nothing is created, scaled or deleted for an invalid spec.
+//! Those of `rollout`. Nothing is created, scaled or deleted for an invalid spec.
 //!
 //! # Assumptions
 //! The machine set controller runs in the same process, on the same stores: the Machines that it has created are visible here

@@ -5,7 +5,7 @@
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   taken over as it is.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
-//! * With fewer replicas [`deletion_order`] decides which Machines are deleted.
+//! * With fewer replicas `deletion_order` decides which Machines are deleted.
 //! * Node template, timeouts and class kind of the template reach living Machines.
 //! * The finalizer keeps a set until its last Machine is gone.
 

@@ -78,7 +78,7 @@ impl Admission {
         spans: Spans,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { provider_specs, immutable, spans, clock }
+        Self { provider_specs, identity, spans, clock }
     }
 
     /// Reviews a request, given and returned as JSON. `caller` is the trace of the HTTP request.
