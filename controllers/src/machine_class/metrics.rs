@@ -1,4 +1,4 @@
-//! The metric of classes that cannot be used.
+//! The metric of invalid classes.
 
 use std::fmt;
 
@@ -25,8 +25,9 @@ struct ClassLabels {
     name: String,
 }
 
-/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that there
-/// is no series of a class that is valid again, or gone.
+/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that a class
+/// that
+/// is valid again, or deleted, has no series.
 pub struct InvalidClasses {
     stores: Stores,
     check: ProviderSpecCheck,

@@ -1,22 +1,22 @@
-//! `MachineClass`: kept while Machines need it; its Secrets are kept while it is there.
+//! `MachineClass`: kept while Machines need it; its Secrets are kept while it exists.
 //!
 //! * **Class.** It has a finalizer while any Machine names it, so that a Machine can still be deleted at the provider after
-//!   a user has deleted its class. A class that is being deleted says what keeps it. The finalizer is added once all Secrets
-//!   of the class exist, or a Machine that names the class has a VM. A VM is created only of a class with the finalizer: so
-//!   without it there is none, and Machines of a class that could never be used end without one.
-//! * **Identity.** While the class has the finalizer an annotation records by which fields its VMs are found, as they were
-//!   when the class came into use. So a change of these can be set back that was made while the webhook was away, and no VM
-//!   is created meanwhile.
-//! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, also one that is being deleted. So
+//!   a user has deleted its class. A class that is being deleted reports why it stays. The finalizer is added once all Secrets
+//!   of the class exist, or a Machine that names the class has a VM. A VM is created only if the class has the finalizer. So a
+//!   class without it has no VMs, and Machines of a class that was never usable can be deleted without it.
+//! * **Identity.** While the class has the finalizer an annotation records the fields that identify its VMs, with their values
+//!   when the class came into use. So a change of these fields that no webhook reviewed can be reverted, and no VM is created
+//!   until then.
+//! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted. So
 //!   Machines keep the class, and the class keeps the credentials. The first of the classes that refer to it adds the
 //!   finalizer; [`MachineClassSecretController`] removes it when no class refers to it any more.
-//! * **Status.** Where the schema has one: how many Machines name the class, whether its Secrets exist, and whether the
+//! * **Status.** If the schema has one: how many Machines name the class, whether its Secrets exist, and whether the
 //!   driver can read its providerSpec. If it cannot, there is an event as well, and the metric `machine_class_invalid`.
 //!
 //! # Guarantees
-//! * Secrets are looked at by name while a class refers to them (`crate::shared::class_secrets`). Of those with the
+//! * Secrets are watched by name while a class refers to them (`crate::shared::class_secrets`). Of those with the
 //!   finalizer the metadata is watched as well, so that none keeps it without a class.
-//! * That a Secret does not exist is said only after the API server has said so.
+//! * A missing Secret is reported only after the API server has confirmed it.
 //! * A Secret of a type that belongs to another program gets no finalizer; it counts as not found.
 //!
 //! # Caveats
@@ -52,10 +52,10 @@ use crate::shared::{
     schema::FullSchema,
 };
 
-/// Says what is wrong with the providerSpec of a class; an empty list means nothing.
+/// Returns the errors of a class's providerSpec; empty if it is valid.
 pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
 
-/// By which fields below `providerSpec` VMs of a class are found.
+/// Returns the fields below `providerSpec` that identify the VMs of a class.
 pub type IdentityFields = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
 
 /// The controller of MachineClasses.
@@ -65,9 +65,9 @@ pub struct MachineClassController {
     pub namespace: String,
     /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
-    /// What the driver says of a providerSpec.
+    /// The driver's validation of a providerSpec.
     pub check: ProviderSpecCheck,
-    /// The fields by which the driver finds VMs.
+    /// The driver's fields that identify VMs.
     pub identity: IdentityFields,
 }
 
@@ -123,7 +123,7 @@ fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnM
     }
 }
 
-/// Whether an object came, went, or changed in this part.
+/// Whether an object was created or deleted, or this part of it changed.
 fn is_turnover<K, T: PartialEq>(change: &Change<K>, part: impl Fn(&K) -> T) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => part(old) != part(new),

@@ -1,4 +1,4 @@
-//! What a class decides.
+//! The plan of a MachineClass.
 
 use json_patch::Patch;
 use nodewright_api::{
@@ -35,7 +35,7 @@ pub(super) fn plan(
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     let problems = (controller.check)(class);
     plan.stage(snapshot.secrets.iter().filter_map(hold_secret));
-    // No VM is created of a class that the driver cannot read, so there is none to find.
+    // A class that the driver cannot read creates no VM, so there are no VMs to identify.
     let identity = problems.is_empty().then(|| (controller.identity)(class));
     if let Some((why, patch)) = hold_class(snapshot, identity.as_deref()) {
         plan.beside(why, Step::edit(CONTROL, class, patch));
@@ -58,7 +58,7 @@ pub(super) fn plan(
     }
     if class.is_deleting() && snapshot.machines > 0 {
         plan.wait(IN_USE, format!("{} machines name the class; it is kept until they are gone", snapshot.machines));
-        // Without the count, so that it is one event however many Machines go.
+        // Without the count, so that it stays one event while the number of Machines changes.
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
     }
@@ -85,14 +85,14 @@ fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
     Some(Planned { why: "a class refers to the secret".into(), step })
 }
 
-/// Adds the finalizer to a class in use, and records by which fields its VMs are found. `identity` has these fields;
-/// `None` where no VM of the class can be created.
+/// Adds the finalizer to a class in use, and records the fields that identify its VMs. `identity` has these fields;
+/// `None` if no VM of the class can be created.
 fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'static str, Patch)> {
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     if snapshot.machines > 0 && snapshot.is_used && !is_held && !class.is_deleting() {
         let mut add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        // The record of an earlier use does not count for this one.
+        // The record of an earlier use is replaced.
         let identity = identity.map(|fields| ClassIdentity::of(class, fields));
         add.0.extend(record(class, identity.as_ref()).0);
         return Some(("machines name the class", add));
@@ -102,14 +102,14 @@ fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'sta
     is_due.then(|| ("by what the VMs of the class are found is remembered", record(class, Some(&identity))))
 }
 
-/// Records on the class by which fields its VMs are found, so that a change of these is noticed and can be set back.
+/// Records on the class the fields that identify its VMs, so that a change of these is noticed and can be reverted.
 fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
     let text = identity.map(ClassIdentity::to_text);
     annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }
 
-/// Whether the status says so already. Where the schema has no status, each plan says it again: as one event, whose count
-/// goes up.
+/// Whether the status already reports the problems. If the schema has no status, each plan reports them again: as one event,
+/// whose count increases.
 fn is_reported(class: &MachineClass, problems: &[String]) -> bool {
     let known = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
     known.is_some_and(|known| known.status == ConditionStatus::False && known.message == clip(problems.join("; ")))

@@ -1,4 +1,4 @@
-//! The Secrets of classes lose their finalizer once no class refers to them. The class itself adds it.
+//! Removes the finalizer from Secrets that no class refers to. The class itself adds it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct SecretMetadata {
     pub metadata: ObjectMeta,
 }
 
-/// Removes the finalizer of Secrets that no class refers to any more, also where the last reference went while no
+/// Removes the finalizer from Secrets that no class refers to any more, even if the last reference was removed while no
 /// controller ran.
 #[derive(Clone, Debug)]
 pub struct MachineClassSecretController {
@@ -45,7 +45,7 @@ pub struct SecretSnapshot {
     pub secret: Arc<SecretMetadata>,
     /// How many classes refer to it, including those that are being deleted.
     pub users: usize,
-    /// Why a class cannot be read that may refer to it.
+    /// Why a class that may refer to it cannot be read.
     pub unreadable: Option<String>,
 }
 

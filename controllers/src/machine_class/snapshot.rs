@@ -1,4 +1,4 @@
-//! What a class may see.
+//! The snapshot of a MachineClass.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ pub struct Snapshot {
     pub class: Arc<MachineClass>,
     /// How many Machines name it.
     pub machines: usize,
-    /// Whether one of them may have a VM: it names one, or the class could have been used.
+    /// Whether one of them may have a VM: it names one, or the class was usable.
     pub is_used: bool,
-    /// Why a Machine cannot be read that may name the class.
+    /// Why a Machine that may name the class cannot be read.
     pub unreadable: Option<String>,
     /// The Secrets that it names.
     pub secrets: Vec<NamedSecret>,
-    /// What it looks at to see them.
+    /// The scoped watches of its Secrets.
     pub looks: Vec<ScopedWatch>,
 }
 
@@ -39,9 +39,9 @@ pub struct Snapshot {
 pub struct NamedSecret {
     /// Its namespace and name.
     pub key: ObjectRef,
-    /// What is known of it.
+    /// The Secret, as far as it is known.
     pub found: Lookup<Secret>,
-    /// Whether the class is the first of those that name it: that one adds the finalizer.
+    /// Whether this class is the first of those that name it: the first one adds the finalizer.
     pub is_ours: bool,
 }
 
@@ -64,7 +64,7 @@ impl Snapshot {
     }
 }
 
-/// A Secret as a class sees it. One of another namespace does not exist for it.
+/// A Secret that a class names. A Secret of another namespace counts as not found.
 fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) -> NamedSecret {
     let key = ObjectRef::new(CONTROL, place, name);
     let is_own = place == namespace(class.as_ref());
@@ -73,7 +73,7 @@ fn named(stores: &Stores, class: &Arc<MachineClass>, place: &str, name: &str) ->
     NamedSecret { key, found, is_ours }
 }
 
-/// The classes that name a Secret, by name, each once.
+/// The classes that name a Secret, sorted by name and without duplicates.
 pub(super) fn users(stores: &Stores, secret: &ObjectRef) -> Vec<Arc<MachineClass>> {
     let classes = stores.of::<MachineClass>(CONTROL);
     let place = place(&secret.namespace, &secret.name);

@@ -1,4 +1,4 @@
-//! The status of a class, where the schema has one.
+//! The status of a class, if the schema has one.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,7 +14,7 @@ use crate::shared::{
     status_writer::{StatusWrite, write_status},
 };
 
-/// What a condition says: status, reason and message.
+/// Status, reason and message of a condition.
 type Finding = (ConditionStatus, &'static str, String);
 
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, problems: &[String]) -> StatusWrite<Never> {

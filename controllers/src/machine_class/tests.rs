@@ -48,7 +48,7 @@ fn secret(name: &str, metadata: &Value) -> SecretMetadata {
     serde_json::from_value(secret).unwrap()
 }
 
-/// The Secret with this metadata, as a look shows it.
+/// The Secret with this metadata, as a scoped watch shows it.
 fn whole(secret: &SecretMetadata) -> Secret {
     Secret { metadata: secret.metadata.clone(), ..Secret::default() }
 }
@@ -58,7 +58,7 @@ fn check(class: &MachineClass) -> Vec<String> {
     if size.is_some() { vec![] } else { vec!["providerSpec.size: Required value".to_owned()] }
 }
 
-/// What the stores hold.
+/// The content of the stores.
 #[derive(Default)]
 struct Held {
     classes: Vec<MachineClass>,

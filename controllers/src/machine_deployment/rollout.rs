@@ -1,35 +1,36 @@
-//! How many replicas each machine set of a deployment is to have: the arithmetic of scaling and rolling, without
+//! How many replicas each machine set of a deployment should have: the arithmetic of scaling and rolling, without
 //! objects.
 //!
 //! The formulas are those of Kubernetes' Deployments, with changes that make them safe where an instance takes
 //! minutes to vanish and caches lag:
 //!
-//! * a set counts for the machines that it has *or may have*, those in deletion included ([`Size::at_most`]);
+//! * a set counts for the machines that it has *or may have*, including those in deletion ([`Size::at_most`]);
 //! * a machine counts as available only as far as its set will keep it ([`Size::surely_available`]), so that a second
-//!   decision taken before the set has acted on the first one never takes away twice.
+//!   decision before the set has acted on the first one never removes machines twice.
 //!
-//! And with one that ends a deadlock: an old machine without a VM goes whatever else is unavailable
-//! ([`Size::without_vm`]). A rollout to a class that cannot be used, and back, while a machine is unhealthy and none may
-//! be unavailable would otherwise wait for that machine, and its replacement for the place of the one without a VM.
+//! One more change prevents a deadlock: an old machine without a VM is deleted even if other machines are unavailable
+//! ([`Size::without_vm`]). Consider a rollout to an unusable class, and back, while a machine is unhealthy and none may be
+//! unavailable. Without this rule the rollout would wait for that machine, and its replacement would wait for the place of the
+//! machine without a VM.
 //!
 //! # Guarantees
-//! While a rollout is all that happens (nobody deletes machines, none fails, the goal stays), and every change of a
+//! While only a rollout is in progress (no user deletes machines, none fails, the goal stays), and every change of a
 //! set's replicas is refused once the set has changed:
-//! * there are never more machines than desired and surge, those in deletion counted;
+//! * there are never more machines than desired and surge, including those in deletion;
 //! * there are never fewer available machines than desired less those that may be unavailable.
 //!
 //! # Assumptions
-//! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
-//! first. Its `observedGeneration` says up to which change of its replicas its creations can be seen.
+//! A set creates machines only up to its replicas, and deletes unavailable machines first if it has too many. Its
+//! `observedGeneration` says up to which change of its replicas its creations are visible.
 
-/// What a deployment wants.
+/// The goal of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
-    /// Machines that shall be available in the end.
+    /// Machines that should be available in the end.
     pub(super) desired: i64,
     /// Machines that may exist beyond that.
     pub(super) surge: i64,
-    /// Machines that may be missing meanwhile.
+    /// Machines that may be missing in the meantime.
     pub(super) unavailable: i64,
 }
 
@@ -45,7 +46,7 @@ impl Goal {
     }
 }
 
-/// What is seen of one machine set.
+/// The observed state of one machine set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Size {
     /// `spec.replicas`; 0 for a set that is being deleted.
@@ -58,8 +59,9 @@ pub(super) struct Size {
     pub(super) available: i64,
     /// Its machines that are not in deletion and have no VM yet.
     pub(super) without_vm: i64,
-    /// Whether the set's controller has seen the present spec. Before that it may still create machines up to
-    /// a number that is not known here.
+    /// Whether the set's controller has seen the present spec. Before that it may still create an unknown number of machines,
+    /// up
+    /// to a former number of replicas.
     pub(super) observed: bool,
 }
 
@@ -69,22 +71,22 @@ impl Size {
         self.replicas.max(self.live) + self.deleting
     }
 
-    /// The machines that will be available whatever the set has yet to give up.
+    /// The machines that remain available, whichever machines the set has yet to delete.
     pub(super) fn surely_available(self) -> i64 {
         self.replicas.min(self.available)
     }
 
-    /// The replicas that have no VM, and are missed by nobody: machines without one, and those that do not exist yet.
+    /// The replicas without a VM, whose removal affects no workload: machines without one, and those that do not exist yet.
     fn idle(self) -> i64 {
         let with_vm = self.live - self.without_vm;
         (self.replicas - with_vm.max(self.surely_available())).max(0)
     }
 }
 
-/// The replicas of the set that shall have all machines in the end, beside `others`.
+/// The replicas of the set that should have all machines in the end, beside `others`.
 ///
 /// Without others it gets what is desired. Otherwise it grows into the room that the others leave below the ceiling,
-/// and keeps what it has when there is none. It never shrinks but to what is desired.
+/// and keeps its replicas if there is none. It never shrinks below what is desired.
 pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
     if set.replicas >= goal.desired {
         return goal.desired;
@@ -102,8 +104,8 @@ pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
 
 /// The replicas of the old sets, oldest first, beside the `current` one.
 ///
-/// Those without a VM go, whatever else there is. Of the others the unavailable ones go first: taking them costs nothing.
-/// Then as many go as the available ones exceed the floor.
+/// Machines without a VM are always removed. Of the others the unavailable ones are removed first, which costs no availability.
+/// Then available ones are removed, as many as exceed the floor.
 pub(super) fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
     let mut targets: Vec<i64> = old.iter().map(|set| set.replicas - set.idle()).collect();
     let total: i64 = current.replicas + targets.iter().sum::<i64>();
@@ -124,7 +126,7 @@ pub(super) fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
     targets
 }
 
-/// Takes up to `count` away, and says how many.
+/// Subtracts up to `count`, and returns how much.
 fn take(target: &mut i64, count: i64) -> i64 {
     let taken = count.min(*target).max(0);
     *target -= taken;
@@ -142,7 +144,7 @@ pub(super) struct Share {
 
 /// The replicas of active sets that together exceed the ceiling, in proportion to their size.
 ///
-/// The sets are given by age, oldest first. What rounding leaves over is borne by the largest, of equals the oldest.
+/// The sets are sorted by age, oldest first. The largest set, of equals the oldest, absorbs the rounding difference.
 pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     let mut targets: Vec<i64> = sets.iter().map(|set| set.replicas).collect();
     let total: i64 = targets.iter().sum();
@@ -166,13 +168,13 @@ pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     targets
 }
 
-/// How many machines a set gives up so that it keeps its part of the whole.
+/// How many machines a set gives up so that it keeps its share of the total.
 fn share(goal: Goal, set: Share, total: i64) -> i64 {
     let whole = set.ceiling_before.filter(|&ceiling| ceiling > 0).unwrap_or(total);
     if goal.ceiling() == 0 || whole == 0 {
         return set.replicas;
     }
-    // Rounded to the nearest; the numbers are counts of machines, far from what 64 bits hold.
+    // Rounded to the nearest. The numbers count machines, so 64 bits do not overflow.
     let kept = (2 * set.replicas.saturating_mul(goal.ceiling()) + whole) / (2 * whole);
     set.replicas - kept
 }
@@ -185,7 +187,7 @@ mod tests {
         Goal { desired, surge, unavailable }
     }
 
-    /// A set at rest: all machines there and available.
+    /// An idle set: all machines exist and are available.
     fn rest(replicas: i64) -> Size {
         Size { replicas, live: replicas, deleting: 0, available: replicas, without_vm: 0, observed: true }
     }
@@ -259,7 +261,7 @@ mod tests {
     fn old_machines_without_a_vm_go_whatever_else_is_unavailable() {
         let without_vm = |without_vm, size| Size { without_vm, ..size };
         let cases = [
-            // The new set, of three one is unhealthy; the old one, and what becomes of it.
+            // The new set, one of whose three machines is unhealthy; the old one, and its expected replicas.
             (size(3, 3, 0, 2), without_vm(1, size(1, 1, 0, 0)), 0),
             (size(3, 3, 0, 2), size(1, 0, 0, 0), 0),
             (size(3, 3, 0, 2), size(1, 1, 0, 0), 1),
@@ -301,14 +303,14 @@ mod tests {
     }
 }
 
-/// Every order in which a rollout can go, with the planner's picture lagging behind by any amount.
+/// A model of every order of events in a rollout, with the planner's snapshot lagging by any amount.
 #[cfg(test)]
 mod model {
     use std::collections::HashSet;
 
     use super::*;
 
-    /// A set with its machines as they are, and as they are seen.
+    /// A set with its actual and its observed machines.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct Set {
         replicas: i64,
@@ -332,11 +334,11 @@ mod model {
         fn size(&self) -> Size {
             let (live, deleting, available) = self.seen;
             let observed = self.heard == self.replicas;
-            // All that is not ready is taken to have no VM: then the most goes.
+            // The worst case: all machines that are not ready count as without a VM, so that the most are removed.
             Size { replicas: self.replicas, live, deleting, available, without_vm: live - available, observed }
         }
 
-        /// What may happen to the set next, besides a decision of the deployment.
+        /// The possible next events of the set, besides a decision of the deployment.
         fn steps(self, may_fail: bool) -> Vec<Self> {
             let mut steps = vec![];
             let mut step = |changed: bool, change: fn(&mut Self)| {
@@ -348,7 +350,8 @@ mod model {
             };
             step(self.heard != self.replicas, |set| {
                 set.heard = set.replicas;
-                // What the set created before is in the shared cache when it says that it has heard.
+                // The machines that the set created before are in the shared cache when its status says that it has observed
+                // the spec.
                 set.look();
             });
             step(self.live() < self.heard, |set| set.pending += 1);
@@ -388,7 +391,7 @@ mod model {
         let mut next: Vec<Snapshot> = decide(goal, snapshot).into_iter().collect();
         next.extend(old.steps(may_fail).into_iter().map(|old| [old, new]));
         next.extend(new.steps(may_fail).into_iter().map(|new| [old, new]));
-        // One store serves both sets: it never shows one of them older than the other.
+        // Both sets are in one store: it never shows one of them older than the other.
         let mut looked = snapshot;
         looked.iter_mut().for_each(Set::look);
         next.push(looked);
@@ -448,7 +451,7 @@ mod model {
             let goal = Goal { desired, surge, unavailable };
             for may_fail in [false, true] {
                 let known = reachable(goal, begin(desired), may_fail);
-                // The only worlds in which nothing but a failure can happen are those at the goal.
+                // Only at the goal may there be states in which nothing but a failure can happen.
                 let stuck = known
                     .iter()
                     .filter(|snapshot| successors(goal, **snapshot, false).into_iter().all(|next| next == **snapshot));

@@ -1,11 +1,11 @@
-//! What a decision about one MachineDeployment may know.
+//! The common input of all decisions about one MachineDeployment.
 
 use nodewright_api::MachineDeployment;
 use nodewright_runtime::{effect::Never, plan::Context};
 
 use super::{rollout::Goal, snapshot::Snapshot};
 
-/// What every decision of one plan is made from.
+/// The input of every decision of one plan.
 pub(super) struct Scope<'a> {
     pub(super) context: &'a Context<'a, Never>,
     pub(super) snapshot: &'a Snapshot,

@@ -1,4 +1,4 @@
-//! What a MachineDeployment writes to its sets, and of itself.
+//! The fields that a MachineDeployment writes to its sets and to itself.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
 
 /// The fields of a MachineSet that its deployment owns.
 ///
-/// A part is read from the set and then changed: like MCM, which copies annotations and never removes them, it keeps what
+/// It is read from the set and then changed. Like MCM, which copies annotations and never removes them, it keeps fields that
 /// the set once got from its deployment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SetPart {
@@ -76,7 +76,7 @@ impl ApplyConfiguration for SetPart {
 }
 
 impl SetPart {
-    /// What a set is created with: no replicas, so that its creation has no effect, and no note of a goal, so that the set
+    /// The initial fields of a set: no replicas, so that its creation has no effect, and no note of a goal, so that the set
     /// knows that this is not its size yet.
     fn new(deployment: &MachineDeployment, revision: i64) -> Self {
         let hash = template::hash_label(deployment);
@@ -121,8 +121,8 @@ impl SetPart {
         MachineSet { metadata, spec: self.spec, status: None }
     }
 
-    /// Takes over from the deployment what may change without a rollout. The parts of the templates that start a rollout are
-    /// equal, so all of the template is copied; the hash stays the set's own.
+    /// Copies from the deployment what may change without a rollout. The parts of the templates that start a rollout are
+    /// equal, so the whole template is copied; the set keeps its own hash.
     pub(super) fn follow(&mut self, deployment: &MachineDeployment, revision: i64) {
         let hash =
             self.spec.template.metadata.labels.as_ref().and_then(|it| it.get(labels::MACHINE_TEMPLATE_HASH)).cloned();
@@ -152,7 +152,7 @@ impl SetPart {
         }
     }
 
-    /// Sets the replicas, and notes the goal: a later plan sees by the notes that the deployment was scaled.
+    /// Sets the replicas, and notes the goal: by the notes a later plan recognizes that the deployment was scaled.
     pub(super) fn resize(&mut self, replicas: i64, goal: Goal, deployment: &MachineDeployment) {
         let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
         if self.spec.replicas != replicas {
@@ -168,7 +168,7 @@ impl SetPart {
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
-    /// Notes what the deployment wants.
+    /// Notes the goal of the deployment.
     pub(super) fn note(&mut self, goal: Goal) {
         let all = &mut self.metadata.annotations;
         all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());

@@ -8,18 +8,19 @@ use super::{
     snapshot::{SetView, Snapshot},
 };
 
-/// How the deployment may change.
+/// How a rollout may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RolloutMode {
     /// Whether Machines of former templates are replaced. Otherwise the sets are only scaled.
     pub(super) rolls: bool,
-    /// Whether all old Machines have to be gone before there is a new one.
+    /// Whether all old Machines must be gone before the first new one is created.
     pub(super) recreates: bool,
 }
 
 impl RolloutMode {
-    /// What the spec asks for. A paused deployment only scales. So does one whose Machines are to be updated in place:
-    /// its owner does not want them to be replaced.
+    /// The mode that the spec asks for. A paused deployment only scales. So does one with in-place updates: its owner does not
+    /// want
+    /// its Machines to be replaced.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let spec = &snapshot.deployment.spec;
         let strategy = spec.strategy.effective_type();
@@ -51,7 +52,7 @@ pub(super) fn targets(snapshot: &Snapshot, goal: Goal, mode: RolloutMode) -> Vec
         let is_current = sizes.current == Some(place);
         let before = i64::from(view.set.spec.replicas);
         let replicas = if is_current { replicas } else { view.unclaimed().unwrap_or(replicas) };
-        // A set without replicas that will get some has no size yet: the note would say that it has.
+        // A set without replicas that will get some has no size yet, but the note would say that it has.
         let waits = replicas == 0 && goal.desired > 0;
         let noted = before > 0 || before != replicas || is_current && !waits;
         (replicas, noted)
@@ -71,18 +72,18 @@ pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     }
 }
 
-/// Whether a set has no Machine and will get none.
+/// Whether a set has no Machine and will not get one.
 fn is_gone(size: Size) -> bool {
     size.at_most() == 0 && size.observed
 }
 
-/// The sets of a deployment as numbers. A set is known by its place among those that are not being deleted.
+/// The sets of a deployment as numbers. The index of a set is its position among the sets that are not being deleted.
 struct SetSizes<'a> {
     goal: Goal,
     mode: RolloutMode,
     views: Vec<&'a SetView>,
     sizes: Vec<Size>,
-    /// The place of the set of the present template.
+    /// The index of the set of the present template.
     current: Option<usize>,
     /// The sets that are being deleted. Their Machines still count.
     leaving: Vec<Size>,
@@ -102,7 +103,7 @@ impl<'a> SetSizes<'a> {
         self.sizes.iter().map(|size| size.replicas).collect()
     }
 
-    /// The places of the sets with replicas, oldest first.
+    /// The indexes of the sets with replicas, oldest first.
     fn active(&self) -> Vec<usize> {
         (0..self.sizes.len()).filter(|&place| self.sizes.get(place).is_some_and(|size| size.replicas > 0)).collect()
     }
@@ -112,7 +113,7 @@ impl<'a> SetSizes<'a> {
         staying.chain(self.leaving.iter().copied()).collect()
     }
 
-    /// Whether the deployment has been scaled since its active sets were last sized: their notes say so.
+    /// Whether the notes on the active sets say that the deployment has been scaled since they were last sized.
     fn is_scaled(&self) -> bool {
         let outdated = |place: &usize| self.noted(*place).is_some_and(|noted| noted != self.goal.desired);
         self.current.is_some() && self.active().iter().any(outdated)
@@ -142,7 +143,7 @@ impl<'a> SetSizes<'a> {
     fn scale_several(&self, active: &[usize]) -> Vec<i64> {
         let total: i64 = self.replicas().iter().sum();
         if total <= self.goal.ceiling() {
-            // In a rollout the new set grows with the next step.
+            // In a rollout the next step lets the new set grow.
             return if self.mode.rolls { self.replicas() } else { self.grown(self.growing(active)) };
         }
         let share = |&place: &usize| {
@@ -158,7 +159,7 @@ impl<'a> SetSizes<'a> {
         replicas
     }
 
-    /// Whether the new set is all that is needed: it is as large as desired, was sized for the present goal, and all its
+    /// Whether the new set is sufficient: it is as large as desired, was sized for the present goal, and all its
     /// Machines are available.
     fn is_saturated(&self) -> bool {
         let Some(place) = self.current else { return false };
@@ -166,12 +167,12 @@ impl<'a> SetSizes<'a> {
         self.sizes.get(place).is_some_and(full) && self.noted(place) == Some(self.goal.desired)
     }
 
-    /// The set that grows when nothing is replaced: that of the present template, else the newest.
+    /// The index of the set that grows if nothing is replaced: that of the present template, else the newest.
     fn growing(&self, active: &[usize]) -> Option<usize> {
         self.current.or(active.last().copied()).or(self.sizes.len().checked_sub(1))
     }
 
-    /// The replicas with one set as large as it may be, and all others as they are.
+    /// The replicas if one set is as large as it may be, and all others keep theirs.
     fn grown(&self, place: Option<usize>) -> Vec<i64> {
         let Some(place) = place else { return self.replicas() };
         let others = self.others(place);
@@ -185,7 +186,7 @@ impl<'a> SetSizes<'a> {
         sizes.map(|(at, size)| if at == place { change(*size) } else { size.replicas }).collect()
     }
 
-    /// One step of a rolling update. Growing and shrinking are decided independently: each keeps its own bound.
+    /// One step of a rolling update. Growing and shrinking are independent decisions: each keeps its own bound.
     fn roll(&self) -> Vec<i64> {
         let Some((place, size)) = self.current.and_then(|place| Some((place, *self.sizes.get(place)?))) else {
             return self.replicas();
@@ -199,7 +200,7 @@ impl<'a> SetSizes<'a> {
         replicas
     }
 
-    /// One step of a re-creation: the old Machines go, and once they are gone the new ones are created.
+    /// One step of the strategy Recreate: the old Machines are deleted; once they are gone the new ones are created.
     fn recreate(&self) -> Vec<i64> {
         let mut replicas = self.grown(self.current);
         for (place, target) in replicas.iter_mut().enumerate() {

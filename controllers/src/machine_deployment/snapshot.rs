@@ -1,4 +1,4 @@
-//! What a MachineDeployment may see.
+//! The snapshot of a MachineDeployment.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ pub struct Snapshot {
     pub sets: Vec<SetView>,
     /// Sets without an owner that its selector matches, by name.
     pub orphans: Vec<Arc<MachineSet>>,
-    /// Sets that exist, may be the deployment's, and cannot be read, by name.
+    /// Existing sets that may be the deployment's and cannot be read, by name.
     pub unreadable: Vec<Arc<Unreadable>>,
-    /// The set that has the name that the set of the present template would have.
+    /// The set with the name that the set of the present template would have.
     pub namesake: Option<Arc<MachineSet>>,
 }
 
@@ -40,7 +40,7 @@ pub struct SetView {
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it will adopt: after a restore they are its Machines.
     pub orphans: Vec<Arc<Machine>>,
-    /// How many Machines may be the set's, exist, and cannot be read.
+    /// The number of existing Machines that may be the set's and cannot be read.
     pub unreadable: usize,
 }
 
@@ -69,14 +69,15 @@ impl Snapshot {
         Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
     }
 
-    /// The set of the present template: of several the oldest, as in Kubernetes.
+    /// The set of the present template: if there are several the oldest, as in Kubernetes.
     pub(super) fn current(&self) -> Option<&SetView> {
         let template = &self.deployment.spec.template;
         self.staying().find(|view| template::is_same(&view.set.spec.template, template))
     }
 
-    /// The generation of the deployment for which one of its sets was sized, if it is newer than the one seen here: another
-    /// manager sized it, or the cache has gone back in time.
+    /// The generation of the deployment for which one of its sets was sized, if it is newer than the one in this snapshot:
+    /// another
+    /// manager sized the set, or the cache has gone back in time.
     pub(super) fn newer_generation(&self) -> Option<i64> {
         let deployment = self.deployment.as_ref();
         let of = |view: &SetView| {
@@ -104,7 +105,7 @@ impl Snapshot {
     }
 }
 
-/// The order of sets. Names break ties, so that every process decides alike.
+/// The sort key of sets. Names break ties, so that every process decides alike.
 fn age(set: &MachineSet) -> (Option<jiff::Timestamp>, String) {
     (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name(set).to_owned())
 }
@@ -119,7 +120,7 @@ pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> boo
     matches && is_alike && !is_deleting(set)
 }
 
-/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or nothing is known of the set.
+/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or the set's owner is unknown.
 fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
     if namespace(deployment) != set.namespace() {
         return false;
@@ -132,15 +133,15 @@ fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
 }
 
 impl SetView {
-    /// The set as a number for the arithmetic of rollouts.
+    /// The set as numbers for the arithmetic of rollouts.
     pub(super) fn size(&self) -> Size {
         let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
-        // They exist. Whether they are available is known once they are adopted.
+        // They exist. Their availability is known only after their adoption.
         let orphans = count(self.orphans.iter());
         let generation = self.set.metadata.generation.unwrap_or_default();
         let observed = self.set.status.as_ref().map_or(0, |status| status.observed_generation);
         Size {
-            // A set that is being deleted creates nothing any more.
+            // A set that is being deleted no longer creates Machines.
             replicas: if self.set.is_deleting() { 0 } else { i64::from(self.set.spec.replicas.max(0)) },
             live: count(self.machines.iter()) - deleting + orphans + i64::try_from(self.unreadable).unwrap_or(i64::MAX),
             deleting,
@@ -161,23 +162,23 @@ impl SetView {
         (waits && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
     }
 
-    /// The number in one of the annotations that scaling leaves on a set.
+    /// The number in one of the annotations that scaling writes to a set.
     pub(super) fn noted(&self, key: &str) -> Option<i64> {
         annotation(self.set.as_ref(), key)?.parse().ok()
     }
 
-    /// The revision of its template; 0 when it has none.
+    /// The revision of its template; 0 if it has none.
     pub(super) fn revision(&self) -> i64 {
         self.noted(annotations::REVISION).unwrap_or_default()
     }
 }
 
-/// Whether a Machine works, as far as the deployment can tell, and stays.
+/// Whether a Machine works, as far as the deployment can tell, and is not being deleted.
 pub(super) fn is_available(machine: &Machine) -> bool {
     is_ready(machine) || (*machine.phase() == MachinePhase::Available && !is_deleting(machine))
 }
 
-/// Whether the Node of a Machine is healthy, and the Machine stays.
+/// Whether the Node of a Machine is healthy, and the Machine is not being deleted.
 pub(super) fn is_ready(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Running && !is_deleting(machine)
 }

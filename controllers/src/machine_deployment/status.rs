@@ -29,7 +29,7 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> MachineDeploymen
     after
 }
 
-/// When the status is written: at once where the goal is reached.
+/// Decides when the status is written: at once if the goal is reached.
 pub(super) fn write(scope: &Scope<'_>, after: MachineDeploymentStatus) -> StatusWrite<Never> {
     let deployment = scope.deployment;
     let collisions = deployment.status.as_ref().and_then(|before| before.collision_count);
@@ -37,7 +37,7 @@ pub(super) fn write(scope: &Scope<'_>, after: MachineDeploymentStatus) -> Status
     write_status(scope.context, deployment, after, is_urgent)
 }
 
-/// Counts of Machine objects: one that is being deleted is there until its VM is gone.
+/// Counts Machine objects: a Machine that is being deleted counts until its VM is gone.
 fn counts(snapshot: &Snapshot) -> MachineDeploymentStatus {
     let machines = || snapshot.machines().map(AsRef::as_ref);
     let available = count(machines().filter(|machine| is_available(machine)));
@@ -62,7 +62,7 @@ fn is_preserved_failed(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Failed && expiry.is_some()
 }
 
-/// The Machines whose last operation failed, without preserved ones: these are not replaced.
+/// The Machines whose last operation failed, except preserved ones: these are not replaced.
 fn failed(snapshot: &Snapshot) -> FailedMachines {
     let all =
         snapshot.sets.iter().flat_map(|view| view.machines.iter().map(|machine| (machine.as_ref(), view.set.as_ref())));

@@ -1,23 +1,23 @@
-//! When two templates are the same, and the name of the machine set that stands for one.
+//! When two templates are the same, and the name of a template's machine set.
 
 use std::collections::BTreeMap;
 
 use nodewright_api::{MachineDeployment, MachineTemplate, labels};
 use nodewright_runtime::object::name;
 
-/// The alphabet of names that Kubernetes makes up: no vowels, so that no words appear, and nothing that looks alike.
+/// The alphabet of generated names in Kubernetes: no vowels, so that no words appear, and no characters that look alike.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// How many letters of it stand at the end of a set's name.
+/// The number of generated characters at the end of a set's name.
 const SUFFIX: usize = 5;
 
-/// Whether machines of one template serve as machines of the other, as MCM decides it: labels (without the hash of
-/// the template), annotations and the name of the class count. All else is handed to the existing machines.
+/// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
+/// annotations and the name of the class count. All other fields are copied to the existing machines.
 pub(super) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
     compared(one).eq(compared(other))
 }
 
-/// What counts, each with the section that it stands in, in a stable order.
+/// The compared fields, each with its section, in a stable order.
 fn compared(template: &MachineTemplate) -> impl Iterator<Item = [&str; 3]> {
     let own_labels = entries("label", template.metadata.labels.as_ref());
     own_labels
@@ -30,7 +30,7 @@ fn entries<'a>(section: &'a str, map: Option<&'a BTreeMap<String, String>>) -> i
     map.into_iter().flatten().map(move |(key, value)| [section, key.as_str(), value.as_str()])
 }
 
-/// The hash of what counts in a template, and of the number of names that turned out to be taken.
+/// The hash of the compared fields of a template, and of the number of names that turned out to be taken.
 ///
 /// FNV-1a, because it is the same in every version of every program. A change of it would replace no machine, since
 /// sets are found by their templates, but would give a set of an old template a second name.
@@ -41,12 +41,12 @@ pub(super) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
     bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The value of the label that tells the machines of one template from those of another.
+/// The value of the label that separates the machines of one template from those of another.
 pub(super) fn hash_label(deployment: &MachineDeployment) -> String {
     hash(&deployment.spec.template, collisions(deployment)).to_string()
 }
 
-/// The name of the set that stands for the deployment's template.
+/// The name of the set of the deployment's template.
 pub(super) fn set_name(deployment: &MachineDeployment) -> String {
     let mut rest = hash(&deployment.spec.template, collisions(deployment));
     let mut text = format!("{}-", name(deployment));

@@ -1,5 +1,5 @@
-//! The Secrets of classes under the real runtime, against the API server in process: the controllers of classes and of
-//! Machines together, in a namespace with a thousand Secrets of others.
+//! The Secrets of classes in the real runtime, against the API server in process: the controllers of classes and of
+//! Machines together, in a namespace with a thousand other Secrets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const HELD: &str = "machine.sapcloud.io/machine-controller";
 
-/// A provider that notes with which user data it was asked for VMs.
+/// A provider that records the user data of its creations.
 #[derive(Clone, Default)]
 struct Provider(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -77,7 +77,7 @@ impl Plane {
         Self { server, stores, provider, _stop: stop.drop_guard() }
     }
 
-    /// How long it takes until `reached`.
+    /// The time until `reached`.
     async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) -> Duration {
         let begun = Instant::now();
         while !reached(self) {
@@ -97,7 +97,7 @@ impl Plane {
         })
     }
 
-    /// Whether the process knows what is in a Secret.
+    /// Whether the process has read the values of a Secret.
     fn is_known(&self, secret: &str) -> bool {
         !matches!(class_secrets::find(&self.stores, "default", secret), Lookup::Pending)
     }
@@ -145,7 +145,7 @@ fn machine(server: &ApiServer, name: &str) {
     server.seed(&format!("{API}/machines"), kind);
 }
 
-/// Whether a read of Secrets shows no value but those of Secrets with these names.
+/// Whether a read of Secrets returns only the values of Secrets with these names.
 fn is_bounded(request: &RequestRecord, names: &[&str]) -> bool {
     let is_named = |name: &&str| request.query.contains(&format!("fieldSelector=metadata.name%3D{name}%2C"));
     request.accept.contains("as=PartialObjectMetadata") || names.iter().any(is_named)
@@ -168,7 +168,7 @@ async fn of_a_thousand_secrets_those_that_a_class_names_are_read_and_no_other() 
     let late = plane.until("a VM", |it| !it.provider.0.lock().is_empty()).await;
     assert!(late < Duration::from_secs(2), "a corrected Secret is noticed at once, not after {late:?}");
     assert!(plane.is_held("cloud") && plane.is_known("cloud"));
-    // It carries the finalizer, so it is held; its deletion waits for the class.
+    // It has the finalizer, so it is watched; its deletion waits for the class.
     assert_eq!(plane.stores.of::<SecretMetadata>(CONTROL).len(), 1, "of the others not even metadata is kept");
     assert!(plane.stores.of::<Secret>(CONTROL).is_empty());
     assert!((0..1_000).all(|index| !plane.is_known(&format!("other-{index}"))));

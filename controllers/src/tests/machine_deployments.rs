@@ -1,4 +1,4 @@
-//! The controllers of deployments, sets and classes under the real runtime, against the API server in process.
+//! The controllers of deployments, sets and classes in the real runtime, against the API server in process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 const DEPLOYMENT: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
 
-/// A server, the controllers, and a machine controller that only pretends.
+/// A server, the controllers, and a stand-in for the machine controller.
 struct Plane {
     server: ApiServer,
     stop: CancellationToken,
@@ -53,7 +53,7 @@ impl Plane {
         self.server.objects(&format!("{API}/machines"))
     }
 
-    /// What the machine controller would do: one machine becomes ready, one in deletion is gone.
+    /// Acts for the machine controller: one machine becomes ready, one in deletion is removed.
     fn pretend(&self) {
         let machines = self.machines();
         let path = |machine: &Value| format!("{API}/machines/{}", machine["metadata"]["name"].as_str().unwrap());
@@ -65,7 +65,7 @@ impl Plane {
         }
     }
 
-    /// Lets time pass until `reached`, looking on all the while.
+    /// Lets time pass until `reached`, and calls `check` meanwhile.
     async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool, check: impl Fn(&Self)) {
         let begun = Instant::now();
         let mut looks = 0_u32;
@@ -156,7 +156,7 @@ async fn up_roll_scale_and_away() {
         plane.until("scaled", |plane| plane.is_at_rest(replicas), |_| {}).await;
     }
 
-    // A last write of moving counts may be due.
+    // A last write of changed counts may be due.
     sleep(Duration::from_secs(3)).await;
     let corrections = plane.server.take_requests().into_iter().filter(|it| it.content_type.contains("merge-patch"));
     assert_eq!(corrections.count(), 0, "what is applied is what is read back");
@@ -181,7 +181,7 @@ async fn up_roll_scale_and_away() {
     plane.end().await;
 }
 
-/// The names under which objects of a kind were ever to be created.
+/// The names of all requested creations of a kind.
 fn created(requests: &[RequestRecord], plural: &str) -> std::collections::BTreeSet<String> {
     let asks = |request: &&RequestRecord| {
         let version = request.body.as_ref().map(|body| &body["metadata"]["resourceVersion"]);
@@ -275,15 +275,15 @@ fn staying(plane: &Plane) -> std::collections::BTreeSet<String> {
     staying.map(|machine| machine["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Makes two changes within a second, the second of which takes the first one back: the machines that were there before stay,
-/// and none is made that the API server was not asked for before that.
+/// Makes two changes within a second, the second of which reverts the first. The existing machines must stay, and no machine
+/// is created except those that were requested before the second change.
 async fn is_taken_back(change: impl Fn(&mut Value), back: impl Fn(&mut Value)) {
     let plane = Plane::start(seeded());
     change_spec(&plane.server, |spec| spec["strategy"] = rolling(1, 1));
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
     let first = staying(&plane);
     change_spec(&plane.server, &change);
-    // No machine gets ready within so short a time.
+    // No machine becomes ready within such a short time.
     let begun = Instant::now();
     while staying(&plane).is_subset(&first) {
         sleep(Duration::from_millis(1)).await;
@@ -294,7 +294,7 @@ async fn is_taken_back(change: impl Fn(&mut Value), back: impl Fn(&mut Value)) {
     plane.until("taken back", |plane| plane.is_at_rest(3), |_| {}).await;
     assert_eq!(staying(&plane), first, "those that were there before stay");
     let more: Vec<_> = created(&plane.server.requests(), "machines").difference(&asked).cloned().collect();
-    // What was on its way when the change was taken back is made yet.
+    // A creation that was in progress at the second change still succeeds.
     assert!(more.len() <= 1, "made after the change was taken back: {more:?}");
     plane.end().await;
 }

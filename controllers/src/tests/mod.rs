@@ -1,4 +1,4 @@
-//! Several controllers together, under the real runtime, against the API server in process.
+//! Several controllers together, in the real runtime, against the API server in process.
 
 mod class_secrets;
 mod machine_deployments;

@@ -2,8 +2,7 @@
 //!
 //! # Guarantees
 //! * Every call ends: by an answer, or by its timeout. Dropping it is safe.
-//! * Answers are bounded, and so is the number of pages of a list. The page limit also ends a list whose cursors form a cycle,
-//!   with an error.
+//! * Answers are bounded, and so is the number of pages of a list; a cursor that repeats ends the list with an error.
 //! * Each failure has a code. A call whose effect is unknown has a transient code ([`DriverError::is_passing`]), so that it is
 //!   made again with the same token.
 

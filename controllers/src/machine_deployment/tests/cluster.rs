@@ -1,4 +1,4 @@
-//! A cluster of one deployment, with a set controller of a few lines that does as it is told.
+//! A cluster with one deployment and a minimal set controller.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     testing::{NOW, machine},
 };
 
-/// The creation of a set, where it has failed.
+/// The failed creation of a set.
 pub(super) fn creation(set: &str) -> FailedStep {
     FailedStep::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set))
 }
@@ -41,7 +41,7 @@ pub(super) struct Cluster {
     pub(super) failure: Option<Failure>,
     pub(super) events: Vec<String>,
     pub(super) full_schema: bool,
-    /// Sets that exist and cannot be read.
+    /// Existing sets that cannot be read.
     pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
     pub(super) unreadable_machines: usize,
@@ -65,7 +65,7 @@ impl Cluster {
         }
     }
 
-    /// A deployment at rest.
+    /// A cluster whose deployment has reached its goal.
     pub(super) fn settled(deployment: Value) -> Self {
         let mut cluster = Self::of(deployment);
         cluster.settle();
@@ -134,7 +134,7 @@ impl Cluster {
         plan(&moment, &self.snapshot(), self.full_schema)
     }
 
-    /// Plans and does it. Returns whether anything was done.
+    /// Makes a plan and executes it. Returns whether anything was done.
     pub(super) fn act(&mut self) -> bool {
         let plan = self.plan();
         let steps: Vec<_> = plan.steps().map(|planned| planned.step.clone()).collect();
@@ -211,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// The set controller hears of its sets, and creates and deletes machines.
+    /// The set controller observes its sets, and creates and deletes machines.
     pub(super) fn sets_act(&mut self) {
         let names: Vec<_> = self.sets.keys().cloned().collect();
         for name in names {
@@ -249,14 +249,14 @@ impl Cluster {
         all.map(|(name, _)| name.clone()).collect()
     }
 
-    /// One machine in deletion vanishes, if there is one.
+    /// Removes one machine in deletion, if there is one.
     pub(super) fn one_vanishes(&mut self) -> bool {
         let leaving = |machine: &Value| machine["metadata"]["deletionTimestamp"].is_string();
         let gone = self.machines.iter().find(|(_, machine)| leaving(machine)).map(|(name, _)| name.clone());
         gone.and_then(|name| self.machines.remove(&name)).is_some()
     }
 
-    /// One machine becomes ready, if there is one.
+    /// Makes one machine ready, if there is one that is not.
     pub(super) fn one_gets_ready(&mut self) -> bool {
         let waits = |machine: &&mut Value| {
             machine["status"]["currentStatus"]["phase"] != "Running"
@@ -266,7 +266,7 @@ impl Cluster {
         next.map(|machine| machine["status"]["currentStatus"]["phase"] = "Running".into()).is_some()
     }
 
-    /// Lets everything happen, slowly, until nothing happens any more; `check` looks on after each change.
+    /// Lets everything happen, slowly, until nothing changes any more; calls `check` after each change.
     pub(super) fn settle_checking(&mut self, check: impl Fn(&Self)) {
         for _ in 0..2_000 {
             let mut changed = false;
@@ -326,7 +326,7 @@ impl Cluster {
     }
 }
 
-/// What a forced apply does to an object, as far as these tests go.
+/// Applies a fragment with force, as far as these tests need.
 fn overlay(object: &mut Value, fragment: &Value) {
     match (object, fragment) {
         (Value::Object(object), Value::Object(fragment)) => {

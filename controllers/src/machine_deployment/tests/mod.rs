@@ -1,4 +1,4 @@
-//! The controller on small worlds.
+//! Tests of the controller on small clusters.
 
 mod cluster;
 mod rollouts;

@@ -1,4 +1,4 @@
-//! How large the sets are, and when.
+//! When the sets get which size.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
     }
 }
 
-/// Three machines are replaced: the first new one is ready, and the old set has yet to hear that it shrinks.
+/// Three machines are replaced: the first new one is ready, and the old set has not yet observed that it shrinks.
 fn rolled_by_one() -> Cluster {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
@@ -52,7 +52,7 @@ fn a_second_plan_before_the_set_has_acted_takes_nothing_more() {
 fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
     let mut cluster = rolled_by_one();
     assert_eq!((cluster.replicas(), cluster.machines.len()), (vec![2, 1], 4));
-    // A backup keeps no owners: the machines are restored, and nobody's.
+    // A backup keeps no owners: the restored machines have none.
     for machine in cluster.machines.values_mut() {
         machine["metadata"]["ownerReferences"] = json!([]);
     }
@@ -63,7 +63,7 @@ fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
 #[test]
 fn a_set_that_is_rolled_away_before_it_has_its_size_takes_what_it_selects_and_is_replaced() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
-    // A user made the deployment anew without its machines, and rolls it at once.
+    // A user created the deployment again without its machines, and rolls it at once.
     let set = cluster.sets.values_mut().next().unwrap();
     set["spec"]["replicas"] = 0.into();
     set["metadata"]["annotations"].as_object_mut().unwrap().remove("deployment.kubernetes.io/desired-replicas");
@@ -85,12 +85,12 @@ fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     cluster.change("/spec/replicas", json!(5));
     cluster.settle();
     assert_eq!(cluster.replicas(), [5]);
-    // Another manager, whose cache has yet to hear of it: it would delete two machines.
+    // Another manager whose cache lags: it would delete two machines.
     cluster.deployment = Some(old);
     let plan = cluster.plan();
     assert!(plan.is_idle(), "{:?}", kinds(&plan));
     assert_eq!(plan.waits[0].reason, "OldView");
-    // Generations are counted from 1 again where a deployment was restored: those of the one before it say nothing.
+    // The generation of a restored deployment starts at 1 again: the generations noted for its predecessor mean nothing.
     for set in cluster.sets.values_mut() {
         set["metadata"]["annotations"]["nodewright.dev/sized-for"] = "uid-before/7".into();
     }

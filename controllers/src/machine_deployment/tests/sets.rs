@@ -1,4 +1,4 @@
-//! Which sets there are, and what they are made of.
+//! Which sets exist, and their fields.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn a_set_is_born_with_all_that_it_needs() {
         Step::Create { body, .. } => Some(body.clone()),
         _ => None,
     });
-    // The empty list of machines to be removed is cleared first.
+    // The plan first clears the empty list of machines to be removed.
     assert_eq!((kinds(&plan), create), (vec!["edit MachineDeployment".to_owned()], None));
     cluster.act();
     cluster.act();
@@ -189,7 +189,7 @@ fn orphans_are_adopted_before_anything_else() {
     let metadata = set["metadata"].as_object_mut().unwrap();
     metadata.remove("ownerReferences");
     metadata.remove("finalizers");
-    // It is asked first whether the deployment stays.
+    // The plan first confirms that the deployment is not being deleted.
     assert_eq!(kinds(&cluster.plan()), ["confirm MachineDeployment", "apply MachineSet"]);
     cluster.settle();
     assert_eq!((cluster.sets.len(), cluster.replicas()), (1, vec![2]));
@@ -217,7 +217,7 @@ fn a_set_that_merely_matches_is_not_adopted() {
 
 #[test]
 fn a_name_that_was_just_left_is_asked_for_again() {
-    // Its deployment was deleted without it, and so was it without its machines: the cache may not know that it is gone.
+    // Its deployment was deleted without it, then the set without its machines: the cache may not show that it is gone.
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     let name = template::set_name(&cluster.snapshot().deployment);
     cluster.sets.insert(
@@ -226,7 +226,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
             "spec": {"replicas": 1, "template": {"spec": {"class": {"name": "v1"}}}}}),
     );
     assert_eq!(kinds(&cluster.plan())[0], format!("create {name}"));
-    // It is not gone: the machines that it still has keep nobody waiting.
+    // It still exists: the machines that it still has delay nothing.
     cluster.failure = Some(Failure {
         at: cluster.now,
         step: creation(&name),
@@ -281,7 +281,7 @@ fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
     let classes: std::collections::BTreeSet<_> =
         cluster.sets.values().map(|set| set["spec"]["template"]["spec"]["class"]["name"].as_str().unwrap()).collect();
     assert_eq!(classes, ["v3", "v4"].into());
-    // One of them less: the deletion is of the set as it was seen, and not of one that is in use again.
+    // One revision less: the plan deletes the set only if it has not changed, so not one that is in use again.
     cluster.live_mut()["spec"]["revisionHistoryLimit"] = 0.into();
     let plan = cluster.plan();
     let versions = plan.steps().filter_map(|planned| match &planned.step {
@@ -302,7 +302,7 @@ fn unreadable_set() -> Arc<Unreadable> {
     Arc::new(Unreadable::new(serde_json::from_value(metadata).unwrap()))
 }
 
-/// After a restart the cache has nothing of a set that cannot be read, and there may be three machines in it.
+/// After a restart the cache has nothing of a set that cannot be read, and the set may have three machines.
 #[test]
 fn no_set_is_made_in_the_place_of_one_that_cannot_be_read() {
     let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));

@@ -1,4 +1,4 @@
-//! What is told.
+//! The status and its conditions.
 
 use jiff::SignedDuration;
 use nodewright_runtime::plan::{Failure, FailureClass, Step};
