@@ -1,4 +1,4 @@
-//! Annotations and labels: set and removed by JSON patches that test what was read.
+//! Sets and removes annotations and labels with JSON patches that test the values that were read.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOpera
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-/// Gives an annotation a value, or removes it; refused (422, to be taken as a conflict) when it no longer is what was read.
-/// Empty when it has that value.
+/// Sets or removes an annotation. The API server refuses the patch (422; handle it as a conflict) if the value has changed
+/// since. Empty if the annotation has that value already.
 pub fn set(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
     set_in("annotations", seen.annotations.as_ref(), key, value)
 }
@@ -25,7 +25,7 @@ fn set_in(field: &str, seen: Option<&BTreeMap<String, String>>, key: &str, value
     let path = PointerBuf::from_tokens(["metadata", field, key]);
     let mut operations = vec![];
     if seen.is_none() {
-        // An API server takes a field that is not there for null.
+        // An API server treats a missing field as null in a test.
         let map = PointerBuf::from_tokens(["metadata", field]);
         operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
         operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));

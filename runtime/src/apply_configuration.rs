@@ -1,8 +1,8 @@
 //! Closed sets of fields with one writer.
 //!
-//! What a controller owns of an object is a type of its own. It is sent by server-side apply, and read back from
-//! the live object by the same type. So nothing relies on `managedFields`: they are sometimes dropped by the API
-//! server, and after a take-over from a controller that wrote by PUT they say that somebody else owns the field.
+//! The fields that a controller owns on an object are a type of their own. The type is sent by server-side apply, and extracted
+//! from the live object. So nothing relies on `managedFields`: the API server sometimes drops them, and after a take-over from
+//! a controller that wrote by PUT they name another owner of the field.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     without_managed_fields,
 };
 
-/// Which endpoint of an object a set of fields is written through.
+/// The endpoint through which a set of fields is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subresource {
     /// The object itself: metadata and spec.
@@ -34,41 +34,41 @@ impl Subresource {
     }
 }
 
-/// The fields of a kind that one controller writes, all of them, each time.
+/// The fields of a kind that one controller writes. Every apply sends all of them.
 ///
-/// It serialises as a fragment of the object (`{"metadata":{"labels":{…}},"spec":{…}}`, or `{"status":{…}}`),
-/// without name, UID and version, which the runtime adds.
+/// It serializes as a fragment of the object (`{"metadata":{"labels":{…}},"spec":{…}}`, or `{"status":{…}}`), without name, UID
+/// and version, which the runtime adds.
 ///
 /// # Guarantees
-/// Equal to what is seen: nothing is sent. After a write the answer is read back with [`ApplyConfiguration::extract`], and what
-/// should be gone but came back is removed by one merge patch under the answer's version.
+/// If the fields equal those in the cache, nothing is sent. After a write, the runtime reads the answer with
+/// [`ApplyConfiguration::extract`]. It removes fields that should be gone with one merge patch under the answer's version.
 ///
 /// # Assumptions
-/// No two writers have a field in common, and `seen` returns every field that `Self` could write.
+/// Two writers never have a field in common, and `extract` returns every field that `Self` could write.
 pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
-    /// The endpoint that they are written through.
+    /// The endpoint through which they are written.
     const SUBRESOURCE: Subresource = Subresource::Main;
-    /// The fields as they stand in a live object.
+    /// The fields of a live object.
     fn extract(live: &Self::Of) -> Self;
-    /// The fields as they stand in a live object, as far as `self` writes them. To be given where single keys of a
-    /// map are owned and others have keys in the same map, such as labels.
+    /// The fields of a live object, as far as `self` writes them. Implement it where a controller owns single keys of a map and
+    /// others own keys in the same map, such as labels.
     #[must_use]
     fn seen_like(&self, live: &Self::Of) -> Self {
         Self::extract(live)
     }
 }
 
-/// What the answer to an apply shows.
+/// The result of an apply, from its answer.
 pub(crate) struct Applied {
-    /// At which version; `None` when the object is gone with this write.
+    /// The version; `None` if the object is gone with this write.
     pub(crate) version: Option<Version>,
-    /// The owned fields in wire form, where they are not as they should be.
+    /// The owned fields in wire form, if they differ from the wanted ones.
     pub(crate) differs: Option<Value>,
 }
 
-/// Reads the body of an answer.
+/// Decodes the body of an answer.
 pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Error> + Send + Sync>;
 
 pub(crate) fn read_back<O: ApplyConfiguration>(wanted: &O) -> ReadBack {
@@ -103,10 +103,10 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
     }
 }
 
-/// The body of an apply: the owned fragment under the identity of its target.
+/// The body of an apply: the owned fragment with the identity of its target.
 ///
-/// A main apply carries the UID, so that it never creates and never hits a namesake. A status apply carries the
-/// version, because a `/status` apply with a wrong UID is accepted by the API server.
+/// A main apply carries the UID, so that it never creates an object and never hits a namesake. A status apply carries the
+/// version, because the API server accepts a `/status` apply with a wrong UID.
 pub(crate) fn apply_body(target: &Target, part: Subresource, fragment: &Value) -> Value {
     let mut body = fragment.clone();
     let mut identity = Map::new();

@@ -1,18 +1,17 @@
 //! Texts of bounded length, for statuses, events and logs.
 //!
-//! A text from another program may have any length. In a status it has to fit into etcd, and memory holds it once for each
-//! object.
+//! A text from another program may have any length. A status has to fit into etcd, and memory holds it once for each object.
 
-/// The most bytes of a text in a status: what an Event's message may have.
+/// Limit of a text in a status, in bytes: the same as for an Event's message.
 pub const LONGEST: usize = 1_024;
 
-/// The text in [`LONGEST`] bytes, see [`clip_to`].
+/// Clips the text to [`LONGEST`] bytes, see [`clip_to`].
 pub fn clip(text: impl Into<String>) -> String {
     clip_to(LONGEST, text)
 }
 
-/// The text in so many bytes, a hundred at least. Of one that is longer the beginning, which says what it is about, and the
-/// end, where the cause stands, are left, and how long it was. What has been clipped stays as it is.
+/// Clips the text to so many bytes, a hundred at least. A longer text keeps its beginning, which names the subject, its end,
+/// which has the cause, and its original length. Clipping twice changes nothing.
 pub fn clip_to(most: usize, text: impl Into<String>) -> String {
     let text = text.into();
     if text.len() <= most {

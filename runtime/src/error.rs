@@ -1,9 +1,9 @@
-//! Errors for people.
+//! Formats errors for people.
 
 use std::error::Error;
 
-/// An error with what caused it, outermost first, separated by `": "`. A cause whose text stands there already, as with
-/// those that print their source themselves, is not repeated.
+/// An error with its causes, outermost first, separated by `": "`. A cause is not repeated if the text contains it already, as
+/// with errors that print their source themselves.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

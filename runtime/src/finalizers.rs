@@ -1,14 +1,14 @@
-//! Finalizers: added and removed by JSON patches that test what was read.
+//! Adds and removes finalizers with JSON patches that test the values that were read.
 //!
-//! Not by apply: a finalizer that one manager applied cannot be dropped by the apply of another, and whoever sends
-//! the whole list takes away what somebody else has just added.
+//! These are no applies: one manager's apply cannot remove a finalizer that another one applied, and an update of the whole
+//! list removes finalizers that others have just added.
 
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-/// Adds a finalizer; refused (422, to be taken as a conflict) when the list is no longer what was read.
-/// Empty when it is there already.
+/// Adds a finalizer. The API server refuses the patch (422; handle it as a conflict) if the list has changed since. Empty if
+/// the finalizer is there already.
 pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     let list = seen.finalizers.as_deref().unwrap_or_default();
     if list.iter().any(|known| known == finalizer) {
@@ -16,7 +16,7 @@ pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     }
     let path = PointerBuf::from_tokens(["metadata", "finalizers"]);
     if list.is_empty() {
-        // An API server takes a field that is not there for null.
+        // An API server treats a missing field as null in a test.
         let test = TestOperation { path: path.clone(), value: json!(null) };
         let add = AddOperation { path, value: json!([finalizer]) };
         return Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]);
@@ -27,7 +27,7 @@ pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)])
 }
 
-/// Removes a finalizer; refused when it no longer stands where it was read. `None` when it is not there.
+/// Removes a finalizer. The API server refuses the patch if the finalizer has moved since. `None` if it is not there.
 pub fn remove(seen: &ObjectMeta, finalizer: &str) -> Option<Patch> {
     let place = seen.finalizers.as_deref()?.iter().position(|known| known == finalizer)?;
     let path = PointerBuf::from_tokens(["metadata".to_owned(), "finalizers".to_owned(), place.to_string()]);

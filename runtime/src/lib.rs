@@ -9,11 +9,11 @@
 //!      └──► effects ───────┘ outcomes of calls outside Kubernetes
 //! ```
 //!
-//! A [`Controller`](controller::Controller) is a pure function. The runtime fills caches, takes from them what
-//! concerns one object, its *snapshot*, and hands it to the controller. The controller answers with a [`Plan`](plan::Plan):
-//! steps, waits, events, and the time of the next run. The runtime executes the steps, waits until its caches show what
-//! was written, and asks again. So a test can check a decision in microseconds, replay it and print it. Retries, back-off,
-//! stale caches, lost answers and leadership are the runtime's task.
+//! A [`Controller`](controller::Controller) is a pure function. The runtime fills caches, takes from them the state that
+//! concerns one object, its *snapshot*, and passes it to the controller. The controller returns a [`Plan`](plan::Plan): steps,
+//! waits, events, and the time of the next run. The runtime executes the steps, waits until its caches show the writes, and
+//! calls the controller again. So a test can check a decision in microseconds, replay it and print it. The runtime handles
+//! retries, back-off, stale caches, lost answers and leadership.
 //!
 //! # A complete controller
 //! It copies one ConfigMap into every namespace that has a label, keeps the copies equal to the source, and deletes them
@@ -23,10 +23,11 @@
 #![doc = include_str!("../examples/share.rs")]
 #![doc = "```"]
 //!
-//! * `watch` names the kinds, and which objects a change wakes. A change has both sides, old and new.
-//! * `snapshot` takes from the caches what concerns one object. `plan` sees nothing else: no client, no clock.
-//! * The fields that a controller owns of an object are a type ([`apply_configuration::ApplyConfiguration`]). Equal fields cause no request.
-//! * [`plan::Step::create`] never changes an object that exists; [`plan::Step::delete`] never hits a namesake.
+//! * `watch` declares the kinds, and the objects that a change wakes. A change has an old and a new side.
+//! * `snapshot` takes from the caches the state that concerns one object. `plan` sees nothing else: no client, no clock.
+//! * The fields that a controller owns on an object are a type ([`apply_configuration::ApplyConfiguration`]). If they are
+//!   equal, no request is sent.
+//! * [`plan::Step::create`] never changes an existing object; [`plan::Step::delete`] never deletes a namesake.
 //! * A wait has a reason for people. The log shows it when it begins.
 //!
 //! # Modules
@@ -36,17 +37,20 @@
 //! | [`object`] | names of objects: cluster, key, UID, version |
 //! | [`apply_configuration`] | closed sets of fields with one writer, sent by server-side apply |
 //! | [`annotations`], [`finalizers`] | JSON patches for fields with several writers |
-//! | [`cache`], [`scoped_watch`] | stores with indexes, one watch for each kind; watches for single objects, as long as a plan asks |
+//! | [`cache`] | stores with indexes, one watch for each kind |
+//! | [`scoped_watch`] | watches for single objects, as long as a plan names them |
 //! | [`effect`] | calls outside Kubernetes, as data |
-//! | [`request`] | the one way to an API server |
+//! | [`request`] | the only way to an API server |
 //! | [`leadership`] | leader election, and the right to write that it gives |
-//! | [`manager`] | a process: caches, leases, loops, and an ordered end |
-//! | [`events`], [`error`], [`clip`], [`without_managed_fields`] | events, errors with their causes, texts of bounded length, decoding without managedFields |
+//! | [`manager`] | a process: caches, leases, loops, and an ordered shutdown |
+//! | [`events`] | Kubernetes events, with client-go's rate limits |
+//! | [`error`], [`clip`] | errors with their causes, texts of bounded length |
+//! | [`without_managed_fields`] | decoding without managedFields |
 //!
 //! # Writes that are not applies
 //! * creation: an apply with `resourceVersion: "1"`. The answer is 201 if the name is free, and 409 if it is taken;
-//! * deletion, eviction: with the UID that was seen as a precondition;
-//! * finalizers, taints and other shared fields: a JSON patch that tests what was read ([`plan::Step::Edit`]);
+//! * deletion, eviction: with the UID from the snapshot as a precondition;
+//! * finalizers, taints and other shared fields: a JSON patch that tests the values that were read ([`plan::Step::Edit`]);
 //! * fields that an apply could not remove: one merge patch with the version of its answer ([`apply_configuration`]);
 //! * the Lease: a PUT with its version, which is a compare-and-swap ([`leadership`]);
 //! * events: a POST, and a patch of the count ([`events`]).

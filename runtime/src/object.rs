@@ -1,7 +1,7 @@
-//! How objects are named: cluster, kind, key, UID, version.
+//! The identity of objects: cluster, kind, name, UID, version.
 //!
-//! Every reference carries the cluster that it points into, so one process can serve several without ever
-//! taking an object of one for its namesake in another.
+//! Every reference contains its cluster, so one process can serve several without confusing an object with its namesake in
+//! another cluster.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
-/// A Kubernetes kind that can be watched, cached and written: any type of `k8s-openapi`, any `CustomResource`,
-/// or a projection that keeps only the fields that are read (`#[derive(kube::Resource)]` with `inherit`).
+/// A Kubernetes kind that can be watched, cached and written: any type of `k8s-openapi`, any `CustomResource`, or a projection
+/// that keeps only some fields (`#[derive(kube::Resource)]` with `inherit`).
 pub trait Kind:
     Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
@@ -21,7 +21,7 @@ impl<K> Kind for K where
 {
 }
 
-/// A cluster, by a name that metrics and logs show. Two may be served by the same API server.
+/// A cluster, by a name that metrics and logs show. One API server may serve two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cluster(&'static str);
 
@@ -38,10 +38,10 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// The name of an object within its kind.
+/// The cluster, namespace and name of an object of a known kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// The cluster that holds it.
+    /// The cluster of the object.
     pub cluster: Cluster,
     /// Its namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
@@ -76,7 +76,7 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// The API resource that objects of a kind are served under.
+/// The API resource of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceType {
     /// API group; empty for the core group.
@@ -95,7 +95,7 @@ impl ResourceType {
         Self { group: K::group(&()), version: K::version(&()), kind: K::kind(&()), plural: K::plural(&()) }
     }
 
-    /// `apiVersion` as it stands in objects.
+    /// `apiVersion` as in objects.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -124,17 +124,17 @@ impl fmt::Display for ResourceType {
     }
 }
 
-/// A `resourceVersion`. Versions of one resource type may be compared (KEP-5504); of two, never.
+/// A `resourceVersion`. Versions of one resource type are comparable (KEP-5504); versions of different types are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Parses the wire form. A version that is no number is no version that could be waited for.
+    /// Parses the wire form. `None` if the version is no number, because no cache could wait for it.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(Self)
     }
 
-    /// The version of an object that was read; 0 for one that never came from a server.
+    /// The version of an object; 0 if it never came from a server.
     pub fn of<K: Kind>(object: &K) -> Self {
         object.meta().resource_version.as_deref().and_then(Self::parse).unwrap_or_default()
     }
@@ -146,8 +146,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// An object that was seen, and so may be written to. There is no other way to make one than from an object,
-/// so that no write can hit a namesake.
+/// A reference to an object with preconditions for a write. It can only be made from an object, so that no write can hit a
+/// namesake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     key: ObjectRef,
@@ -158,7 +158,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whatever now stands under the UID of `object`.
+    /// The object with the UID of `object`, in any version.
     pub fn of<K: Kind>(cluster: Cluster, object: &K) -> Self {
         Self {
             key: ObjectRef::of(cluster, object),
@@ -169,7 +169,7 @@ impl Target {
         }
     }
 
-    /// Only if it is still exactly what was seen: the write is refused once anybody has changed the object.
+    /// The object in exactly this version: the API server refuses the write if the object has changed since.
     #[must_use]
     pub fn if_unchanged(mut self) -> Self {
         self.if_unchanged = true;
@@ -186,17 +186,17 @@ impl Target {
         &self.resource
     }
 
-    /// The UID that it must have.
+    /// The required UID.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// The version that it must have, where it must have one.
+    /// The required version, if there is one.
     pub fn version(&self) -> Option<Version> {
         self.if_unchanged.then_some(self.seen)
     }
 
-    /// The version at which it was seen.
+    /// The version of the object that the reference was made from.
     pub fn seen(&self) -> Version {
         self.seen
     }
@@ -218,7 +218,7 @@ pub fn name<K: Kind>(object: &K) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
-/// The UID of an object; empty for one that never came from a server.
+/// The UID of an object; empty if it never came from a server.
 pub fn uid<K: Kind>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
 }
@@ -234,7 +234,7 @@ pub fn controller_uid<K: Kind>(object: &K) -> Option<&str> {
     controller(object).map(|owner| owner.uid.as_str())
 }
 
-/// The metadata of an object to be: it is controlled by `owner`, and collected with it.
+/// The metadata of a new object that `owner` controls. Garbage collection deletes it with its owner.
 pub fn child_of<K: Kind>(owner: &K, namespace: &str, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
@@ -249,8 +249,8 @@ pub fn is_deleting<K: Kind>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
-/// The version of the object in an answer, unless that is its last picture: an object that is being deleted is gone with
-/// its last finalizer.
+/// The version of the object in an answer; `None` if it is the final state of a deleted object, which is gone with its last
+/// finalizer.
 pub(crate) fn standing(version: Option<&str>, deleting: bool, finalizers: &[String]) -> Option<Version> {
     version.filter(|_| !deleting || !finalizers.is_empty()).and_then(Version::parse)
 }
@@ -265,7 +265,7 @@ pub fn annotation<'a, K: Kind>(object: &'a K, key: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether an object carries a finalizer.
+/// Whether an object has a finalizer.
 pub fn has_finalizer<K: Kind>(object: &K, finalizer: &str) -> bool {
     object.meta().finalizers.as_ref().is_some_and(|list| list.iter().any(|f| f == finalizer))
 }

@@ -1,4 +1,4 @@
-//! Whether this process could do its work: what stands behind `/readyz`.
+//! Readiness: whether this process could do its work, for `/readyz`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,17 +15,17 @@ use crate::{
 
 /// The time between two probes of the API server.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long the API server may take to say that it is well.
+/// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether the caches of the home cluster are filled, and its API server is there.
+/// Whether the caches of the home cluster are filled and its API server is healthy.
 ///
 /// # Guarantees
-/// * It is asked without a wait: the API server is looked at in the background, every five seconds.
-/// * Other clusters do not count: one that is away is no reason to call the whole process unready.
+/// * The check never waits: a background task probes the API server every five seconds.
+/// * Other clusters do not count: an unreachable one does not make the whole process unready.
 ///
 /// # Caveats
-/// Up to eight seconds late.
+/// The result may be up to eight seconds old.
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness {
     home: Cluster,
@@ -38,7 +38,7 @@ impl Readiness {
         Self { home, stores, away: Arc::default() }
     }
 
-    /// If this process could not work: why.
+    /// Returns an error with the reason if this process could not work.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(why) = &*self.away.lock() {
             return Err(format!("the API server of the {} cluster is not well: {why}", self.home));
@@ -50,7 +50,7 @@ impl Readiness {
         if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
     }
 
-    /// Looks at the API server until told to stop.
+    /// Probes the API server until it is stopped.
     pub(crate) async fn watch(self, server: Connection, stop: CancellationToken) {
         let look = async {
             loop {
@@ -72,7 +72,8 @@ impl Readiness {
     }
 }
 
-/// Why the API server is not well; `None` when it is. One that refuses to tell (401, 403) is there, and that is enough.
+/// Why the API server is not healthy; `None` if it is. A server that refuses the probe (401, 403) is reachable, which is
+/// enough.
 async fn look(server: &Connection) -> Option<String> {
     match timeout(PATIENCE, server.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,

@@ -1,4 +1,4 @@
-//! What unit tests share.
+//! Shared helpers of unit tests.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -11,15 +11,15 @@ use crate::{leadership::Clock, object::Cluster};
 pub(crate) const HOME: Cluster = Cluster::new("home");
 pub(crate) const AWAY: Cluster = Cluster::new("away");
 
-/// A clock that only a test moves: as if the process slept through the rest. The time of day is the computer's.
+/// A clock that only a test moves, as if the process slept in between. The wall-clock time is the computer's.
 #[derive(Debug, Default)]
 pub(crate) struct HandClock(AtomicU64);
 
 impl HandClock {
-    /// So many seconds have gone by since the beginning.
+    /// Sets the seconds since the start.
     ///
     /// # Panics
-    /// When it would go back: no [`Clock`] does.
+    /// If it would go back: no [`Clock`] does.
     pub(crate) fn set(&self, seconds: u64) {
         let before = self.0.swap(seconds, SeqCst);
         assert!(before <= seconds, "from {before} s back to {seconds} s");

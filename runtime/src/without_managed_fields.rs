@@ -1,5 +1,5 @@
-//! Decoding that leaves `metadata.managedFields` out. They are never kept, and would be most of the work. And they repeat
-//! what the object holds, as deeply nested as that is: an object with a field that is kept as text would fail on them.
+//! Decodes objects without `metadata.managedFields`. They are never kept, and decoding them would be most of the work. They
+//! also repeat the nesting of the object: an object whose own fields are kept as text could fail because of them.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -27,7 +27,7 @@ fn read<'de, K: Deserialize<'de>>(
     Ok(object)
 }
 
-/// Decodes an object without its managedFields where it is a part of something.
+/// Decodes an object without its managedFields where it is part of another value.
 pub(crate) struct WithoutManagedFields<K>(pub(crate) PhantomData<K>);
 
 impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for WithoutManagedFields<K> {
@@ -38,7 +38,7 @@ impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for WithoutManagedFields<K> 
     }
 }
 
-/// A deserializer, or its visitor, or its map: of the object, or of its metadata.
+/// A deserializer, visitor or map access: for the object or for its metadata.
 struct Without<T> {
     inner: T,
     in_metadata: bool,
@@ -88,7 +88,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Without<V> {
 struct Fields<A> {
     map: A,
     in_metadata: bool,
-    /// The field whose value comes next is the metadata of the object.
+    /// Whether the next value is the metadata of the object.
     is_metadata: bool,
 }
 

@@ -1,10 +1,10 @@
-//! What a process tells about itself: metrics for Prometheus, logs, and traces by OTLP.
+//! The observability of a process: metrics for Prometheus, logs, and traces over OTLP.
 //!
-//! | module | what it does |
+//! | module | content |
 //! |---|---|
-//! | [`metrics`] | counts, under the names of controller-runtime and client-go where they have one |
-//! | [`telemetry`] | writes logs, and exports spans to a collector |
-//! | [`trace`] | spans whose times and ids come from objects instead of from the process |
+//! | [`metrics`] | metrics, with the names of controller-runtime and client-go where they have one |
+//! | [`telemetry`] | logs, and the export of spans to a collector |
+//! | [`trace`] | spans whose times and ids come from objects and not from the process |
 
 pub mod metrics;
 pub mod telemetry;

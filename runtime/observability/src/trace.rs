@@ -1,9 +1,9 @@
-//! Spans of long lives: recorded when they end, with ids that a repeat makes again.
+//! Spans of long lives: recorded when they end, with deterministic ids.
 //!
-//! The spans of `tracing` live in memory from their start to their end. The birth of a machine takes minutes and
-//! may see several processes. So such a span is written once, when it is over, from what the objects say: its start,
-//! its end, and an id derived from names and UIDs. If the process dies between the write and whatever shows that it
-//! was done, the next process writes the same span again, and the collector sees one span.
+//! The spans of `tracing` live in memory from start to end. The creation of a machine takes minutes and may span several
+//! processes. So such a span is written once, when it is over, from the contents of objects: its start, its end, and an id
+//! derived from names and UIDs. If the process dies between that write and the write that marks it as done, the next process
+//! writes the same span again, and the collector sees one span.
 //!
 //! # Guarantees
 //!
@@ -23,18 +23,18 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks, SpanProcessor};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// A place in a trace: the span that others are children of or link to. The wire form is W3C's `traceparent`.
+/// A position in a trace: the span that others are children of or link to. The wire form is W3C's `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
     /// The span.
     pub span_id: SpanId,
-    /// Whether whoever began the trace wants it to be kept.
+    /// Whether the process that began the trace samples it.
     pub sampled: bool,
 }
 
-/// A text that is no `traceparent`.
+/// A text that is not a valid `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to parse traceparent: expected 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, with ids above zero")]
 pub struct InvalidTraceContext;
@@ -46,7 +46,7 @@ impl FromStr for TraceContext {
         let mut parts = text.split('-');
         let mut hex = |length| parts.next().filter(|part| is_lower_hex(part, length)).ok_or(InvalidTraceContext);
         let (version, trace_id, span_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-        // Later versions may append parts, this one may not; ff is forbidden.
+        // Later versions may append parts, version 00 may not; ff is invalid.
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return Err(InvalidTraceContext);
         }
@@ -71,22 +71,22 @@ impl fmt::Display for TraceContext {
 }
 
 impl TraceContext {
-    /// The context at the root of a trace that is named by a seed, such as an object's UID and what happens to it.
+    /// The root context of a trace that a seed identifies, such as an object's UID and the operation.
     pub fn from_seed(seed: &str, sampled: bool) -> Self {
         let half = |salt: &str| u128::from(hash(&[salt, seed]));
-        // Never all zero: that would be no id.
+        // Never all zero: that is an invalid id.
         let trace_id = TraceId::from((half("trace-high") << 64 | half("trace-low")).max(1));
         Self { trace_id, span_id: span_id(seed), sampled }
     }
 
-    /// The context in an annotation. An annotation is anyone's to write: what does not parse is no context, and only
-    /// the printed form of what does parse may become a header or another object's annotation.
+    /// The context in an annotation. Any user may write an annotation: a value that does not parse is ignored, and only the
+    /// printed form of a parsed value may become a header or another object's annotation.
     pub fn from_annotation(annotations: Option<&BTreeMap<String, String>>, key: &str) -> Option<Self> {
         annotations?.get(key)?.parse().ok()
     }
 
-    /// Prepares annotations that are copied from one object to another: the context under `key` is printed afresh, and
-    /// removed if it does not parse.
+    /// Prepares annotations for a copy from one object to another: prints the context under `key` afresh, and removes it if it
+    /// does not parse.
     pub fn normalize(annotations: &mut BTreeMap<String, String>, key: &str) {
         match Self::from_annotation(Some(annotations), key) {
             Some(context) => annotations.insert(key.to_owned(), context.to_string()),
@@ -94,7 +94,7 @@ impl TraceContext {
         };
     }
 
-    /// The place of a child span in the same trace.
+    /// The context of a child span in the same trace.
     #[must_use]
     pub fn at(self, span_id: SpanId) -> Self {
         Self { span_id, ..self }
@@ -106,13 +106,13 @@ impl TraceContext {
     }
 }
 
-/// The id of the span that `seed` names: the same in every process and every version.
+/// The id of the span that `seed` identifies: the same in every process and every version.
 pub fn span_id(seed: &str) -> SpanId {
     SpanId::from(hash(&["span", seed]).max(1))
 }
 
-/// FNV-1a with the finaliser of `MurmurHash3`: small, well mixed, and fixed for all time, which the hashers of the
-/// standard library are not. Ids need no secrecy.
+/// FNV-1a with the finaliser of `MurmurHash3`: small, well mixed, and stable for ever, unlike the hashers of the standard
+/// library. Ids need no secrecy.
 fn hash(parts: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
@@ -123,8 +123,8 @@ fn hash(parts: &[&str]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The place of the span of `tracing` that is entered now; none where nothing is traced. Its text is the
-/// `traceparent` of requests that are made within it.
+/// The context of the current `tracing` span; `None` if nothing is traced. Its text is the `traceparent` of requests within the
+/// span.
 pub fn current() -> Option<TraceContext> {
     let context = tracing::Span::current().context();
     let span = context.span();
@@ -133,50 +133,49 @@ pub fn current() -> Option<TraceContext> {
     place.is_valid().then_some(found)
 }
 
-/// The target of spans that are for the log only: they say what a line is about, and are no part of a trace.
+/// The target of spans that exist only for the log: they give context to log lines and are not part of a trace.
 pub const LOG_ONLY: &str = "nodewright_log";
 
-/// Links a span of `tracing` to a place in another trace: a reconcile to the life of what it is about. It is no
-/// child of it, or that trace would never end.
+/// Links a `tracing` span to a span of another trace: a reconcile to the life of its object. It is no child, because that trace
+/// would then never end.
 pub fn link(span: &tracing::Span, to: TraceContext) {
     span.add_link(to.to_span_context(to.sampled, true));
 }
 
-/// Something that has happened, from its start to its end.
+/// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanRecord {
-    /// What happened, in a few words that do not vary.
+    /// The operation, in a few constant words.
     pub name: &'static str,
-    /// The trace, and the span that this one is a child of. Where `id` is that span itself, the record *is* that
-    /// span, and the root of its trace.
+    /// The trace and the parent span. If `id` is that span itself, the record *is* that span and the root of its trace.
     pub context: TraceContext,
     /// The span itself; see [`span_id`].
     pub id: SpanId,
-    /// What else belongs to it, in other traces: a machine's earlier episode, the reconcile that found out.
+    /// Related spans in other traces: a machine's earlier episode, or the reconcile that detected the end.
     pub links: Vec<TraceContext>,
     /// When it began.
     pub start: Timestamp,
     /// When it ended; not before it began.
     pub end: Timestamp,
-    /// What else is known.
+    /// Further attributes.
     pub attributes: Vec<(&'static str, String)>,
-    /// Why it failed, if it did. Failures are exported whether the trace is sampled or not.
+    /// The error, if it failed. Failures are exported even if the trace is not sampled.
     pub error: Option<String>,
 }
 
 impl SpanRecord {
-    /// A child of the span that `context` names. `seed` names the child among all spans.
+    /// A child of the span in `context`. `seed` identifies the child among all spans.
     pub fn child(name: &'static str, context: TraceContext, seed: &str, start: Timestamp, end: Timestamp) -> Self {
         let id = span_id(seed);
         Self { name, context, id, links: vec![], start, end, attributes: vec![], error: None }
     }
 
-    /// The span that `context` names, as the root of its trace.
+    /// The span in `context`, as the root of its trace.
     pub fn root(name: &'static str, context: TraceContext, start: Timestamp, end: Timestamp) -> Self {
         Self { name, context, id: context.span_id, links: vec![], start, end, attributes: vec![], error: None }
     }
 
-    /// The place of this span, for its children and for links.
+    /// The context of this span, for its children and for links.
     pub fn place(&self) -> TraceContext {
         self.context.at(self.id)
     }
@@ -188,7 +187,7 @@ impl SpanRecord {
         let mut span_links = SpanLinks::default();
         span_links.links = links.map(|context| Link::new(context, vec![], 0)).collect();
         SpanData {
-            // What is handed to the processor is to be exported: unsampled spans do not get here.
+            // Mark it as sampled: `record` has already decided to export it.
             span_context: self.context.at(self.id).to_span_context(true, false),
             parent_span_id: if is_root { SpanId::INVALID } else { self.context.span_id },
             parent_span_is_remote: false,
@@ -211,7 +210,7 @@ fn system_time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + since
 }
 
-/// Where finished spans go. Cheap to clone.
+/// The destination of finished spans. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     export: Option<Arc<Export>>,
@@ -225,25 +224,25 @@ struct Export {
 }
 
 impl Spans {
-    /// Exports nothing.
+    /// Exports no spans.
     pub fn disabled() -> Self {
         Self::default()
     }
 
-    /// Hands spans to `processor`, under the instrumentation scope `name`. Traces begun here are kept at `ratio`
-    /// (0 to 1).
+    /// Passes spans to `processor`, with the instrumentation scope `name`. `ratio` is the sampling ratio of traces that begin
+    /// here (0 to 1).
     pub fn new(processor: Arc<dyn SpanProcessor>, name: &'static str, ratio: f64) -> Self {
         let scope = InstrumentationScope::builder(name).build();
         Self { export: Some(Arc::new(Export { processor, scope, ratio })) }
     }
 
-    /// Whether anything is exported at all.
+    /// Whether any spans are exported.
     pub fn is_enabled(&self) -> bool {
         self.export.is_some()
     }
 
-    /// The context of a new trace that `seed` names. Whether it is sampled depends on its id and the ratio alone,
-    /// so that every process decides alike.
+    /// The context of a new trace that `seed` identifies. Sampling depends only on its id and the ratio, so that every process
+    /// decides alike.
     pub fn begin(&self, seed: &str) -> TraceContext {
         let context = TraceContext::from_seed(seed, false);
         let sampled = self.export.as_ref().is_some_and(|export| is_within(context.trace_id, export.ratio));
@@ -259,10 +258,10 @@ impl Spans {
     }
 }
 
-/// OpenTelemetry's rule for ratios: the low 63 bits of the id, as a part of all that there are.
+/// OpenTelemetry's rule for ratios: the low 63 bits of the id as a fraction of their range.
 fn is_within(trace_id: TraceId, ratio: f64) -> bool {
     let [_, _, _, _, _, _, _, _, low @ ..] = trace_id.to_bytes();
-    // 53 bits are exact in a float, and more than enough to tell ratios apart.
+    // 53 bits are exact in a float, and precise enough for ratios.
     let part = (u64::from_be_bytes(low) << 1) >> 11;
     ratio >= 1.0 || (as_exact(part) / as_exact(1 << 53)) < ratio
 }
@@ -351,7 +350,7 @@ mod tests {
 
     #[test]
     fn ids_are_fixed_for_all_time() {
-        // Changing the hash would double the spans of machines that are alive during an upgrade.
+        // A change of the hash would duplicate the spans of machines that exist during an upgrade.
         assert_eq!(span_id("uid-1/create").to_string(), "b8a3c8278e239663");
         assert_eq!(TraceContext::from_seed("uid-1", true).trace_id.to_string(), "2c34626c109b79e4007be747f8a039c4");
         assert_ne!(span_id("ab"), span_id("ba"));

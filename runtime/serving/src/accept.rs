@@ -2,17 +2,15 @@
 //!
 //! # Guarantees
 //!
-//! - At most [`Limits::connections`] connections are open. At that bound a new connection is served, and an idle one is
-//!   closed: of the address with the most connections, the one that has been idle for the longest time.
-//! - A connection is idle unless a whole request has arrived on it and is being answered. Bytes sent now and then keep no
-//!   connection open.
-//! - A handshake, the head of a request, the pause between two requests and the sending of an answer each have a
-//!   deadline.
-//! - When the server stops, requests under way are answered, for at most [`Limits::end`].
+//! - At most [`Limits::connections`] connections are open. At that limit a new connection is accepted and an idle one is
+//! closed: of the address with the most connections, the one that has been idle for the longest time.
+//! - A connection is idle unless a whole request has arrived on it and is being answered. Single bytes keep no connection open.
+//! - The handshake, the head of a request, the pause between two requests and the sending of an answer each have a deadline.
+//! - When the server stops, it answers requests in progress, for at most [`Limits::end`].
 //!
 //! # Assumptions
 //!
-//! - Handlers bound the time in which they read a body and answer.
+//! - Handlers limit the time in which they read a body and answer.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -31,12 +29,12 @@ use crate::limits::Limits;
 use crate::places::Places;
 use crate::progress::Progress;
 
-/// The pause after a failed accept, which is most likely a lack of file descriptors.
+/// The pause after a failed accept, which usually means a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A flood of connections is logged once in this time.
+/// The log interval for a flood of connections.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Serves until `stop` resolves, then answers what is under way. No connection outlives this future.
+/// Serves until `stop` resolves, then answers requests in progress. No connection outlives this future.
 pub async fn serve<H: Handshake>(
     listener: TcpListener,
     handshake: H,
@@ -82,7 +80,7 @@ pub async fn serve<H: Handshake>(
     }
     drop(listener);
     stopping.cancel();
-    // Each ends by itself within its time.
+    // Each connection ends by itself within its time limit.
     while connections.tasks.join_next().await.is_some() {}
 }
 
@@ -92,7 +90,7 @@ struct Connections {
     address: Option<SocketAddr>,
     tasks: JoinSet<()>,
     places: Places,
-    /// How many gave way since it was last logged, and when it may be logged again.
+    /// How many connections were closed since the last log line, and when the next line may be logged.
     closed: (u64, Option<Instant>),
 }
 
@@ -115,7 +113,7 @@ impl Connections {
         self.places.remove(id);
     }
 
-    /// Makes room for one connection more. False if all are answering a request.
+    /// Makes room for one more connection. Returns false if all connections are answering requests.
     async fn make_room(&mut self) -> bool {
         while self.tasks.len() >= self.limits.connections {
             if !self.close_one() {
@@ -123,7 +121,7 @@ impl Connections {
                 return false;
             }
             self.log("too many connections; closed the one that was idle for the longest time");
-            // Its task ends the next time it is polled. Until then its memory counts.
+            // The task ends at its next poll. Until then it uses memory.
             if let Some(ended) = self.tasks.join_next_with_id().await {
                 self.forget(ended);
             }
@@ -131,7 +129,7 @@ impl Connections {
         true
     }
 
-    /// Closes the connection that gives way, if there is one.
+    /// Closes the connection to evict, if there is one.
     fn close_one(&mut self) -> bool {
         self.places.take_idle().inspect(AbortHandle::abort).is_some()
     }

@@ -1,16 +1,15 @@
-//! Who may ask this process: delegated to an API server, as controller-runtime's `WithAuthenticationAndAuthorization`
-//! does it.
+//! Authentication and authorization of clients, delegated to an API server as in controller-runtime's
+//! `WithAuthenticationAndAuthorization`.
 //!
-//! A bearer token is reviewed by a `TokenReview`, and its user by a `SubjectAccessReview` for the path as a nonResourceURL
-//! and the method in lower case as the verb: `get /metrics`.
+//! A `TokenReview` reviews the bearer token. A `SubjectAccessReview` reviews its user, with the path as nonResourceURL and the
+//! method in lower case as verb: `get /metrics`.
 //!
 //! # Guarantees
 //!
-//! - Without a token of a user with the right nothing is answered but 401 or 403; while the API server cannot be asked,
-//!   503.
-//! - A decision about a user counts for 10 seconds: so long a right that was taken away may still be used. Tokens that
-//!   nobody has are not remembered.
-//! - At most 256 decisions are remembered.
+//! - A request without a token of an authorized user gets only 401 or 403. While the API server is unreachable, it gets 503.
+//! - A decision about a user is cached for 10 seconds, so a revoked right may still work for that long. Invalid tokens are not
+//! cached.
+//! - At most 256 decisions are cached.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -27,15 +26,15 @@ use tokio::time::Instant;
 
 use nodewright_runtime::request::{Call, Connection, RequestError};
 
-/// How long a decision counts.
+/// How long a decision is cached.
 const LIFETIME: Duration = Duration::from_secs(10);
-/// How many decisions are remembered.
+/// How many decisions are cached.
 const DECISIONS: usize = 256;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// Asks an API server who may do what. Clones are the same.
+/// Asks an API server for authorization. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Authorization {
     shared: Arc<Shared>,
@@ -47,7 +46,7 @@ struct Shared {
     decisions: Mutex<Decisions>,
 }
 
-/// What is asked: a token, a verb and a path.
+/// The key of a decision: a token, a verb and a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Question {
     token: String,
@@ -58,27 +57,27 @@ struct Question {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
     Allowed,
-    /// The user has no such right.
+    /// The user is not authorized.
     Denied {
         user: String,
     },
-    /// The token is nobody's.
+    /// The token belongs to no user.
     Unauthenticated,
 }
 
 impl Authorization {
-    /// One that has no API server yet. Until [`Self::connect`], all requests get 503.
+    /// An authorization without an API server yet. Until [`Self::connect`], all requests get 503.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The API server to ask. Only the first call counts.
+    /// Sets the API server to ask. Only the first call has an effect.
     pub fn connect(&self, connection: Connection) {
-        // A second one would be the same API server.
+        // A second connection would be to the same API server.
         let _ = self.shared.connection.set(connection);
     }
 
-    /// The routes, for those who may.
+    /// Wraps the routes with authorization.
     pub fn protect(&self, router: Router) -> Router {
         router.route_layer(middleware::from_fn_with_state(self.clone(), check))
     }
@@ -122,7 +121,7 @@ fn unauthorized() -> Response {
     (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
 }
 
-/// None if the request has no bearer token.
+/// Returns `None` if the request has no bearer token.
 fn question(method: &Method, path: &str, headers: &HeaderMap) -> Option<Question> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
@@ -156,14 +155,14 @@ async fn ask(connection: &Connection, question: &Question) -> Result<Decision, R
     Ok(Decision::Denied { user: user["username"].as_str().unwrap_or_default().to_owned() })
 }
 
-/// Creates a review, and gives its status. An answer that is none grants nothing.
+/// Creates a review and returns its status. An answer without a status grants nothing.
 async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Value, RequestError> {
     let answer = connection.send(Call::with(Method::POST, path, "application/json", review)).await?;
     let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     Ok(review["status"].clone())
 }
 
-/// What was decided a short time ago.
+/// Recent decisions.
 #[derive(Debug, Default)]
 struct Decisions(HashMap<Question, (Decision, Instant)>);
 
@@ -177,7 +176,7 @@ impl Decisions {
         if self.0.len() >= DECISIONS {
             self.0.retain(|_, (_, since)| now < *since + LIFETIME);
         }
-        // All are young: begin again rather than grow.
+        // All decisions are recent: clear the cache instead of growing it.
         if self.0.len() >= DECISIONS {
             self.0.clear();
         }
@@ -197,7 +196,7 @@ mod tests {
     use nodewright_observability::metrics::Metrics;
     use nodewright_runtime::leadership::Leadership;
 
-    /// An API server that knows the tokens `reader`, who may get, and `stranger`, who may nothing.
+    /// An API server that knows two tokens: `reader` may get, and `stranger` may do nothing.
     struct Server {
         asked: Arc<Mutex<Vec<Value>>>,
         authorization: Authorization,

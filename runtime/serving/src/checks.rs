@@ -1,4 +1,4 @@
-//! Named checks, answered as Kubernetes' own health endpoints answer.
+//! Named health checks, in the format of Kubernetes' own health endpoints.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 
 use crate::text::plain;
 
-/// What a check may answer: a plain yes or no, or the reason for a no.
+/// The result of a check: true or false, or a reason for the failure.
 pub trait Verdict {
-    /// The reason why the check failed, if it did.
+    /// The reason if the check failed.
     fn into_result(self) -> Result<(), String>;
 }
 
@@ -32,19 +32,19 @@ impl Verdict for Result<(), String> {
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Named checks behind one endpoint. Clones are the same set.
+/// Named checks behind one endpoint. Clones share one set.
 #[derive(Clone, Default)]
 pub struct Checks {
     checks: Arc<RwLock<Vec<(String, Check)>>>,
 }
 
 impl Checks {
-    /// No checks: everything is well.
+    /// An empty set, which passes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check, or replaces the one of that name. It is asked at each request, so it must not block.
+    /// Adds a check, or replaces the one with that name. Each request calls it, so it must not block.
     pub fn add<V: Verdict>(&self, name: impl Into<String>, check: impl Fn() -> V + Send + Sync + 'static) {
         let (name, check): (_, Check) = (name.into(), Arc::new(move || check().into_result()));
         let mut checks = self.checks.write();
@@ -54,14 +54,14 @@ impl Checks {
         }
     }
 
-    /// The names of the checks that fail, each with its reason.
+    /// The names of the failing checks with their reasons.
     pub fn failures(&self) -> Vec<(String, String)> {
         let results = self.results(|_| true);
         results.into_iter().filter_map(|(name, result)| Some((name, result.err()?))).collect()
     }
 
     fn results(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, Result<(), String>)> {
-        // Checks are called without the lock: one may add another.
+        // Call the checks without the lock: a check may add another one.
         let checks = self.checks.read().clone();
         checks.into_iter().filter(|(name, _)| wanted(name)).map(|(name, check)| (name, check())).collect()
     }
@@ -70,7 +70,7 @@ impl Checks {
         self.checks.read().iter().any(|(known, _)| known == name)
     }
 
-    /// The answer as Kubernetes gives it: `ok`, or each check on a line if one fails or if asked for by `?verbose`.
+    /// The answer in Kubernetes' format: `ok`, or one line for each check if one fails or the query has `?verbose`.
     fn answer(&self, endpoint: &str, query: &str, only: Option<&str>) -> Response {
         let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let excluded = |name: &str| parameters().any(|(key, value)| key == "exclude" && value == name);

@@ -1,4 +1,4 @@
-//! One connection, from its handshake to its end. What its client does wrong is logged at debug level.
+//! One connection, from its handshake to its end. Client errors are logged at debug level.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -33,7 +33,7 @@ pub(super) async fn run<H: Handshake>(
     progress: Arc<Progress>,
     stopping: CancellationToken,
 ) {
-    // Answers are small and written whole.
+    // Answers are small and written at once.
     let _ = stream.set_nodelay(true);
     let mut shaken = pin!(handshake.shake(stream));
     let shaken = tokio::select! {
@@ -89,7 +89,7 @@ async fn requests<S>(
     }
 }
 
-/// Polls until the end, or until the deadline of the present phase, which each poll may move.
+/// Polls until completion, or until the deadline of the current phase. Each poll may move the deadline.
 async fn within_deadline<T>(
     progress: &Progress,
     limits: &Limits,
@@ -126,7 +126,7 @@ async fn answer(
     Ok(response.map(|body| ObservedBody::new(body, progress, Progress::handed_over)))
 }
 
-/// A body whose end, or whose drop before it, is part of the progress.
+/// A body that reports its end, or its earlier drop, to the progress.
 struct ObservedBody<B> {
     body: B,
     progress: Arc<Progress>,
@@ -173,7 +173,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
     }
 }
 
-/// A stream whose reads and flushes are part of the progress.
+/// A stream that reports its reads and flushes to the progress.
 struct ObservedStream<S> {
     stream: S,
     progress: Arc<Progress>,
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection in memory, on paused time.
+    /// An in-memory connection, on paused time.
     struct Running {
         client: DuplexStream,
         task: JoinHandle<()>,
@@ -267,7 +267,7 @@ mod tests {
             assert!(answer.starts_with(b"HTTP/1.1 200"));
         }
 
-        /// Sends a byte every second, and returns after how long the connection was closed.
+        /// Sends a byte every second. Returns how long the connection stayed open.
         async fn drip(self, bytes: &[u8]) -> Duration {
             let Self { mut client, task, .. } = self;
             let begun = Instant::now();

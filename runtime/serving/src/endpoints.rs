@@ -1,15 +1,15 @@
 //! The endpoints for metrics, health, readiness and log levels.
 //!
-//! `/healthz` says whether the process should be restarted. What depends on others (the API server, a collector)
-//! must not count for it: a restart would not help. `/readyz` says whether the process does its work.
+//! `/healthz` says whether the process should be restarted. It must not depend on other systems (the API server, a collector):
+//! a restart would not help. `/readyz` says whether the process can do its work.
 //!
 //! # Guarantees
 //!
-//! - Connections, headers, bodies, and the time of a request and of a connection are bounded: no client can hold
-//!   memory or a connection for ever (see [`crate::serve`]).
-//! - Probes are answered however many other clients there are: an idle connection makes room for a new one, and
-//!   requests for anything else may take only a part of the connections.
-//! - On stop, requests under way are answered, for at most a second.
+//! - Connections, headers, bodies, and the duration of requests and connections are limited: no client can hold memory or a
+//! connection for ever (see [`crate::serve`]).
+//! - Probes are answered regardless of the number of other clients: an idle connection is closed for a new one, and other
+//! requests may use only a part of the connections.
+//! - On stop, requests in progress are answered, for at most a second.
 
 use std::sync::Arc;
 
@@ -28,28 +28,28 @@ use crate::checks::{Checks, check_routes};
 use crate::handshake::Peer;
 use crate::text::plain;
 
-/// How many requests other than those of probes are answered at once. That is fewer than there are connections, so one
-/// is always left for a probe.
+/// How many requests other than probes are answered at once. It is less than the number of connections, so that one is always
+/// free for a probe.
 pub(crate) const OTHERS: usize = 32;
 
-/// What the server answers.
+/// The endpoints of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
-    /// Behind `/metrics`.
+    /// Served at `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Behind `/healthz` and `/livez`: nothing that depends on others.
+    /// Served at `/healthz` and `/livez`: nothing that depends on other systems.
     pub health: Checks,
-    /// Behind `/readyz`.
+    /// Served at `/readyz`.
     pub ready: Checks,
-    /// Behind `/debug/log-level`, if given: read by GET and set by PUT. Without [`Self::authorization`] from this host
-    /// only: by those who may forward a port of the pod.
+    /// Served at `/debug/log-level`, if set: GET reads and PUT sets the levels. Without [`Self::authorization`] it accepts only
+    /// clients on this host, that is, users who may forward a port of the pod.
     pub levels: Option<Levels>,
-    /// Who may ask for metrics and log levels; everybody if none is given. Probes are always answered.
+    /// Authorization for metrics and log levels; without it every client may use them. Probes are always answered.
     pub authorization: Option<Authorization>,
 }
 
 impl Endpoints {
-    /// The routes, to be served alone or merged with others.
+    /// The routes, to serve alone or merged with others.
     pub fn router(self) -> Router {
         let probes = self.probes();
         let metrics = self.metrics;
@@ -63,7 +63,7 @@ impl Endpoints {
         leave_room(others).merge(probes)
     }
 
-    /// The routes of health and readiness alone.
+    /// Only the health and readiness routes.
     pub fn probes(&self) -> Router {
         Router::new()
             .merge(check_routes("healthz", self.health.clone()))
@@ -72,7 +72,7 @@ impl Endpoints {
     }
 }
 
-/// Leaves connections for probes: answers no more than [`OTHERS`] requests at once.
+/// Limits other requests to [`OTHERS`] at once, so that connections remain for probes.
 pub(crate) fn leave_room(others: Router) -> Router {
     others.layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(OTHERS)), answer_if_few))
 }

@@ -1,4 +1,4 @@
-//! What comes before HTTP on a connection.
+//! The handshake of a connection before HTTP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub trait Handshake: Clone + Send + Sync + 'static {
     /// The stream that carries HTTP.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Shakes hands on an accepted connection.
+    /// Performs the handshake on an accepted connection.
     fn shake(&self, stream: TcpStream) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -40,7 +40,7 @@ impl Handshake for TlsAcceptor {
     }
 }
 
-/// An acceptor of TLS 1.2 and 1.3 for HTTP/1.1. It asks `certificates` for the certificate of each handshake.
+/// A TLS 1.2 and 1.3 acceptor for HTTP/1.1. `certificates` selects the certificate of each handshake.
 pub fn tls_acceptor(certificates: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)

@@ -6,7 +6,7 @@
 //!         │ an idle one gives way                                │            /metrics /debug/log-level
 //! ```
 //!
-//! [`serve()`] is the accept loop; [`Server`] puts a port for operators on it, with [`Endpoints`], [`Checks`] and
+//! [`serve()`] is the accept loop. [`Server`] uses it for an operator's port, with [`Endpoints`], [`Checks`] and
 //! [`Authorization`].
 
 mod accept;

@@ -1,11 +1,11 @@
-//! What a client may take of a port.
+//! Limits for the clients of a port.
 
 use std::time::Duration;
 
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many connections are open at once.
+    /// How many connections may be open at once.
     pub connections: usize,
     /// How long the handshake and the head of the first request may take together.
     pub first_request: Duration,
@@ -13,13 +13,13 @@ pub struct Limits {
     pub idle: Duration,
     /// How long the head of a further request may take, from its first byte.
     pub head: Duration,
-    /// The most bytes of a head.
+    /// Limit of a head, in bytes.
     pub head_size: usize,
     /// How long a client may take to read an answer.
     pub answer: Duration,
-    /// How long a connection may last, if that is bounded. A client that goes on opens another.
+    /// How long a connection may last, if limited. The client can then open another one.
     pub lifetime: Option<Duration>,
-    /// How long requests under way may take when the server stops, or when a connection has reached its lifetime.
+    /// How long requests in progress may take when the server stops, or when a connection has reached its lifetime.
     pub end: Duration,
 }
 

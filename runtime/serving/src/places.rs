@@ -1,4 +1,4 @@
-//! Which connection gives way to a new one.
+//! Selects the connection to close for a new one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ pub(super) struct Places {
     open: HashMap<Id, Place>,
     /// How many connections each address has.
     by_address: HashMap<IpAddr, usize>,
-    /// How many connections there have been.
+    /// How many connections there have been in total.
     count: u64,
 }
 
 struct Place {
     address: IpAddr,
-    /// Orders connections that came at the same instant.
+    /// Orders connections with the same instant.
     number: u64,
     task: AbortHandle,
     progress: Arc<Progress>,
@@ -45,7 +45,7 @@ impl Places {
         Some(place.task)
     }
 
-    /// Takes out the connection that gives way. None if all are answering a request.
+    /// Removes and returns the connection to close; `None` if all are answering requests.
     pub(super) fn take_idle(&mut self) -> Option<AbortHandle> {
         let idle = self.open.iter().filter_map(|(id, place)| {
             let candidate = Candidate {
@@ -60,10 +60,10 @@ impl Places {
     }
 }
 
-/// An idle connection, as one to close.
+/// An idle connection as a candidate to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
-    /// How many connections its address has: who has many gives way, so that nobody can take the places of all.
+    /// How many connections its address has. The address with the most loses one first, so that no client can take all places.
     of_its_address: usize,
     idle_since: Instant,
     number: u64,
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Connections as (address, seconds idle, or None while it answers), and which of them gives way.
+    /// Connections as (address, seconds idle, or None while it answers). Returns the one to close.
     fn victim(open: &[(u8, Option<u64>)]) -> Option<usize> {
         let now = Instant::now() + Duration::from_hours(1);
         let (mut places, mut tasks, mut ids) = (Places::default(), JoinSet::new(), vec![]);

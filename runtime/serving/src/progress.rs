@@ -1,11 +1,11 @@
-//! How far a connection is: what its next deadline is, and since when it has been idle.
+//! The progress of a connection: its next deadline, and since when it has been idle.
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::limits::Limits;
 
-/// Shared by a connection and the port that it belongs to.
+/// Shared by a connection and its port.
 #[derive(Debug)]
 pub(super) struct Progress(Mutex<State>);
 
@@ -17,7 +17,7 @@ enum Phase {
     Idle,
     /// A part of a further request's head has arrived.
     Head,
-    /// A request's body arrives. Its handler sets the deadline, so that the client gets an answer.
+    /// A request's body is arriving. Its handler sets the deadline, so that the client gets an answer.
     Body,
     /// The whole request has arrived.
     Answering,
@@ -30,11 +30,11 @@ struct State {
     phase: Phase,
     /// When the phase began.
     since: Instant,
-    /// When the last answer was made, or the connection accepted.
+    /// When the last answer was ready, or the connection was accepted.
     idle_since: Instant,
-    /// Whether bytes of the next request came before this one was answered.
+    /// Whether bytes of the next request arrived before this one was answered.
     is_ahead: bool,
-    /// Whether all of the answer has been handed to the connection, which may not have sent it yet.
+    /// Whether the whole answer was passed to the connection, which may not have sent it yet.
     is_handed_over: bool,
 }
 
@@ -51,7 +51,7 @@ impl Progress {
         Self(Mutex::new(State { phase: Phase::Opening, since, idle_since, is_ahead: false, is_handed_over: false }))
     }
 
-    /// Bytes have arrived.
+    /// Records that bytes have arrived.
     pub(super) fn received(&self) {
         let mut state = self.0.lock();
         match state.phase {
@@ -61,14 +61,14 @@ impl Progress {
         }
     }
 
-    /// The head of a request is complete.
+    /// Records that the head of a request is complete.
     pub(super) fn head_read(&self, has_body: bool) {
         let mut state = self.0.lock();
         (state.is_ahead, state.is_handed_over) = (false, false);
         state.enter(if has_body { Phase::Body } else { Phase::Answering });
     }
 
-    /// The body of a request is complete, or its handler does not read on.
+    /// Records that the body of a request is complete, or that its handler stopped reading.
     pub(super) fn body_read(&self) {
         let mut state = self.0.lock();
         if state.phase == Phase::Body {
@@ -76,19 +76,19 @@ impl Progress {
         }
     }
 
-    /// The handler has made an answer.
+    /// Records that the handler has an answer.
     pub(super) fn answered(&self) {
         let mut state = self.0.lock();
         state.enter(Phase::Writing);
         state.idle_since = state.since;
     }
 
-    /// All of the answer has been handed to the connection.
+    /// Records that the whole answer was passed to the connection.
     pub(super) fn handed_over(&self) {
         self.0.lock().is_handed_over = true;
     }
 
-    /// All that was handed to the connection has been sent.
+    /// Records that the connection has sent everything.
     pub(super) fn flushed(&self) {
         let mut state = self.0.lock();
         if state.phase == Phase::Writing && state.is_handed_over {
@@ -97,13 +97,13 @@ impl Progress {
         }
     }
 
-    /// Since when no request has been answered; None while one is.
+    /// Since when no request has been in progress; `None` during a request.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.0.lock();
         (state.phase != Phase::Answering).then_some(state.idle_since)
     }
 
-    /// Until when something has to happen, and what is said if it does not.
+    /// The next deadline, and the message if it passes.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<(Instant, &'static str)> {
         let state = self.0.lock();
         let (time, why) = match state.phase {

@@ -17,9 +17,9 @@ use crate::handshake::{Handshake, Plain};
 use crate::limits::Limits;
 use crate::text::plain;
 
-/// The most bytes of a request's body.
+/// Limit of a request's body, in bytes.
 const BODY_LIMIT: usize = 64 << 10;
-/// How long an answer may take to be made.
+/// How long a handler may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const LIMITS: Limits = Limits {
     connections: 128,
@@ -35,7 +35,7 @@ pub(crate) const LIMITS: Limits = Limits {
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another process has the port.
+    /// Another process uses the port.
     #[error("failed to listen on {address}: address already in use; choose another with {flag}")]
     InUse {
         /// The address.
@@ -43,7 +43,7 @@ pub enum ListenError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// A low port, most likely.
+    /// Probably a port below 1024.
     #[error("failed to listen on {address}: permission denied; choose a port above 1023 with {flag}")]
     NotPermitted {
         /// The address.
@@ -51,19 +51,19 @@ pub enum ListenError {
         /// The flag that sets it.
         flag: &'static str,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("failed to listen on {address}: {source}; choose another with {flag}")]
     Other {
         /// The address.
         address: SocketAddr,
         /// The flag that sets it.
         flag: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A socket that listens, not yet served.
+/// A listening socket that is not served yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -71,7 +71,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on an address; port 0 takes any free one. `flag` is what people are told to change if that fails.
+    /// Listens on an address; port 0 takes any free one. `flag` appears in the error message as the flag to change.
     pub async fn bind(address: SocketAddr, flag: &'static str) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await.and_then(|listener| {
             let address = listener.local_addr()?;
@@ -84,12 +84,12 @@ impl Server {
         })
     }
 
-    /// The address that it listens on.
+    /// The address of the socket.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves HTTP until `stop` is cancelled, then answers what is under way and returns within about a second.
+    /// Serves HTTP until `stop` is cancelled, then answers requests in progress and returns within about a second.
     pub async fn serve(self, router: Router, stop: CancellationToken) {
         self.serve_with(Plain, router, stop).await;
     }

@@ -1,4 +1,4 @@
-//! A port as clients see it.
+//! A port from a client's point of view.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ async fn what_is_logged_is_changed_from_this_host_only() {
     assert_eq!(levels.current(), "debug");
 }
 
-/// Waits for what the server does by itself. Generous: a busy computer is slow.
+/// Waits for asynchronous work of the server. The limit is generous: a busy computer is slow.
 async fn patiently<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("an answer in time")
 }
@@ -144,7 +144,7 @@ async fn idle_and_slow_connections_do_not_silence_a_probe() {
             assert_eq!(patiently(fetch(address, "/healthz")).await, (200, "ok".to_owned()));
         }
     }
-    // One byte more keeps nobody: the first have gone.
+    // A single byte protects no connection: the first ones are closed.
     let mut first = kept.swap_remove(0);
     let _ = first.write_all(b"G").await;
     assert!(matches!(patiently(first.read(&mut [0])).await, Ok(0) | Err(_)), "the longest idle was closed");
@@ -180,7 +180,7 @@ async fn headers_without_end_are_refused() {
     let Running { address, .. } = serve(Router::new()).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let huge = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(LIMITS.head_size * 2));
-    // The server may close before all is written.
+    // The server may close the connection before everything is written.
     let _ = stream.write_all(huge.as_bytes()).await;
     let mut answer = vec![];
     let _ = stream.read_to_end(&mut answer).await;

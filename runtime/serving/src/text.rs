@@ -1,4 +1,4 @@
-//! Answers in plain text.
+//! Plain-text answers.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, StatusCode, header};

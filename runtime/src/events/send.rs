@@ -17,7 +17,7 @@ use nodewright_observability::metrics::Metrics;
 
 /// The time limit of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses before the retries of a request that got no answer or a `Retry-After`.
+/// The pauses before the retries of a request that got no answer, a 429 or a 5xx.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 /// The log interval of refusals: the cause is probably the same for all.
 const LOG_EVERY: Duration = Duration::from_mins(1);

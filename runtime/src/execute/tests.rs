@@ -50,7 +50,7 @@ impl ApplyConfiguration for Phase {
     }
 }
 
-/// What is done to a Pod that was seen.
+/// An apply to an existing Pod.
 fn apply(live: &Pod) -> Step<()> {
     Step::apply(HOME, live, &labels()).unwrap()
 }
@@ -112,7 +112,7 @@ async fn execute(server: &ApiServer, term: Leadership, stages: Vec<Vec<Step<()>>
     execute_again(server, term, 0, stages).await
 }
 
-/// After so many runs that have failed.
+/// Runs with this number of failed runs before.
 async fn execute_again(server: &ApiServer, term: Leadership, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
     let metrics = Arc::new(Metrics::new());
     let connection = Connection::new(server.client(), agent("test/1", "test"), term, 100, metrics);
@@ -127,7 +127,7 @@ async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
     execute(server, Leadership::unlimited(), vec![vec![step]]).await
 }
 
-/// How a step ended: `None` when it was done.
+/// The class of the failure: `None` if the steps succeeded.
 fn class(execution: &Execution) -> Option<FailureClass> {
     let refused = execution.refused.first().map(|(_, error)| error.class);
     execution.failure.as_ref().map(|(_, error)| error.class).or(refused)
@@ -139,7 +139,7 @@ async fn only_an_edit_that_does_not_fit_is_a_conflict() {
     let live = seed(&server);
     let refused = || Status::failure("Pod \"a\" is invalid: metadata.labels: Too long", "Invalid").with_code(422);
     let invalid = serde_json::from_value(json!({"kind": "Pod", "name": "a"})).unwrap();
-    // The API server's own word, and a webhook's.
+    // An answer of the API server itself, and one of a webhook.
     for refusal in [refused().with_details(invalid), refused()] {
         server.fail_next(Match::verb("patch"), Fault::Refuse(Box::new(refusal)));
         let execution = execute_one(&server, edit(&live)).await;
@@ -227,7 +227,7 @@ async fn what_was_changed_meanwhile_is_left_alone_by_those_that_rest_on_all_of_i
     }
 }
 
-/// An object may be there that the API server itself cannot patch: with a time of the year 10000, for example.
+/// Some existing objects cannot be patched by the API server itself: for example with a time in the year 10000.
 #[tokio::test]
 async fn what_cannot_be_patched_can_be_confirmed() {
     for step in [confirm, confirm_unchanged] {
@@ -313,7 +313,7 @@ async fn no_step_follows_the_end_of_the_term() {
     }
 }
 
-/// Refuses the creation of these names for good, as an admission webhook does.
+/// Refuses every creation of these names, as an admission webhook does.
 fn refuse(server: &ApiServer, names: impl Fn(&str) -> bool + Send + 'static) {
     server.decide(move |request| {
         let name = request.path.rsplit('/').next().unwrap_or_default();

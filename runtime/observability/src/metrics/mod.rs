@@ -1,14 +1,14 @@
-//! What the runtime counts, for Prometheus.
+//! The metrics of the runtime, for Prometheus.
 //!
-//! Names and labels are those of controller-runtime and client-go wherever they have one, so that existing
-//! dashboards and alerts go on working. There is no global registry: a [`Metrics`] is made by the process, handed
-//! around by `Arc` and served at `/metrics`. A program adds families of its own by [`Metrics::register`].
+//! Names and labels are those of controller-runtime and client-go wherever they have one, so that existing dashboards and
+//! alerts work. There is no global registry: the process creates a [`Metrics`], shares it by `Arc`, and serves it at
+//! `/metrics`. A program adds metric families with [`Metrics::register`].
 //!
 //! # Guarantees
 //!
-//! - No method blocks on I/O or waits for a scrape longer than it takes to copy one family.
-//! - The number of series is bounded by the number of controllers, kinds and answer codes; no object has one, but for
-//!   the first hundred of those that cannot be decoded.
+//! - No method blocks on I/O. During a scrape, a method waits at most for the copy of one family.
+//! - The number of series is bounded by the number of controllers, kinds and status codes. Objects have no series, except the
+//! first hundred that cannot be decoded.
 
 mod process;
 mod queue;
@@ -35,22 +35,22 @@ use self::queue::Queues;
 pub use self::queue::Unfinished;
 use self::request::{RequestLabels, RestClient};
 
-/// The content type of [`Metrics::encode`]'s text.
+/// The content type of the text that [`Metrics::encode`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A family of histograms, each made by a function that knows the buckets.
+/// A family of histograms, with a constructor that sets the buckets.
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// How a reconcile ended, as controller-runtime tells it apart.
+/// The outcome of a reconcile, in controller-runtime's categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileOutcome {
-    /// Nothing is left to do until something changes.
+    /// Nothing is left to do until a change.
     Success,
-    /// It failed and comes again after its back-off.
+    /// It failed and is retried after its back-off.
     Error,
-    /// It comes again at once or after its back-off, without having failed.
+    /// It did not fail, and runs again at once or after its back-off.
     Requeue,
-    /// It comes again at a time that it named.
+    /// It runs again at the time that it requested.
     RequeueAfter,
 }
 
@@ -216,48 +216,48 @@ impl Metrics {
         registry.register_collector(Box::new(process::Process));
     }
 
-    /// Lets a program add families of its own to what is served.
+    /// Lets a program add its own metric families.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.write());
     }
 
-    /// Everything in `OpenMetrics` text ([`CONTENT_TYPE`]).
+    /// All metrics as `OpenMetrics` text ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::with_capacity(16 << 10);
         prometheus_client::encoding::text::encode(&mut text, &self.registry.read())?;
         Ok(text)
     }
 
-    /// Counts the queues named here a second time as `<prefix>_workqueue_*` under other names: for dashboards made
-    /// for a program that named its queues otherwise. `names` are pairs of own name and other name.
+    /// Publishes queues a second time as `<prefix>_workqueue_*` with other names: for dashboards of a program that named its
+    /// queues differently. `names` are pairs of own name and other name.
     #[must_use]
     pub fn with_queue_alias(self, prefix: &'static str, names: &[(&'static str, &'static str)]) -> Self {
         self.queues.alias(prefix, names);
         self
     }
 
-    /// A key has joined the queue `name`, which now holds `depth` keys.
+    /// Records that a key has joined the queue `name`, which now holds `depth` keys.
     pub fn queue_added(&self, name: &'static str, depth: usize) {
         self.queues.added(name, depth);
     }
 
-    /// A key was taken from the queue after it had waited so long; a run begins.
+    /// Records that a key was taken from the queue after it had waited for `waited`; a run begins.
     pub fn queue_taken(&self, name: &'static str, depth: usize, waited: Duration) {
         self.queues.taken(name, depth, waited);
     }
 
-    /// A run that took so long has ended; a failed one counts as a retry.
+    /// Records that a run has ended after `ran`; a failed one counts as a retry.
     pub fn queue_done(&self, name: &'static str, depth: usize, ran: Duration, failed: bool) {
         self.queues.done(name, depth, ran, failed);
     }
 
-    /// At each scrape, asks `probe` how long the runs under way in the queue `name` last. `None` from the probe
-    /// leaves the queue out: for one that is gone.
+    /// At each scrape, calls `probe` for the ages of the runs in progress in the queue `name`. If the probe returns `None`, the
+    /// queue is gone and is left out.
     pub fn queue_unfinished(&self, name: &'static str, probe: impl Fn() -> Option<Unfinished> + Send + Sync + 'static) {
         self.queues.probe(name, Box::new(probe));
     }
 
-    /// A reconcile has ended.
+    /// Records the end of a reconcile.
     pub fn reconciled(&self, controller: &'static str, result: ReconcileOutcome, took: Duration) {
         self.reconciles.get_or_create(&ReconcileLabels { controller, result: result.as_str() }).inc();
         self.reconcile_time.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
@@ -266,54 +266,54 @@ impl Metrics {
         }
     }
 
-    /// A reconcile panicked and was caught.
+    /// Records a reconcile that panicked and was caught.
     pub fn reconcile_panicked(&self, controller: &'static str) {
         self.reconcile_panics.get_or_create(&ControllerLabels { controller }).inc();
     }
 
-    /// A reconcile has waited so long for the cache.
+    /// Records how long a reconcile has waited for the cache.
     pub fn freshness_waited(&self, controller: &'static str, waited: Duration) {
         self.freshness_wait.get_or_create(&ControllerLabels { controller }).observe(waited.as_secs_f64());
     }
 
-    /// A reconcile was put off, because the cache had not reached what was written.
+    /// Records a reconcile that was postponed because the cache did not show earlier writes.
     pub fn stale_skipped(&self, controller: &'static str) {
         self.stale_skips.get_or_create(&ControllerLabels { controller }).inc();
     }
 
-    /// A request to an API server has ended with this status code; 0 when there was no answer.
+    /// Records the end of a request to an API server with this status code; 0 means no answer.
     ///
-    /// `path` is the request's path and query; the resource is read from it, names are not.
+    /// `path` is the request's path and query. It yields the resource, but not the name of the object.
     pub fn requested(&self, method: &Method, path: &str, code: u16) {
         self.requests.count(&RequestLabels::new(method, path, code));
     }
 
-    /// A request to an API server took so long.
+    /// Records the duration of a request to an API server.
     pub fn request_took(&self, method: &Method, path: &str, took: Duration) {
         self.requests.observe(method, path, took);
     }
 
-    /// A watch broke and was opened again.
+    /// Records that a watch broke and was opened again.
     pub fn watch_restarted(&self, cluster: impl Display, resource: impl Display) {
         self.watch_restarts.get_or_create(&watch_labels(cluster, resource)).inc();
     }
 
-    /// A list was older than what was known and has replaced it: the server was set back.
+    /// Records that a list was older than the store and has replaced it: the server was set back.
     pub fn watch_rewound(&self, cluster: impl Display, resource: impl Display) {
         self.watch_rewinds.get_or_create(&watch_labels(cluster, resource)).inc();
     }
 
-    /// Whether a watch follows its server.
+    /// Sets whether a watch follows its server.
     pub fn watch_healthy(&self, cluster: impl Display, resource: impl Display, healthy: bool) {
         self.watch_healthy.get_or_create(&watch_labels(cluster, resource)).set(i64::from(healthy));
     }
 
-    /// How many objects of a kind cannot be decoded at present.
+    /// Sets how many objects of a kind currently cannot be decoded.
     pub fn undecodable_objects(&self, cluster: impl Display, resource: impl Display, count: usize) {
         self.undecodable.get_or_create(&watch_labels(cluster, resource)).set(saturating(count));
     }
 
-    /// Names an object that cannot be decoded, or no longer does.
+    /// Adds or removes the series of an object that cannot be decoded.
     pub fn undecodable_object(
         &self,
         cluster: impl Display,
@@ -331,50 +331,50 @@ impl Metrics {
         }
     }
 
-    /// Whoever was told of a change has panicked, and was caught.
+    /// Records a panic of a change handler, which was caught.
     pub fn watch_panicked(&self, cluster: impl Display, resource: impl Display) {
         self.watch_panics.get_or_create(&watch_labels(cluster, resource)).inc();
     }
 
-    /// How long the longest wait for the cache of a kind has lasted.
+    /// Sets how long the longest wait for the cache of a kind has lasted.
     pub fn store_longest_wait(&self, cluster: impl Display, resource: impl Display, waited: Duration) {
         self.oldest_wait.get_or_create(&watch_labels(cluster, resource)).set(waited.as_secs_f64());
     }
 
-    /// How many objects of a kind are cached.
+    /// Sets how many objects of a kind are cached.
     pub fn cached_objects(&self, cluster: impl Display, resource: impl Display, count: usize) {
         self.cached.get_or_create(&watch_labels(cluster, resource)).set(saturating(count));
     }
 
-    /// Which version the cache of a kind has reached.
+    /// Sets the version that the cache of a kind has reached.
     pub fn store_version(&self, cluster: impl Display, resource: impl Display, version: u64) {
         self.version.get_or_create(&watch_labels(cluster, resource)).set(saturating(version));
     }
 
-    /// A call outside Kubernetes begins. Dropping what is returned counts the call as `dropped`.
+    /// Records the start of a call outside Kubernetes. Dropping the returned value counts the call as `dropped`.
     #[must_use]
     pub fn effect_started(&self, effect: &'static str) -> RunningEffect {
         RunningEffect::begin(self.effects.clone(), effect)
     }
 
-    /// An event was accepted by the API server, or refused.
+    /// Records that the API server accepted or refused an event.
     pub fn event_sent(&self, accepted: bool) {
         let result = if accepted { "sent" } else { "refused" };
         self.events.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// An event was given up: too many of its kind, or too many waiting.
+    /// Records a dropped event: too many for its object, or too many in the queue.
     pub fn event_dropped(&self) {
         self.events.get_or_create(&ResultLabels { result: "dropped" }).inc();
     }
 
-    /// Whether this process holds the lease `name`.
+    /// Sets whether this process holds the lease `name`.
     pub fn leading(&self, name: &str, holds: bool) {
         self.leading.get_or_create(&NameLabels { name: name.to_owned() }).set(i64::from(holds));
     }
 }
 
-/// A call outside Kubernetes that is under way.
+/// A call outside Kubernetes that is in progress.
 #[derive(Debug)]
 pub struct RunningEffect {
     effects: Arc<Effects>,
@@ -388,7 +388,7 @@ impl RunningEffect {
         let id = {
             let mut running = effects.running.lock();
             let by_id = running.entry(effect).or_default();
-            // Ids grow with time, so the first one is always the longest call.
+            // Ids increase, so the first one is always the longest call.
             let id = by_id.last_key_value().map_or(0, |(id, _)| id + 1);
             by_id.insert(id, Instant::now());
             id
@@ -396,7 +396,7 @@ impl RunningEffect {
         Self { effects, effect, id, result: "dropped" }
     }
 
-    /// Ends the call with a word for its result, such as `success` or an error code.
+    /// Ends the call with a result label, such as `success` or an error code.
     pub fn finish(mut self, result: &'static str) {
         self.result = result;
     }
@@ -412,8 +412,8 @@ impl Drop for RunningEffect {
     }
 }
 
-/// Calls outside Kubernetes. The ages of those under way are worked out at each scrape: a call that hangs must
-/// show while it hangs.
+/// Calls outside Kubernetes. The ages of calls in progress are computed at each scrape, so that a hanging call is visible while
+/// it hangs.
 #[derive(Debug)]
 struct Effects {
     running: Mutex<BTreeMap<&'static str, BTreeMap<u64, Instant>>>,
@@ -446,12 +446,12 @@ impl Collector for Effects {
     }
 }
 
-/// Encodes one family or metric on the spot.
+/// Encodes one family or metric immediately.
 fn scrape(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &dyn EncodeMetric) -> fmt::Result {
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-/// Registers a family under a name; clones of a family are the same family.
+/// Registers a family under a name; clones of a family share their series.
 fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: &M) {
     registry.register(name, help, metric.clone());
 }
@@ -464,12 +464,12 @@ fn saturating(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
 
-/// From what an idle plan takes to what waits for a slow API server.
+/// From the duration of an idle plan to a wait for a slow API server.
 fn reconcile_buckets() -> Histogram {
     Histogram::new([0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
 }
 
-/// From a local answer to the deadline of a slow cloud.
+/// From the duration of a local answer to the deadline of a slow cloud.
 fn effect_buckets() -> Histogram {
     Histogram::new([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0])
 }

@@ -1,4 +1,4 @@
-//! The process itself, under the names that every Prometheus client uses.
+//! Metrics of the process itself, with the standard names of Prometheus clients.
 
 use std::fmt;
 use std::fs;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::scrape;
 
-/// Asked at each scrape. Without a `/proc` only the processor time is served.
+/// Read at each scrape. Without `/proc` only the processor time is served.
 #[derive(Debug, Default)]
 pub(super) struct Process;
 

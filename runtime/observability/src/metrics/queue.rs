@@ -1,4 +1,4 @@
-//! The work queues' families, under client-go's names.
+//! The metric families of the work queues, with client-go's names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Histograms, saturating, scrape};
 
-/// How long the runs under way in a queue last.
+/// The ages of the runs in progress in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     /// The sum of their ages.
@@ -26,7 +26,7 @@ pub struct Unfinished {
 
 type Probe = Box<dyn Fn() -> Option<Unfinished> + Send + Sync>;
 
-/// All queues of a process, each with an own name and perhaps with others in further sets.
+/// The queues of a process, each with its own name and optional aliases.
 #[derive(Default)]
 pub(super) struct Queues {
     own: Families,
@@ -34,7 +34,7 @@ pub(super) struct Queues {
     probes: RwLock<BTreeMap<&'static str, Probe>>,
 }
 
-/// The same queues again, under another prefix and other names.
+/// The same queues with another prefix and other names.
 struct Alias {
     prefix: &'static str,
     names: BTreeMap<&'static str, &'static str>,
@@ -66,7 +66,7 @@ impl Default for Families {
     }
 }
 
-/// Client-go's buckets: powers of ten from ten nanoseconds to a thousand seconds; the lowest are of no use here.
+/// client-go's buckets: powers of ten from ten nanoseconds to a thousand seconds; the lowest are not useful here.
 fn queue_buckets() -> Histogram {
     Histogram::new([1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0])
 }
@@ -105,7 +105,7 @@ impl Queues {
         });
     }
 
-    /// Does the same to the queue under each of its names.
+    /// Records a value for the queue under each of its names.
     fn each(&self, name: &'static str, record: impl Fn(&Families, &QueueLabels)) {
         record(&self.own, &QueueLabels { name });
         for alias in self.aliases.read().iter() {

@@ -1,4 +1,4 @@
-//! Requests to API servers, by what they ask for.
+//! Metrics of requests to API servers, by verb and resource.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Histograms, add};
 
-/// The labels of client-go's `rest_client_requests_total` without the host, and with what was asked for.
+/// The labels of client-go's `rest_client_requests_total` without the host, plus the verb and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
     code: String,
@@ -46,7 +46,7 @@ impl Default for RestClient {
     }
 }
 
-/// From a local answer to the API server's own limit of a minute.
+/// From the duration of a local answer to the API server's own limit of a minute.
 fn request_buckets() -> Histogram {
     Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
 }
@@ -68,7 +68,7 @@ impl RestClient {
     }
 }
 
-/// The verb as Kubernetes' authorisation names it, and the resource with its subresource and group.
+/// The verb of Kubernetes authorization, and the resource with its subresource and group.
 fn classify(method: &Method, path_and_query: &str) -> (&'static str, String) {
     let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());

@@ -1,4 +1,4 @@
-//! Wrappers around the SDK's parts: a processor for two users, and an exporter that complains little.
+//! Wrappers for the SDK: a processor for two users, and an exporter with rate-limited logging.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How often it is told that the collector takes nothing.
+/// The log interval of export failures.
 const COMPLAIN_EVERY: Duration = Duration::from_mins(1);
 
-/// A processor that the provider and [`crate::trace::Spans`] both hand spans to.
+/// A processor that the provider and [`crate::trace::Spans`] share.
 #[derive(Debug)]
 pub(super) struct Shared<P>(pub(super) Arc<P>);
 
@@ -36,7 +36,7 @@ impl<P: SpanProcessor> SpanProcessor for Shared<P> {
     }
 }
 
-/// An exporter whose failures are counted and told once a minute: the SDK would tell each.
+/// An exporter that counts failures and logs them once a minute; the SDK would log each.
 #[derive(Debug)]
 pub(super) struct Bounded<E> {
     exporter: E,

@@ -1,19 +1,19 @@
 //! Logs and traces of a process.
 //!
-//! Logs go to standard error, as text or JSON; their levels can be changed while the process runs ([`Levels`]).
-//! Traces go to an OpenTelemetry collector, if one is named, by OTLP over gRPC.
+//! Logs go to standard error, as text or JSON; their levels can change at run time ([`Levels`]). Traces go to an OpenTelemetry
+//! collector, if one is configured, by OTLP over gRPC.
 //!
 //! # Guarantees
 //!
-//! - A collector that is away, slow or full holds up nothing: spans wait in a queue of bounded length, and what
-//!   does not fit is dropped. It is logged once a minute.
+//! - A collector that is unreachable, slow or full blocks nothing: spans wait in a queue of bounded length, and spans that do
+//! not fit are dropped. This is logged once a minute.
 //! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within a second.
-//! - Levels of the log decide nothing about traces, and the other way round.
+//! - Log levels do not affect traces, and the other way round.
 //!
 //! # Caveats
 //!
-//! - The subscriber of `tracing` is one for a process. Several managers in one process share it;
-//!   [`Telemetry::build`] gives it out uninstalled, for tests.
+//! - A process has one `tracing` subscriber. Several managers in one process share it; [`Telemetry::build`] returns it
+//! uninstalled, for tests.
 
 mod export;
 
@@ -41,51 +41,51 @@ use crate::trace::{LOG_ONLY, Spans};
 
 /// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long one export may take, its repeats included.
+/// The time limit of one export, including its retries.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many spans may wait to be exported.
+/// How many spans may be queued for export.
 const QUEUE_LENGTH: usize = 4_096;
 /// How many spans are exported at once.
 const BATCH_LENGTH: usize = 512;
-/// The instrumentation scope of spans that are made here.
+/// The instrumentation scope of spans of this process.
 const SCOPE: &str = "nodewright";
 
-/// Libraries that say much at levels at which others say what matters. What the user says comes after, and wins.
-/// kube reports each failed request as an error, although whoever made it is told, and tells.
+/// Levels for verbose libraries. The configured levels come after them and take precedence. kube logs each failed request as an
+/// error, although its caller gets the error and logs it.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=off";
-/// Libraries whose spans would be about the export of spans, and spans that are for the log only.
+/// Not traced: libraries whose spans would be about the export of spans, and spans that exist only for the log.
 const UNTRACED: [&str; 9] =
     ["h2", "hyper", "hyper_util", "tower", "rustls", "tonic", "opentelemetry", "kube_client", LOG_ONLY];
 
-/// How a line of the log looks.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// For machines: one JSON object on each line.
+    /// JSON for programs: one object on each line.
     Json,
 }
 
-/// What is logged and where traces go.
+/// The configuration of logs and traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TelemetryConfig {
-    /// The name of the service in traces.
+    /// The service name in traces.
     pub service: String,
-    /// Its version in traces.
+    /// The service version in traces.
     pub version: String,
-    /// More about the process in traces, such as its host and namespace.
+    /// Further resource attributes in traces, such as host and namespace.
     pub attributes: Vec<(&'static str, String)>,
-    /// What a line of the log looks like.
+    /// The format of the log.
     pub format: LogFormat,
-    /// What is logged: a level, or levels by module as in `info,nodewright_runtime=debug`.
+    /// The log levels: a level, or levels by module as in `info,nodewright_runtime=debug`.
     pub levels: String,
-    /// The collector, such as `http://collector:4317`. Without one nothing is traced.
+    /// The collector's address, such as `http://collector:4317`. Without it nothing is traced.
     pub endpoint: Option<String>,
-    /// Which part of the traces that begin here is kept: 0 to 1. A trace that began elsewhere is kept as its
-    /// beginner decided.
+    /// The sampling ratio of traces that begin here: 0 to 1. A trace that began elsewhere keeps the sampling decision from
+    /// there.
     pub ratio: f64,
-    /// How often waiting spans are exported.
+    /// How often queued spans are exported.
     pub interval: Duration,
 }
 
@@ -104,32 +104,32 @@ impl Default for TelemetryConfig {
     }
 }
 
-/// Why telemetry cannot be set up.
+/// Invalid telemetry configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// Not a level, nor levels by module.
+    /// Neither a level nor levels by module.
     #[error("failed to read log levels {0:?}: {1}; say for example info or info,nodewright_runtime=debug")]
     Levels(String, String),
-    /// The ratio is no part of a whole.
+    /// The ratio is not between 0 and 1.
     #[error("failed to set up tracing: the ratio {0} must be between 0 and 1")]
     Ratio(f64),
-    /// The collector's address cannot be used.
+    /// The collector's address is invalid.
     #[error("failed to set up tracing to {endpoint}: {source}; say for example http://collector:4317")]
     Endpoint {
         /// The address.
         endpoint: String,
-        /// What is wrong with it.
+        /// The cause.
         source: Box<ExporterBuildError>,
     },
     /// The collector's address asks for TLS.
     #[error("failed to set up tracing to {0}: TLS is not supported, use a collector beside this process over http://")]
     Tls(String),
-    /// Somebody has set a subscriber in this process before.
+    /// This process has a subscriber already.
     #[error("failed to set up logging: it is set up already")]
     AlreadySet,
 }
 
-/// Changes what is logged, while the process runs. Cheap to clone.
+/// Changes the log levels at run time. Cheap to clone.
 #[derive(Clone)]
 pub struct Levels {
     set: Arc<dyn Fn(EnvFilter) -> bool + Send + Sync>,
@@ -137,7 +137,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Logs at these levels from now on; see [`TelemetryConfig::levels`].
+    /// Sets the log levels; see [`TelemetryConfig::levels`].
     pub fn set(&self, levels: &str) -> Result<(), TelemetryError> {
         let filter = parse_levels(levels)?;
         let mut current = self.current.lock();
@@ -147,7 +147,7 @@ impl Levels {
         Ok(())
     }
 
-    /// The levels as they were set last.
+    /// The levels as last set.
     pub fn current(&self) -> String {
         self.current.lock().clone()
     }
@@ -175,7 +175,7 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// The same with another place for the log, and without installing the subscriber.
+    /// The same with another log writer, and without installing the subscriber.
     pub fn build<W>(config: &TelemetryConfig, writer: W) -> Result<(Self, Dispatch), TelemetryError>
     where
         W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -183,7 +183,7 @@ impl Telemetry {
         let (filter, handle) = reload::Layer::new(parse_levels(&config.levels)?);
         let traces = config.endpoint.as_deref().map(|endpoint| Traces::new(config, endpoint)).transpose()?;
         let layer = traces.as_ref().map(|traces| trace_layer(traces.provider.tracer(SCOPE)));
-        // The logs come last: their layer writes, the other only collects.
+        // The log layer comes last: it writes, the other layer only collects.
         let subscriber = Registry::default().with(layer).with(log_layer(config.format, writer).with_filter(filter));
         let levels = Levels {
             set: Arc::new(move |filter| handle.reload(filter).is_ok()),
@@ -195,35 +195,35 @@ impl Telemetry {
         Ok((telemetry, Dispatch::new(subscriber)))
     }
 
-    /// Changes what is logged.
+    /// The handle that changes the log levels.
     pub fn levels(&self) -> &Levels {
         &self.levels
     }
 
-    /// Where spans of long lives are recorded.
+    /// The recorder of spans of long lives.
     pub fn spans(&self) -> &Spans {
         &self.spans
     }
 
-    /// Exports all spans that have ended, within a second.
+    /// Exports all finished spans, within a second.
     pub async fn flush(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("flush traces", move || provider.force_flush()).await;
     }
 
-    /// Exports all spans that have ended, within a second, and no more after that.
+    /// Exports all finished spans, within a second, and none after that.
     pub async fn shutdown(&self) {
         let Some(provider) = self.provider.clone() else { return };
         in_time("shut down tracing", move || provider.shutdown_with_timeout(STOP_TIMEOUT)).await;
     }
 }
 
-/// Runs what blocks on a thread of its own, which nobody waits for when it takes too long: not even the runtime,
-/// as it would for `spawn_blocking`.
+/// Runs blocking work on a separate thread and stops waiting for it after the time limit. The runtime does not wait for it at
+/// shutdown either, as it would for `spawn_blocking`.
 async fn in_time(what: &'static str, work: impl FnOnce() -> opentelemetry_sdk::error::OTelSdkResult + Send + 'static) {
     let (done, finished) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
-        // Nobody listens once the time is over.
+        // Ignore the error: the receiver is gone after the time limit.
         let _ = done.send(work());
     });
     if let Err(error) = thread {
@@ -240,7 +240,7 @@ async fn in_time(what: &'static str, work: impl FnOnce() -> opentelemetry_sdk::e
 fn parse_levels(levels: &str) -> Result<EnvFilter, TelemetryError> {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let wrong = |error: &dyn std::fmt::Display| TelemetryError::Levels(levels.to_owned(), error.to_string());
-    // Alone first, so that the error is about what the user said.
+    // Parse the configured levels alone first, so that the error is about them.
     EnvFilter::builder().parse(levels).map_err(|error| wrong(&error))?;
     filter.parse(format!("{QUIET},{levels}")).map_err(|error| wrong(&error))
 }
@@ -263,11 +263,11 @@ where
 {
     let untraced = UNTRACED.map(|target| (target, LevelFilter::OFF));
     let filter = Targets::new().with_default(LevelFilter::INFO).with_targets(untraced);
-    // Threads and places in the source say nothing about a machine.
+    // Threads and source locations say nothing about a machine.
     tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false).with_filter(filter)
 }
 
-/// The way of spans to the collector: one queue for both kinds of spans.
+/// The path of spans to the collector: one queue for both kinds of spans.
 struct Traces {
     provider: SdkTracerProvider,
     processor: Arc<dyn SpanProcessor>,
@@ -292,7 +292,7 @@ impl Traces {
             .build();
         let resource = resource(config);
         let mut processor = BatchSpanProcessor::builder(Bounded::new(exporter)).with_batch_config(batches).build();
-        // While it is not yet shared; the provider has no way to do it later.
+        // Set it before the processor is shared; the provider cannot do it later.
         processor.set_resource(&resource);
         let processor = Arc::new(processor);
         let provider = SdkTracerProvider::builder()

@@ -1,4 +1,4 @@
-//! Logs into a buffer, traces into a collector in process.
+//! Logs to a buffer, traces to an in-process collector.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use tracing::instrument::WithSubscriber;
 use super::*;
 use crate::trace::{SpanRecord, TraceContext};
 
-/// A log that can be read again.
+/// A log that tests can read.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ fn build(config: &TelemetryConfig) -> (Telemetry, Dispatch, Buffer) {
     (telemetry, subscriber, buffer)
 }
 
-/// A collector in process.
+/// An in-process collector.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -69,7 +69,7 @@ impl Collector {
         (collector, address)
     }
 
-    /// Each span with the attributes of its process.
+    /// Each span with the resource attributes of its process.
     fn spans(&self) -> Vec<(Span, BTreeMap<String, String>)> {
         let requests = self.0.lock().clone();
         let resources = requests.into_iter().flat_map(|request| request.resource_spans);
@@ -149,7 +149,7 @@ async fn a_shutdown_exports_what_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_holds_up_nothing() {
-    // Bound and never served: connections open, and nothing answers.
+    // Bound and never served: clients can connect but get no answer.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (telemetry, _, _) = build(&tracing_to(silent.local_addr().unwrap()));
     let begun = Instant::now();
