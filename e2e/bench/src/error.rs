@@ -1,4 +1,4 @@
-//! Why a measurement or an attack failed.
+//! Errors of measurements and attacks.
 
 use nodewright_e2e_cloud::ClientError;
 use nodewright_e2e_control_plane::ControlPlaneError;

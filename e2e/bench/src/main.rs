@@ -1,13 +1,14 @@
 //! `nodewright-bench`: measures and attacks devclusters. Each command starts a devcluster of its own in a temporary
 //! directory, and fails if a goal is missed.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
-//! | [`measure`], [`costs`], [`usage`] | what the measurements share: a devcluster with its audit log, requests by kind, the kernel's numbers |
+//! | [`measure`], [`costs`], [`usage`] | shared by the measurements: a devcluster with its audit log, requests by kind, the
+//! kernel's numbers |
 
 mod costs;
 mod error;

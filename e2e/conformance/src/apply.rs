@@ -8,12 +8,12 @@ use super::{
 };
 use nodewright_e2e_control_plane::testing::TestResult;
 
-/// What an object says of itself, and no more.
+/// The object's type and this metadata, and nothing else.
 fn bare(object: &Value, metadata: Value) -> Value {
     with(json!({"apiVersion": object["apiVersion"], "kind": object["kind"]}), "/metadata", metadata)
 }
 
-/// The least that the schema takes.
+/// The smallest object that the schema accepts.
 fn least(object: &Value) -> Value {
     let bare = bare(object, json!({"name": "a"}));
     if object["kind"] == "Machine" { with(bare, "/spec/class/kind", "MachineClass") } else { bare }
@@ -43,7 +43,7 @@ pub(super) async fn alone(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What an apply has to say.
+/// The required content of an apply.
 pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (path, object) = (probe.path(kind, "a"), probe.object(kind, "a"));
@@ -63,7 +63,7 @@ pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
         }
         let nobody = Request::apply(&path, "", &object);
         probe.ask("an apply by nobody", nobody).await?;
-        // The words are those of Go's YAML decoder.
+        // The message comes from Go's YAML decoder.
         let nonsense = Request::apply(&path, OURS, &object).raw("application/apply-patch+yaml", "{");
         let said = probe.silently(&nonsense).await?;
         probe.note("an apply that is no YAML", &json!({"code": said.code, "reason": said.body["reason"]}));
@@ -71,7 +71,7 @@ pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Two who apply to the same object.
+/// Two appliers of one object.
 pub(super) async fn together(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (path, object) = (probe.path(kind, "a"), probe.object(kind, "a"));
@@ -92,7 +92,7 @@ pub(super) async fn together(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Applies after other writes, and other writes after applies.
+/// Applies mixed with other writes.
 pub(super) async fn among_updates(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (all, path, object) = (probe.all(kind), probe.path(kind, "a"), probe.object(kind, "a"));
@@ -117,7 +117,7 @@ pub(super) async fn among_updates(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// The API server drops managedFields at times.
+/// The API server drops managedFields in some cases.
 pub(super) async fn untracked(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (path, object) = (probe.path(kind, "a"), probe.object(kind, "a"));

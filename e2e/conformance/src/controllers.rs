@@ -1,5 +1,5 @@
-//! What controllers do with objects: owners, namespaces, disruption budgets. When they act is left out; what comes of it
-//! is compared.
+//! The effects of controllers on objects: owners, namespaces, disruption budgets. The suite compares the results, not their
+//! timing.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn is_going(said: &Said) -> bool {
     !said.text("/metadata/deletionTimestamp").is_empty()
 }
 
-/// A set and its machines: one that goes at once, and one that is held.
+/// A set with two machines: one that is deleted at once, and one that a finalizer holds.
 async fn family(probe: &mut Probe, name: &str) -> TestResult<[String; 3]> {
     let (sets, machines) = (probe.all(Kind::MachineSet), probe.all(Kind::Machine));
     let set = probe.quietly(&Request::post(&sets, &probe.object(Kind::MachineSet, name))).await?;
@@ -31,8 +31,8 @@ async fn family(probe: &mut Probe, name: &str) -> TestResult<[String; 3]> {
     let machine = |name: &str| with(Kind::Machine.object(name), "/metadata/ownerReferences", owners.clone());
     probe.quietly(&Request::post(&machines, &machine(&free))).await?;
     probe.quietly(&Request::post(&machines, &held(machine(&bound)))).await?;
-    // The real collector cares for those alone whom it has heard of: once it has removed what came after them, it
-    // knows them.
+    // The real collector acts only on objects that it has observed. Once it has deleted an object created later, it knows the
+    // earlier ones.
     let mut nobody = owner(&set, true);
     nobody["uid"] = WRONG_UID.into();
     let last = with(Kind::Machine.object(&format!("{name}-last")), "/metadata/ownerReferences", json!([nobody]));
@@ -86,7 +86,7 @@ pub(super) async fn orphans(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Owners that are not there, or not all of them.
+/// Owners that do not exist, or of which some do not.
 pub(super) async fn owners(probe: &mut Probe) -> TestResult {
     let (sets, machines) = (probe.all(Kind::MachineSet), probe.all(Kind::Machine));
     let first = probe.quietly(&Request::post(&sets, &probe.object(Kind::MachineSet, "first"))).await?;
@@ -114,7 +114,7 @@ pub(super) async fn owners(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// A namespace goes when all that is in it has gone.
+/// A namespace is gone when its content is gone.
 pub(super) async fn namespaces(probe: &mut Probe) -> TestResult {
     let name = format!("{}-inner", probe.namespace());
     let path = format!("/api/v1/namespaces/{name}");
@@ -150,8 +150,8 @@ pub(super) async fn namespaces(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Times are written in whole seconds: who changes a condition owns the time of the change only if it is not the time
-/// that was there. The server's own clock tells, by what it would create.
+/// Times have whole seconds: a client that changes a condition owns the time of the change only if the time differs from the
+/// old one. A dry-run create reveals the server's own clock.
 async fn a_later_second(probe: &mut Probe, budget: &str) -> TestResult {
     let changed = probe.silently(&Request::get(budget)).await?;
     let changed = changed.text("/status/conditions/0/lastTransitionTime").to_owned();
@@ -159,7 +159,7 @@ async fn a_later_second(probe: &mut Probe, budget: &str) -> TestResult {
     probe.wait_for(&trial, |said| said.text("/metadata/creationTimestamp") > changed.as_str()).await
 }
 
-/// What a budget counts, and which evictions it allows.
+/// The pods that a budget counts, and the evictions that it allows.
 pub(super) async fn budgets(probe: &mut Probe) -> TestResult {
     let kind = Kind::PodDisruptionBudget;
     let path = probe.path(kind, "a");

@@ -1,4 +1,4 @@
-//! How objects come to be.
+//! Creations.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(super) async fn post(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What may stand in the body of a create, and what becomes of it.
+/// The allowed content of a create request, and its effect.
 pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let all = probe.all(kind);
@@ -59,7 +59,7 @@ pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// A create says no status, but for Nodes; Pods begin as they do.
+/// A create ignores the status, except for Nodes; Pods start with their initial one.
 pub(super) async fn statuses(probe: &mut Probe) -> TestResult {
     let machine = with(probe.object(Kind::Machine, "a"), "/status/currentStatus/phase", "Running");
     probe.ask("a create of a Machine with a status", Request::post(probe.all(Kind::Machine), &machine)).await?;
@@ -76,7 +76,7 @@ pub(super) async fn statuses(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// The ledger takes names by an apply under version 1, which no object ever has.
+/// The ledger claims names by an apply with version 1, which no object ever has.
 pub(super) async fn under_version_one(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let path = probe.path(kind, "a");
@@ -99,7 +99,7 @@ pub(super) async fn under_version_one(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What only asks what would be.
+/// Dry runs.
 pub(super) async fn dry(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (all, path, object) = (probe.all(kind), probe.path(kind, "a"), probe.object(kind, "a"));
@@ -121,7 +121,7 @@ pub(super) async fn dry(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Paths and methods that are none.
+/// Unknown paths and unsupported methods.
 pub(super) async fn nowhere(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let object = probe.object(kind, "a");
@@ -133,7 +133,7 @@ pub(super) async fn nowhere(probe: &mut Probe) -> TestResult {
         probe.ask("an update of a collection", Request::put(probe.all(kind), &object)).await?;
         probe.ask("a create of an object by its path", Request::post(probe.path(kind, "a"), &object)).await?;
         probe.ask("a part that is none", Request::get(format!("{}/other", probe.path(kind, "a")))).await?;
-        // The words are those of Go's JSON decoder.
+        // The message comes from Go's JSON decoder.
         let broken = Request::post(probe.all(kind), &object).raw("application/json", "{");
         let said = probe.silently(&broken).await?;
         probe.note("a body that is no JSON", &json!({"code": said.code, "reason": said.body["reason"]}));

@@ -43,7 +43,7 @@ pub(super) async fn preconditions(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What waits for a finalizer.
+/// Objects with finalizers.
 pub(super) async fn finalizers(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::MachineSet, Kind::Node]].concat() {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));
@@ -78,7 +78,7 @@ pub(super) async fn finalizers(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What is to become of those whom it owns.
+/// Propagation policies for dependents.
 pub(super) async fn propagation(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         for policy in ["Foreground", "Orphan", "Background", "Other"] {
@@ -98,7 +98,7 @@ pub(super) async fn propagation(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// A Pod that runs is given time.
+/// A running Pod has a grace period.
 pub(super) async fn pods(probe: &mut Probe) -> TestResult {
     let (all, kind) = (probe.all(Kind::Pod), Kind::Pod);
     let path = probe.path(kind, "a");

@@ -1,4 +1,4 @@
-//! Evictions and disruption budgets, whose status the case writes itself.
+//! Evictions and disruption budgets. The case writes the budget's status itself.
 
 use serde_json::{Value, json};
 

@@ -1,13 +1,11 @@
-//! What an API server answers: one suite, run against the real one and against the one in process that tests and
-//! simulations use, so that these can be believed.
+//! A conformance suite for API servers: it runs against the real one and against the in-process one of tests and simulations,
+//! to show that the latter can be trusted.
 //!
-//! A [`Case`] sends requests to a server, each under a name, and keeps the answers: status code, headers that count,
-//! the whole body, the events of watches in their order. Versions, UIDs, times and generated names are replaced by the
-//! number under which they were first seen; all else has to be equal to the letter. [`random`] adds sequences that
-//! nobody has thought of.
+//! A [`Case`] sends named requests to a server, and keeps the answers: status code, relevant headers, the whole body, the
+//! events of watches in order. Versions, UIDs, times and generated names are replaced by the number of their first appearance;
+//! everything else must be identical. [`random`] adds random sequences of requests.
 //!
-//! Cases keep to what the schemas accept: what the server in process leaves out stands in its own documentation
-//! ([`nodewright_testing::api_server`]).
+//! Cases stay within the schemas. The in-process server documents its omissions ([`nodewright_testing::api_server`]).
 
 #![allow(clippy::similar_names)] // a probe is sent a patch
 
@@ -34,16 +32,16 @@ pub use self::{probe::Probe, transcript::Transcript};
 use futures::future::BoxFuture;
 use nodewright_e2e_control_plane::testing::TestResult;
 
-/// Some requests that belong together.
+/// A group of related requests.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What it is about, in lower case and hyphens.
+    /// The subject, in lower case and hyphens.
     pub name: &'static str,
     /// Sends the requests.
     pub run: for<'a> fn(&'a mut Probe) -> BoxFuture<'a, TestResult>,
 }
 
-/// Makes a [`Case`] of a function: its name is that of the module and the function.
+/// Makes a [`Case`] from a function: its name consists of the module and the function.
 macro_rules! case {
     ($module:ident :: $function:ident) => {
         Case {
@@ -53,7 +51,7 @@ macro_rules! case {
     };
 }
 
-/// All cases that need no controllers.
+/// All cases without controllers.
 pub fn cases() -> Vec<Case> {
     vec![
         case!(create::post),
@@ -103,7 +101,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// All cases in which controllers act: the garbage collector, and those of namespaces and disruption budgets.
+/// All cases with controllers: the garbage collector, and those of namespaces and disruption budgets.
 pub fn controller_cases() -> Vec<Case> {
     vec![
         case!(controllers::background),

@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, and how new they are.
+//! Lists: selectors, pages, and freshness.
 
 use serde_json::json;
 
@@ -64,7 +64,7 @@ pub(super) async fn selectors(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// The metadata of objects alone.
+/// Lists of metadata only.
 pub(super) async fn metadata(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::Secret]].concat() {
         let all = probe.all(kind);
@@ -100,7 +100,7 @@ pub(super) async fn pages(probe: &mut Probe) -> TestResult {
         for number in 1..=3 {
             let page = probe.ask(&format!("page {number}"), Request::get(&all).query(&query)).await?;
             query = format!("limit=2&continue={}", encode(page.text("/metadata/continue")));
-            // What comes and goes meanwhile is not seen.
+            // Later pages do not show objects created or deleted meanwhile.
             if number == 1 {
                 probe.quietly(&Request::post(&all, &probe.object(kind, "bb"))).await?;
                 probe.quietly(&Request::delete(probe.path(kind, "d"), &json!({}))).await?;
@@ -112,14 +112,14 @@ pub(super) async fn pages(probe: &mut Probe) -> TestResult {
         let next = format!("limit=10&labelSelector=pool%3Dred&continue={}", encode(page.text("/metadata/continue")));
         probe.ask("its next page", Request::get(&all).query(&next)).await?;
         probe.ask("a page of any version", Request::get(&all).query("limit=2&resourceVersion=0")).await?;
-        // The words are those of Go's JSON decoder.
+        // The message comes from Go's JSON decoder.
         let said = probe.silently(&Request::get(&all).query("limit=2&continue=nonsense")).await?;
         probe.note("a page that is none", &json!({"code": said.code, "reason": said.body["reason"]}));
     }
     Ok(())
 }
 
-/// How new a list has to be.
+/// The freshness of lists.
 pub(super) async fn versions(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let all = probe.all(kind);

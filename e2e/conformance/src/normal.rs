@@ -1,11 +1,11 @@
-//! Answers without what differs between any two servers: versions, UIDs, times and generated names. Each becomes the
-//! number under which it was first seen, so that what was equal stays equal and what differed stays different.
+//! Answers without the parts that differ between any two servers: versions, UIDs, times and generated names. Each is replaced
+//! by the number of its first appearance, so equal values stay equal and different ones stay different.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// What was seen so far by one probe.
+/// The values that one probe has seen so far.
 pub(super) struct Normal {
     namespace: String,
     versions: BTreeMap<String, usize>,
@@ -27,11 +27,11 @@ impl Normal {
         for (name, placeholder) in &self.names {
             text = text.replace(name, placeholder);
         }
-        // Where a message tells a place in the source code.
+        // The message contains a place in the source code.
         if let Some((before, _)) = text.split_once(" in scheme \"") {
             text = before.to_owned();
         }
-        // Where a message tells how far the server has got.
+        // The message contains the server's current version.
         for lead in ["current: ", "too old resource version: "] {
             text = without_number_after(&text, lead);
         }
@@ -51,12 +51,12 @@ impl Normal {
         cleaned + rest
     }
 
-    /// A number is a version where it stands in brackets, in quotes or after an equals sign.
+    /// A number is a version if it follows a bracket, a quote or an equals sign.
     fn without_versions(&mut self, text: &str) -> String {
         let mut cleaned = String::new();
         for word in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
             let digits = word.trim_end_matches(|character: char| !character.is_ascii_digit());
-            // What nobody has been told so far.
+            // A version that no earlier answer contained.
             if cleaned.ends_with("ResourceVersion in record (") {
                 self.version(digits);
             }
@@ -78,7 +78,7 @@ impl Normal {
     }
 
     fn version(&mut self, version: &str) -> String {
-        // What no server gives out stands for itself.
+        // A value that no server issues stays as it is.
         if version.len() < 3 || !version.bytes().all(|byte| byte.is_ascii_digit()) {
             return version.to_owned();
         }
@@ -97,9 +97,9 @@ impl Normal {
     }
 
     fn fields(&mut self, fields: &Map<String, Value>) -> Value {
-        // Lists carry the version of the whole server, which others move on.
+        // Lists carry the version of the whole server, which other clients advance.
         let is_list = fields.get("items").is_some_and(Value::is_array);
-        // So do bookmarks.
+        // Bookmarks do, too.
         if fields.get("type").is_some_and(|kind| kind == "BOOKMARK") {
             let mut fields = fields.clone();
             fields["object"]["metadata"]["resourceVersion"] = "of the server".into();
@@ -133,7 +133,7 @@ impl Normal {
         Value::Object(cleaned)
     }
 
-    /// A real server tells some of them several times, and those of conflicts in any order.
+    /// A real server repeats some causes, and reports those of conflicts in any order.
     fn causes(&mut self, causes: &[Value]) -> Value {
         let mut each = vec![];
         for cause in causes {
@@ -157,7 +157,7 @@ impl Normal {
     }
 }
 
-/// Who owns what, in a line each. Whether a map is owned beside its keys is left out: what follows from it shows in
+/// The owners of fields, one per line. Whether a map is owned in addition to its keys is omitted: its effects are visible in
 /// the objects.
 fn managed(entry: &Value) -> Value {
     let mut paths = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The kinds that are asked about, and a usual object of each.
+//! The tested kinds, and a typical object of each.
 
 use nodewright_api::API_VERSION;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 /// One core kind and one custom kind: they are stored and patched by different code.
 pub(super) const KINDS: [Kind; 2] = [Kind::ConfigMap, Kind::Machine];
 
-/// Nobody removes it but the case.
+/// Only the case itself removes it.
 pub(super) const FINALIZER: &str = "conformance.nodewright.dev/held";
 pub(super) const WRONG_UID: &str = "00000000-0000-0000-0000-000000000000";
 
@@ -63,7 +63,7 @@ impl Kind {
         format!("/{root}/{version}/namespaces/{namespace}/{}", self.plural())
     }
 
-    /// An object with one label, `first`, and nothing that a server would add to, but for its metadata.
+    /// An object with one label, `first`. A server adds nothing to it, except for its metadata.
     pub(super) fn object(self, name: &str) -> Value {
         let mut object = json!({"apiVersion": self.api_version(), "kind": format!("{self:?}"),
             "metadata": {"name": name, "labels": {"first": "1"}}});
@@ -96,7 +96,7 @@ impl Kind {
     }
 }
 
-/// On no node that exists, so that nobody starts or ends it; with all that a server would fill in.
+/// The Pod is on a Node that does not exist, so no kubelet starts or ends it. It has all fields that a server would default.
 fn pod_spec() -> Value {
     json!({
         "nodeName": "nowhere",
@@ -112,13 +112,13 @@ fn pod_spec() -> Value {
     })
 }
 
-/// The same with a finalizer.
+/// The same object with a finalizer.
 pub(super) fn held(mut object: Value) -> Value {
     object["metadata"]["finalizers"] = json!([FINALIZER]);
     object
 }
 
-/// The same with a field changed, by its pointer. The path is made where it is missing.
+/// The same object with a changed field, given by its pointer. Missing parents are created.
 pub(super) fn with(mut object: Value, pointer: &str, value: impl Into<Value>) -> Value {
     let tokens = pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
     let place = tokens.fold(&mut object, |place, token| &mut place[token.as_str()]);
@@ -126,7 +126,7 @@ pub(super) fn with(mut object: Value, pointer: &str, value: impl Into<Value>) ->
     object
 }
 
-/// The same without a field.
+/// The same object without a field.
 pub(super) fn without(mut object: Value, parent: &str, field: &str) -> Value {
     if let Some(fields) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
         fields.remove(field);

@@ -41,7 +41,7 @@ pub(super) async fn merge(probe: &mut Probe) -> TestResult {
         }
         let missing = Request::merge(probe.path(kind, "b"), &metadata(json!({"labels": {"a": "b"}})));
         probe.ask("a merge to what is not there", missing).await?;
-        // The words are those of Go's JSON decoder.
+        // The message comes from Go's JSON decoder.
         let nonsense = Request::merge(&path, &Value::Null).raw("application/merge-patch+json", "[1");
         let said = probe.silently(&nonsense).await?;
         probe.note("a merge that is no JSON", &json!({"code": said.code, "reason": said.body["reason"]}));

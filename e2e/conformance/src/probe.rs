@@ -1,4 +1,4 @@
-//! A namespace on some server, and what it answered.
+//! A namespace on a server, and the transcript of its answers.
 
 use std::{fmt, time::Duration};
 
@@ -15,14 +15,14 @@ use super::{
 };
 use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
 
-/// How long an answer or an event may take that is awaited.
+/// The timeout for an expected answer or event.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How often is looked whether what is awaited has come.
+/// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The field manager of most writes.
 pub(super) const OURS: &str = "conformance";
-/// Somebody else's.
+/// The field manager of another client.
 pub(super) const THEIRS: &str = "somebody";
 
 const JSON: &str = "application/json";
@@ -33,11 +33,11 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// One request.
+/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     method: Method,
-    /// With the query.
+    /// The path with the query.
     path: String,
     content: &'static str,
     body: String,
@@ -74,12 +74,12 @@ impl Request {
         Self::with(Method::PATCH, path, JSON_PATCH, body)
     }
 
-    /// An apply that gives way to others.
+    /// An apply without force.
     pub(super) fn apply(path: impl fmt::Display, manager: &str, body: &Value) -> Self {
         Self::with(Method::PATCH, format!("{path}?fieldManager={manager}"), APPLY, body)
     }
 
-    /// An apply that takes what it names.
+    /// An apply with force.
     pub(super) fn force(path: impl fmt::Display, manager: &str, body: &Value) -> Self {
         Self::with(Method::PATCH, format!("{path}?fieldManager={manager}&force=true"), APPLY, body)
     }
@@ -94,7 +94,7 @@ impl Request {
         Self::with(Method::DELETE, path, JSON, &body)
     }
 
-    /// The same with one more parameter.
+    /// The same request with one more parameter.
     #[must_use]
     pub(super) fn query(mut self, parameter: &str) -> Self {
         let sign = if self.path.contains('?') { '&' } else { '?' };
@@ -102,13 +102,13 @@ impl Request {
         self
     }
 
-    /// The same with another body, as it is.
+    /// The same request with another body, unchanged.
     #[must_use]
     pub(super) fn raw(self, content: &'static str, body: impl Into<String>) -> Self {
         Self { content, body: body.into(), ..self }
     }
 
-    /// The same list, for objects of which the metadata alone is shown.
+    /// The same list, with metadata only.
     #[must_use]
     pub(super) fn metadata(self) -> Self {
         Self { accept: METADATA_LIST, ..self }
@@ -131,7 +131,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// What a server answered: the status, and the object or Status.
+/// A server's answer: the status, and the object or Status.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) code: u16,
@@ -152,7 +152,7 @@ impl Said {
     }
 }
 
-/// A namespace on a server. It keeps what was asked and answered.
+/// A namespace on a server. It keeps the requests and answers.
 pub struct Probe {
     client: Client,
     user_agent: Option<&'static str>,
@@ -162,7 +162,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Makes the namespace. `user_agent`: what the client calls itself, if it does not say so by itself.
+    /// Creates the namespace. `user_agent`: the client's name, for a client that does not send one.
     pub async fn start(client: Client, user_agent: Option<&'static str>, namespace: &str) -> TestResult<Self> {
         let (normal, transcript) = (Normal::new(namespace), Transcript::default());
         let mut probe = Self { client, user_agent, namespace: namespace.to_owned(), normal, transcript };
@@ -171,7 +171,7 @@ impl Probe {
         Ok(probe)
     }
 
-    /// All that was asked and answered.
+    /// The transcript of all requests and answers.
     pub fn finish(self) -> Transcript {
         self.transcript
     }
@@ -185,22 +185,22 @@ impl Probe {
         kind.collection(&self.namespace)
     }
 
-    /// The path of an object. Those without a namespace are told apart by ours: see [`Probe::name`].
+    /// The path of an object. The names of cluster-scoped objects contain our namespace: see [`Probe::name`].
     pub(super) fn path(&self, kind: Kind, name: &str) -> String {
         format!("{}/{}", self.all(kind), self.name(kind, name))
     }
 
-    /// The name of an object: where there are no namespaces, ours is a part of it.
+    /// The name of an object. A cluster-scoped one contains our namespace.
     pub(super) fn name(&self, kind: Kind, name: &str) -> String {
         if kind.is_namespaced() { name.to_owned() } else { format!("{}-{name}", self.namespace) }
     }
 
-    /// The usual object of a kind.
+    /// The typical object of a kind.
     pub(super) fn object(&self, kind: Kind, name: &str) -> Value {
         kind.object(&self.name(kind, name))
     }
 
-    /// Asks, and keeps the answer under a name.
+    /// Sends a request, and keeps the answer under a name.
     pub(super) async fn ask(&mut self, what: &str, request: Request) -> TestResult<Said> {
         let (said, retry_after) = self.send(&request).await?;
         let body = self.normal.value(&said.body);
@@ -209,16 +209,16 @@ impl Probe {
         Ok(said)
     }
 
-    /// Asks for what has to succeed for the rest to make sense.
+    /// Sends a request that must succeed, because later ones depend on it.
     pub(super) async fn quietly(&mut self, request: &Request) -> TestResult<Said> {
         let (said, _) = self.send(request).await?;
         ensure(said.code < 300, || format!("{request}: {} {}", said.code, said.body))?;
-        // Versions and UIDs are numbered in the order in which they are seen, here as well.
+        // Versions and UIDs are numbered by their first appearance, also here.
         self.normal.value(&said.body);
         Ok(said)
     }
 
-    /// Asks until the answer is what is awaited, and keeps nothing.
+    /// Repeats a request until `is` accepts the answer, and keeps nothing.
     pub(super) async fn wait_for(&mut self, request: &Request, is: impl Fn(&Said) -> bool) -> TestResult {
         let awaited = async {
             loop {
@@ -233,12 +233,12 @@ impl Probe {
         result.unwrap_or_else(|_| Err(Failure::new(format!("{request}: it does not come to that"))))
     }
 
-    /// Asks for anything, and keeps nothing.
+    /// Sends a request, and keeps nothing.
     pub(super) async fn silently(&mut self, request: &Request) -> TestResult<Said> {
         Ok(self.send(request).await?.0)
     }
 
-    /// Keeps something that was found out otherwise.
+    /// Keeps a finding from another source.
     pub(super) fn note(&mut self, what: &str, found: &Value) {
         let body = self.normal.value(found);
         self.transcript.add(what, "", Answer { code: 0, retry_after: None, body });
@@ -263,7 +263,7 @@ impl Probe {
         self.open(&Request::get(path).query(query)).await
     }
 
-    /// Opens a watch of metadata alone.
+    /// Opens a watch of metadata only.
     pub(super) async fn watch_metadata(&mut self, path: &str, query: &str) -> TestResult<Watch> {
         self.open(&Request { accept: METADATA, ..Request::get(path).query(query) }).await
     }
@@ -274,7 +274,7 @@ impl Probe {
         Ok(Watch { lines: self.client.request_stream(request).await?.lines_boxed() })
     }
 
-    /// Keeps the next so many events of a watch, under a name each.
+    /// Keeps the next `count` events of a watch, each under a name.
     pub(super) async fn events(&mut self, what: &str, watch: &mut Watch, count: usize) -> TestResult<Vec<Value>> {
         let mut events = vec![];
         for number in 1..=count {
@@ -287,7 +287,7 @@ impl Probe {
         Ok(events)
     }
 
-    /// Keeps that a watch ends without a further event.
+    /// Keeps the fact that a watch ends without another event.
     pub(super) async fn end_of(&mut self, what: &str, watch: &mut Watch) -> TestResult {
         let next = tokio::time::timeout(PATIENCE, watch.next()).await;
         let next = next.map_err(|_| Failure::new(format!("{what}: it goes on")))??;
@@ -296,7 +296,7 @@ impl Probe {
     }
 }
 
-/// A watch that is open.
+/// An open watch.
 pub(super) struct Watch {
     lines: BoxStream<'static, std::io::Result<String>>,
 }

@@ -1,7 +1,7 @@
-//! Sequences of requests that nobody has thought of.
+//! Random sequences of requests.
 //!
-//! A [`Step`] is chosen without regard to what is there, so any part of a sequence is a sequence as well: where two
-//! servers differ, [`shorten`] looks for the shortest that shows it.
+//! The choice of a [`Step`] does not depend on existing objects, so any part of a sequence is a valid sequence. Where two
+//! servers differ, [`shorten`] looks for the shortest sequence that shows it.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ const KINDS: [Kind; 7] =
 const NAMES: [&str; 2] = ["a", "b"];
 const MANAGERS: [&str; 2] = [OURS, THEIRS];
 
-/// Which version or UID a request carries.
+/// The version or UID in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     None,
     Right,
-    /// That of an earlier answer, or of nothing.
+    /// The one from an earlier answer, or an invented one.
     Wrong,
 }
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Create,
@@ -55,7 +55,7 @@ enum Verb {
     Evict,
 }
 
-/// How often each is chosen.
+/// The weight of each kind of request.
 const VERBS: [(Verb, usize); 22] = [
     (Verb::Create, 6),
     (Verb::Read, 1),
@@ -81,7 +81,7 @@ const VERBS: [(Verb, usize); 22] = [
     (Verb::Evict, 1),
 ];
 
-/// One request, as far as it does not depend on what is there.
+/// One request, as far as it does not depend on existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     kind: Kind,
@@ -91,13 +91,13 @@ pub struct Step {
     version: Claim,
     uid: Claim,
     dry: bool,
-    /// Which fields it says, a bit each.
+    /// The fields that it sets, one bit each.
     fields: u8,
-    /// Which values it gives them.
+    /// The values of these fields.
     value: u8,
 }
 
-/// Steps that follow from a seed.
+/// The steps of a seed.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
     (0..count).map(|_| step(&mut rng)).collect()
@@ -124,14 +124,14 @@ fn step(rng: &mut Rng) -> Step {
     }
 }
 
-/// What the answers have told of an object.
+/// The versions and UIDs of an object from the answers.
 #[derive(Default)]
 struct Known {
     now: Value,
     earlier: Value,
 }
 
-/// Sends the requests, and then tells what watches have seen meanwhile.
+/// Sends the requests, and then records the events of the watches.
 pub async fn run(probe: &mut Probe, steps: &[Step]) -> TestResult {
     let mut watches = vec![];
     for kind in KINDS.into_iter().filter(|kind| kind.is_namespaced()) {
@@ -153,7 +153,7 @@ pub async fn run(probe: &mut Probe, steps: &[Step]) -> TestResult {
     Ok(())
 }
 
-/// Tells all events up to a last object.
+/// Records all events up to a last object.
 async fn seen(probe: &mut Probe, kind: Kind, watch: &mut Watch) -> TestResult {
     probe.quietly(&Request::post(probe.all(kind), &probe.object(kind, "last"))).await?;
     let mut number = 0;
@@ -232,14 +232,14 @@ impl Step {
         self.fields & (1 << bit) != 0
     }
 
-    /// The usual object, with what is said.
+    /// The typical object, with the changes.
     fn object(&self, probe: &Probe) -> Value {
         let mut object = probe.object(self.kind, self.name);
         json_patch::merge(&mut object, &self.change(false));
         if self.says(7) && self.value == 0 { held(object) } else { object }
     }
 
-    /// Changes to an object, within what its schema takes.
+    /// Changes to an object, within its schema.
     fn change(&self, of_status: bool) -> Value {
         let mut change = json!({"metadata": {}});
         for (bit, label) in ["a", "b", "c"].into_iter().enumerate() {
@@ -314,7 +314,7 @@ impl Step {
         body
     }
 
-    /// What a client sends that has read the object, or made it up.
+    /// The object as sent by a client that has read it, or made it up.
     fn replacement(&self, probe: &Probe, known: &Known) -> Value {
         let base = match self.version {
             Claim::Right => known.now.clone(),
@@ -352,14 +352,13 @@ impl Step {
     }
 }
 
-/// The shortest part of a sequence that is found within so many tries for which `differs` holds, as it does for the
-/// whole.
+/// The shortest part of a sequence, found within `tries` attempts, for which `differs` holds. It must hold for the whole.
 pub async fn shorten(
     mut shortest: Vec<Step>,
     mut tries: usize,
     mut differs: impl AsyncFnMut(&[Step]) -> TestResult<bool>,
 ) -> TestResult<Vec<Step>> {
-    // Where it differs, it differs with whatever follows.
+    // If a prefix differs, so does every longer one.
     let (mut alike, mut differing) = (0, shortest.len());
     while alike + 1 < differing {
         let middle = usize::midpoint(alike, differing);

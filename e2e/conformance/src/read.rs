@@ -1,4 +1,4 @@
-//! Reading single objects.
+//! Reads of single objects.
 
 use super::{
     objects::{KINDS, Kind},
@@ -19,12 +19,12 @@ pub(super) async fn get(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// How new the answer has to be.
+/// The freshness of reads.
 pub(super) async fn versions(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));
         let live = probe.quietly(&Request::post(&all, &probe.object(kind, "a"))).await?;
-        // It has to be in the cache: whoever takes any version is told so.
+        // A read at any version comes from the cache, so the cache must contain the object first.
         let at = format!("resourceVersion={}", live.version());
         probe.quietly(&Request::get(&path).query(&at)).await?;
         probe.ask("a read of any version", Request::get(&path).query("resourceVersion=0")).await?;

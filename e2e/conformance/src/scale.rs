@@ -1,4 +1,4 @@
-//! The scale endpoint.
+//! The scale subresource.
 
 use serde_json::json;
 

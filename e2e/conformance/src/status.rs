@@ -1,4 +1,4 @@
-//! The status endpoint.
+//! The status subresource.
 
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
-//! What was asked and answered, and where two servers differ.
+//! The requests and answers, and the differences between two servers.
 
 use std::{collections::BTreeSet, fmt::Write};
 
 use serde_json::Value;
 
-/// An answer without what differs between any two servers.
+/// An answer without the parts that differ between any two servers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -28,17 +28,17 @@ impl Transcript {
         self.0.push(Entry { what: what.to_owned(), request: request.to_owned(), answer });
     }
 
-    /// How many behaviours are in it.
+    /// The number of tested behaviours.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was asked.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Where another server answered differently; `None`: nowhere.
+    /// The difference from another server's answers; `None` if there is none.
     pub fn difference(&self, real: &Self) -> Option<String> {
         let mut report = String::new();
         let mut told = BTreeSet::new();
@@ -47,7 +47,7 @@ impl Transcript {
                 let _ = writeln!(report, "  {}: asked {:?} in process", theirs.what, ours.what);
                 break;
             }
-            // After a difference the numbers of versions and UIDs are others.
+            // After a difference, the numbers of versions and UIDs no longer match.
             let (ours, real) = if report.is_empty() {
                 (ours.answer.clone(), theirs.answer.clone())
             } else {
@@ -56,7 +56,7 @@ impl Transcript {
             if ours != real {
                 let mut differences = vec![];
                 compare_answers(&real, &ours, &mut differences);
-                // What differs once differs again in all answers that follow.
+                // A difference repeats in all later answers, so it is reported once.
                 differences.retain(|difference| told.insert(difference.clone()));
                 if !differences.is_empty() {
                     let _ = writeln!(report, "  {}: {}\n{}", theirs.what, theirs.request, differences.join("\n"));
@@ -100,7 +100,7 @@ fn compare_answers(real: &Answer, ours: &Answer, differences: &mut Vec<String>) 
     compare("", &real.body, &ours.body, differences);
 }
 
-/// Writes down where two values differ, each place by its path.
+/// Records the differences between two values, each with its path.
 fn compare(path: &str, real: &Value, ours: &Value, differences: &mut Vec<String>) {
     match (real, ours) {
         _ if real == ours => {}

@@ -1,4 +1,4 @@
-//! PUT.
+//! Updates (PUT).
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(super) async fn versions_and_uids(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What an update may change, and what it leaves as it is.
+/// The fields that an update can change, and those that it leaves.
 pub(super) async fn bodies(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));

@@ -1,4 +1,4 @@
-//! Watches: which events come, in which order, and how they end.
+//! Watches: their events, the order, and how they end.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(super) async fn life(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// What is there already.
+/// The initial events for existing objects.
 pub(super) async fn beginnings(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let all = probe.all(kind);
@@ -72,7 +72,7 @@ pub(super) async fn beginnings(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Parameters that make no sense.
+/// Invalid parameters.
 pub(super) async fn parameters(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         for query in [
@@ -89,7 +89,7 @@ pub(super) async fn parameters(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Objects that come into a selection and leave it.
+/// Objects that enter and leave a selection.
 pub(super) async fn selections(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));
@@ -109,7 +109,7 @@ pub(super) async fn selections(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// The metadata of objects alone.
+/// Watches of metadata only.
 pub(super) async fn metadata(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::Secret]].concat() {
         let (all, path) = (probe.all(kind), probe.path(kind, "a"));
@@ -124,12 +124,12 @@ pub(super) async fn metadata(probe: &mut Probe) -> TestResult {
     Ok(())
 }
 
-/// Where history begins, and where it has not got yet.
+/// Watches from before the history, and from a future version.
 pub(super) async fn edges(probe: &mut Probe) -> TestResult {
     for kind in KINDS {
         let all = probe.all(kind);
         probe.quietly(&Request::post(&all, &probe.object(kind, "a"))).await?;
-        // The cache of what was there from the beginning knows all.
+        // A custom kind's cache has existed from the beginning, so it contains every event.
         if kind != Kind::ConfigMap {
             let mut old = probe.watch(&all, "resourceVersion=1&timeoutSeconds=2").await?;
             probe.events("a watch from long ago", &mut old, 1).await?;

@@ -73,7 +73,7 @@ impl Ports {
     }
 }
 
-/// What the command lines depend on.
+/// The inputs of the command lines.
 pub(crate) struct CommandLines<'a> {
     pub(crate) options: &'a ControlPlaneOptions,
     pub(crate) layout: &'a Layout,

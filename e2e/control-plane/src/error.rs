@@ -1,4 +1,4 @@
-//! What can go wrong with a local control plane.
+//! Errors of a local control plane.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ pub enum ControlPlaneError {
     /// The executables are missing and could not be built.
     #[error("failed to get the binaries of the control plane: {reason}")]
     Binaries {
-        /// Why, and what to do about it.
+        /// The reason, and a remedy.
         reason: String,
     },
     /// A process or a file.
@@ -25,7 +25,7 @@ pub enum ControlPlaneError {
     /// A key or certificate could not be created.
     #[error("failed to make a certificate for {subject}")]
     Certificate {
-        /// The user or server that it is for.
+        /// The user or server of the certificate.
         subject: String,
         /// Why the creation failed.
         source: rcgen::Error,
@@ -62,7 +62,7 @@ pub enum ControlPlaneError {
     Manifest {
         /// The source of the manifest.
         origin: String,
-        /// What is wrong with it.
+        /// The parse error.
         reason: String,
     },
     /// kubectl failed.
@@ -75,12 +75,12 @@ pub enum ControlPlaneError {
         /// Its standard error.
         stderr: String,
     },
-    /// Something did not happen in time.
+    /// A wait timed out.
     #[error("{what} did not happen within {waited:?}")]
     Timeout {
-        /// What did not happen.
+        /// The expected event.
         what: String,
-        /// How long it had been waited for.
+        /// The length of the wait.
         waited: Duration,
     },
 }

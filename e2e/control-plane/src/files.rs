@@ -61,7 +61,7 @@ impl Layout {
         if self.temporary { vec![self.root.clone()] } else { vec![self.etcd_data(), self.certificates()] }
     }
 
-    /// Creates the directories, and removes what an earlier control plane left in them.
+    /// Creates the directories, and removes the files of an earlier control plane.
     pub(crate) fn prepare(&self) -> Result<(), ControlPlaneError> {
         create_directory(&self.root)?;
         for stale in [self.etcd_data(), self.certificates(), self.logs(), self.kubeconfigs()] {

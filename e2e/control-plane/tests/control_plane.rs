@@ -68,7 +68,7 @@ async fn the_controller_manager_works(plane: &ControlPlane) -> TestResult {
     .await?;
     let token = plane.kubectl(["create", "token", "default", "-n", "fleet"]).await?;
     let token = format!("--token={}", token.trim());
-    // The client certificate would win over the token, so the kubeconfig is left out.
+    // A client certificate takes precedence over the token, so the kubeconfig is left out.
     let server = format!("--server={}", plane.server());
     let who = plane
         .kubectl(["auth", "whoami", "--kubeconfig=/dev/null", "--insecure-skip-tls-verify", &server, &token])
@@ -168,7 +168,7 @@ fn is_ready(node: &Node) -> bool {
 async fn a_pod_runs_and_ends(plane: &ControlPlane) -> TestResult {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\nspec:\n  nodeName: n1\n  containers:\n  \
                - name: c\n    image: none\n";
-    // Until the controller manager has made the service account, pods are refused.
+    // Pods are refused until the controller manager has created the service account.
     eventually("the pod to be accepted", async || Ok(plane.apply_yaml(pod).await.is_ok())).await?;
     let pods: Api<Pod> = Api::namespaced(plane.client(), "default");
     timeout(PATIENCE, await_condition(pods.clone(), "p", is_pod_running())).await??;
@@ -207,7 +207,7 @@ async fn a_killed_command_leaves_nothing() -> TestResult {
     assert_eq!(living(&pids), pids);
     assert!(directory.join("kubeconfig").exists());
     signal("STOP", pids[0])?;
-    // This is SIGKILL: the command itself can do nothing any more.
+    // This is SIGKILL, so the command cannot clean up.
     command.0.kill()?;
     command.0.wait()?;
     eventually("the end of all processes and files", async || Ok(living(&pids).is_empty() && !directory.exists())).await
@@ -282,7 +282,7 @@ fn pids_of(ready: &Value) -> Vec<u32> {
     pids.filter_map(|pid| pid.as_u64()?.try_into().ok()).collect()
 }
 
-/// Those that exist and are more than an entry that nobody has read the exit status of.
+/// The processes that exist and are not zombies.
 fn living(pids: &[u32]) -> Vec<u32> {
     let lives = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

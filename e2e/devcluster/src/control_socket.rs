@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::directory::RunDirectory;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub(crate) enum Request {
@@ -39,13 +39,13 @@ pub(crate) enum Request {
     Stop,
 }
 
-/// What the daemon answers.
+/// The daemon's response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub(crate) enum Response {
-    /// Something happened. More responses follow.
+    /// An event. More responses follow.
     Progress {
-        /// What happened.
+        /// The description of the event.
         line: String,
     },
     /// The request succeeded.

@@ -39,7 +39,7 @@ pub(crate) struct LockedDirectory {
 }
 
 impl LockedDirectory {
-    /// Locks the directory, and removes what a killed daemon left there. Fails if a daemon runs.
+    /// Locks the directory, and removes the remains of a killed daemon. Fails if a daemon runs.
     pub(crate) fn lock(directory: RunDirectory) -> Result<Self, DevclusterError> {
         let Some(lock) = directory.lock()? else {
             return Err(DevclusterError::Running { directory: directory.root().to_owned() });

@@ -1,4 +1,4 @@
-//! What can go wrong with a devcluster.
+//! Errors of a devcluster.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -50,13 +50,13 @@ pub enum DevclusterError {
         /// Its process id.
         pid: u32,
     },
-    /// The daemon could not do what it was asked for.
+    /// The daemon could not execute a request.
     #[error("{0}")]
     Failed(String),
     /// The daemon ended.
     #[error("the devcluster ended while it was asked to {action}; the last lines of {log}:\n{tail}")]
     Gone {
-        /// What it was asked for.
+        /// The request.
         action: &'static str,
         /// The log of the daemon.
         log: PathBuf,
@@ -68,15 +68,15 @@ pub enum DevclusterError {
     NotEnded {
         /// The directory of the devcluster.
         directory: PathBuf,
-        /// How long it was waited for.
+        /// The length of the wait.
         waited: Duration,
     },
     /// Machines do not reach the expected state.
     #[error("{what} after {waited:?}:\n{seen}")]
     Machines {
-        /// The state that they are in.
+        /// The expected state.
         what: String,
-        /// How long it was waited for.
+        /// The length of the wait.
         waited: Duration,
         /// The machines, and further diagnostics.
         seen: String,

@@ -10,7 +10,7 @@
 //! | `logs/PROCESS.log` | the output of a process |
 //! | `pids/PROCESS` | its process id, while it runs |
 //! | `audit.log` | each request to the API server |
-//! | `daemon.log` | what happened to the devcluster, after `up` |
+//! | `daemon.log` | the log of the daemon, after `up` |
 //!
 //! ```text
 //!   up ── control socket ──▶ daemon ─┬─▶ etcd, kube-apiserver, kube-controller-manager, kube-scheduler

@@ -62,14 +62,14 @@ pub async fn wait_for_running(
     }
 }
 
-/// A machine as it is shown.
+/// A machine as displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) phase: String,
     pub(crate) node: String,
     pub(crate) provider_id: String,
-    /// What it waits for. Empty if its last operation succeeded.
+    /// The reason why it waits. Empty if its last operation succeeded.
     pub(crate) reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a devcluster, line by line, for all who watch it.
+//! The events of a devcluster, line by line, for all subscribers.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! Checks whether the API server calls the webhooks.
 //!
-//! It does so a moment after their configurations are created, and does not report when. Dry-run requests show it.
+//! The API server does so a moment after their configurations are created, and does not report when. Dry-run requests show it.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ impl WebhookProbe {
         Ok(Self { client: client(kubeconfig, USER_AGENT).await?, namespace: namespace.to_owned() })
     }
 
-    /// The error says what is missing, on one line.
+    /// The error names the missing part, on one line.
     pub(crate) async fn check(&self) -> Result<(), String> {
         self.mutating().await?;
         self.validating().await

@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
-/// How long anything may take on a busy computer.
+/// The timeout of each operation on a busy computer.
 const PATIENCE: Duration = Duration::from_mins(3);
 const PROCESSES: [&str; 7] =
     ["cloud", "etcd", "daemon", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "manager"];
 
-/// The directory of a devcluster, which ends with it.
+/// The directory of a devcluster. Dropping it ends the devcluster.
 struct TestDirectory(TempDir);
 
 impl TestDirectory {
@@ -63,7 +63,7 @@ impl TestDirectory {
         PROCESSES.into_iter().map(|process| self.pid(process)).collect()
     }
 
-    /// What a user's shell prints, who has sourced `env`.
+    /// The output of a script in a user's shell that has sourced `env`.
     fn shell(&self, script: &str) -> TestResult<String> {
         let script = format!(". \"$1\" && {script}");
         let output = Command::new("sh").args(["-ec", &script, "sh"]).arg(self.file("env")).output()?;
@@ -73,7 +73,7 @@ impl TestDirectory {
         Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)).into())
     }
 
-    /// Nothing tells of a set any more.
+    /// Whether no files of a devcluster are left.
     fn is_clean(&self) -> bool {
         ["env", "pids", "socket", "kubeconfig", "etcd", "pki"].iter().all(|name| !self.file(name).exists())
     }
@@ -81,7 +81,7 @@ impl TestDirectory {
 
 impl Drop for TestDirectory {
     fn drop(&mut self) {
-        // A test that failed may have left a set behind.
+        // A failed test may have left a devcluster behind.
         let _ = self.call("down");
     }
 }
@@ -169,19 +169,19 @@ fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResul
     command.kill()?;
     command.wait()?;
     eventually("the end of all processes", || Ok(living(&pids).is_empty()))?;
-    // What the killed one has left is no obstacle.
+    // The remains of a killed devcluster do not block `down`.
     set.succeed("down")?;
     assert!(set.is_clean());
     Ok(())
 }
 
-/// Waits until the command has told that the machines run; the processes of the set.
+/// Waits until the command has printed that the machines run. Returns the processes of the devcluster.
 fn wait_for_machines(set: &TestDirectory) -> TestResult<Vec<u32>> {
     eventually("three machines", || Ok(fs::read_to_string(set.file("said"))?.contains("3 machines are Running")))?;
     set.pids()
 }
 
-/// Those of the processes that have not ended. One that nobody reaps has.
+/// The processes that have not ended. Zombies count as ended.
 fn living(pids: &[u32]) -> Vec<u32> {
     let is_living = |pid: &&u32| {
         let output = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();
@@ -207,7 +207,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestRe
     Ok(())
 }
 
-/// The path of a socket may have about a hundred bytes only.
+/// The path of a socket is limited to about a hundred bytes.
 #[test]
 fn a_long_path_is_no_obstacle() -> TestResult {
     let set = TestDirectory::new()?;

@@ -1,4 +1,4 @@
-//! What the main functions of the e2e commands share: logging, signals, the error report.
+//! Shared code for the main functions of the e2e commands: logging, signals, the error report.
 
 use std::{
     error::Error,

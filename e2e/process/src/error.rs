@@ -1,4 +1,4 @@
-//! What can go wrong with a child process.
+//! Errors of child processes.
 
 use std::{error::Error, io, path::PathBuf, time::Duration};
 
@@ -50,7 +50,7 @@ pub enum ProcessError {
     NotReady {
         /// The name of the process.
         name: String,
-        /// How long it had been waited for.
+        /// The length of the wait.
         waited: Duration,
         /// The last answer of its readiness check.
         last: String,
@@ -76,7 +76,7 @@ impl ProcessError {
         move |source| Self::File { action, path, source }
     }
 
-    /// Did the process end because another process had taken its port? Start again with another port.
+    /// Whether the process ended because another process had taken its port. Start it again with another port.
     pub fn is_port_clash(&self) -> bool {
         matches!(self, Self::Exited { tail, .. } if tail.to_ascii_lowercase().contains("address already in use"))
     }

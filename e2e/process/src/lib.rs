@@ -1,4 +1,4 @@
-//! Child processes for the end-to-end tests, and what the main functions of the e2e commands share.
+//! Child processes for the end-to-end tests, and shared code for the main functions of the e2e commands.
 //!
 //! A [`Process`] is an executable with its arguments and its log. A [`Supervisor`] kills processes and removes files when
 //! its owner ends, however the owner ends. [`executable`] finds what the workspace builds, [`free_ports`] finds ports.

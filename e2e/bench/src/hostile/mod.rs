@@ -19,7 +19,7 @@ use nodewright_serving::raise_open_files;
 use self::target::Target;
 use crate::{error::BenchError, measure::print};
 
-/// The result of an attack: what was measured. `Err` means harm.
+/// The result of an attack: the measured values. `Err` means harm.
 type Measured = Result<String, String>;
 
 /// Attack a devcluster through its ports, objects and cloud. Fails if an attack does harm.

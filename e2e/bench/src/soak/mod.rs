@@ -52,7 +52,7 @@ use crate::{
     measure::{Measured, print},
 };
 
-/// The pools besides the one of `config/samples`.
+/// The pools in addition to the one of `config/samples`.
 const POOLS: [&str; 3] = ["first", "second", "third"];
 /// The number of machines in each pool.
 const REPLICAS: usize = 3;
@@ -137,7 +137,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// One after the other; deadlines run meanwhile.
+    /// Runs the faults one after the other; deadlines run meanwhile.
     async fn go(&mut self) -> Result<(), BenchError> {
         self.watcher.settle(MACHINES).await?;
         self.watcher.print_line(format!("{MACHINES} machines run in {} pools", POOLS.len() + 1))?;

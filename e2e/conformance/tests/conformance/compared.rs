@@ -13,23 +13,23 @@ use nodewright_testing::api_server::{ApiServer, Controllers};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-/// When the server in process begins.
+/// The start time of the in-process server.
 const START: &str = "2026-11-20T10:00:00Z";
-/// Only cases with this in their names.
+/// Restricts the run to cases whose names contain this.
 const CASES_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_CASES";
-/// How many random requests there are in a sequence; the default is [`STEPS`].
+/// The number of requests in a random sequence; the default is [`STEPS`].
 const STEPS_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_STEPS";
 /// The seed of the first random sequence; the default is 1.
 const SEED_VARIABLE: &str = "NODEWRIGHT_CONFORMANCE_SEED";
 
-/// What is promised.
+/// The promised minimum numbers.
 const BEHAVIOURS: usize = 150;
 const CONTROLLED: usize = 30;
 const STEPS: usize = 150;
 const SEQUENCES: u64 = 3;
-/// How often a sequence that shows a difference is tried without a part of it.
+/// The number of attempts to shorten a sequence that shows a difference.
 const TRIES: usize = 200;
-/// Cases that run at once: most of their time they wait.
+/// The number of concurrent cases: most of their time they wait.
 const AT_ONCE: usize = 4;
 
 /// A real API server without controllers, and without admission plugins that change objects.
@@ -39,7 +39,7 @@ async fn without_controllers() -> TestResult<Arc<Cluster>> {
     Cluster::start_shared(&WITHOUT_CONTROLLERS, options, true).await
 }
 
-/// The same with the controllers that are compared.
+/// A real API server with the compared controllers.
 async fn with_controllers() -> TestResult<Arc<Cluster>> {
     static WITH_CONTROLLERS: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let controllers = ["garbage-collector-controller", "namespace-controller", "disruption-controller"];
@@ -137,7 +137,7 @@ impl Servers {
         Ok(Self { real: without_controllers().await?, definitions: Arc::new(definitions().await?), controllers: false })
     }
 
-    /// Does some work on both servers: how many answers there were, and where they differ.
+    /// Runs `work` on both servers. Returns the number of answers, and the difference.
     async fn compare(&self, name: &str, work: Work) -> TestResult<(usize, Option<String>)> {
         let namespace = format!("conformance-{name}").replace('_', "-");
         let real = run(&work, self.real.client().await?, None, &namespace).await?;
@@ -147,7 +147,7 @@ impl Servers {
         Ok((real.len(), ours.difference(&real)))
     }
 
-    /// Alone on a paused clock: as simulations use it.
+    /// Alone on a paused clock, as in simulations.
     fn in_process(&self, work: &Work, namespace: &str) -> TestResult<Transcript> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(async {
@@ -162,7 +162,7 @@ impl Servers {
         })
     }
 
-    /// A failure with the shortest sequence that was found.
+    /// A failure with the shortest sequence found.
     async fn report(&self, seed: u64, steps: Vec<random::Step>) -> TestResult<Failure> {
         let mut number = 0;
         let differs = async |part: &[random::Step]| {
@@ -203,7 +203,7 @@ async fn run(
     Ok(probe.finish())
 }
 
-/// The CRDs that the real server has.
+/// The CRDs of the real server.
 async fn definitions() -> TestResult<Vec<Value>> {
     let mut definitions = vec![];
     for file in std::fs::read_dir(crds().await?)? {

@@ -1,4 +1,4 @@
-//! What the runtime relies on, and whether the API server in process answers like the real one.
+//! The API behavior that the runtime relies on, and the comparison of the in-process API server with the real one.
 
 mod compared;
 mod reliance;

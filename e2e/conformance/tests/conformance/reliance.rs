@@ -1,8 +1,8 @@
-//! What the runtime relies on, asked of a real API server and of the one in process: each test is one rule, and says why
-//! it matters.
+//! The API behavior that the runtime relies on, tested on a real API server and on the in-process one. Each test is one rule,
+//! and its comment gives the reason.
 //!
-//! The requests go through the runtime's own connection, and have the form that it gives them. Where the API server
-//! documents nothing of the kind, such a test is all that there is: run it against each version that is to be supported.
+//! The requests go through the runtime's own connection, in the runtime's own form. Kubernetes does not document some of these
+//! rules, so these tests are the only evidence: run them against each version before supporting it.
 
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
-/// The field manager of the runtime in these tests, and somebody else's.
+/// The field manager of the runtime in these tests, and that of another client.
 const OURS: &str = "nodewright-test";
 const THEIRS: &str = "somebody";
 const WRONG_UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Nobody removes it but the test.
+/// Only the test removes it.
 const FINALIZER: &str = "conformance.nodewright.dev/held";
 
-/// A namespace on an API server, and the runtime's way to it.
+/// A namespace on an API server, and the runtime's connection to it.
 struct Server {
     connection: Connection,
     namespace: String,
-    /// None: the server is in process.
+    /// `None` for the in-process server.
     cluster: Option<Arc<Cluster>>,
 }
 
-/// What an API server answered: the status, and the object or Status.
+/// An API server's answer: the status, and the object or Status.
 struct Said {
     code: StatusCode,
     body: Value,
@@ -59,7 +59,7 @@ impl Said {
 }
 
 impl Server {
-    /// A real server, and the one in process.
+    /// A real server, and the in-process one.
     async fn both(name: &str) -> TestResult<[Self; 2]> {
         let cluster = Cluster::shared().await?;
         let real = Self::start(name, cluster.client().await?, Some(cluster)).await?;
@@ -110,13 +110,13 @@ impl Server {
         self.send(Method::PATCH, &format!("{path}?fieldManager={OURS}&force=true"), APPLY, body).await
     }
 
-    /// The runtime's way to create.
+    /// A create, as the runtime sends it.
     async fn create(&self, path: &str, mut body: Value) -> Result<Said, RequestError> {
         body["metadata"]["resourceVersion"] = "1".into();
         self.apply(path, &body).await
     }
 
-    /// Somebody else's way to create.
+    /// A create by another client.
     async fn post(&self, kind: Kind, body: &Value) -> Result<Said, RequestError> {
         let path = format!("{}?fieldManager={THEIRS}", self.path(kind, "").trim_end_matches('/'));
         self.send(Method::POST, &path, JSON, body).await
@@ -146,14 +146,14 @@ enum Kind {
 /// One core kind and one custom kind: they are stored and patched by different code.
 const KINDS: [Kind; 2] = [Kind::ConfigMap, Kind::Machine];
 
-/// An object with one field that is ours: `first`.
+/// An object with one field of ours: `first`.
 fn object(kind: Kind, name: &str) -> Value {
     match kind {
         Kind::ConfigMap => {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"first": "1"}}})
         }
         Kind::Pod => json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"first": "1"}},
-            // On no node that exists, so that nobody starts or ends it.
+            // On a Node that does not exist, so no kubelet starts or ends it.
             "spec": {"nodeName": "nowhere", "automountServiceAccountToken": false, "containers": [{"name": "a", "image": "a"}]}}),
         Kind::Machine => json!({"apiVersion": API_VERSION, "kind": "Machine",
             "metadata": {"name": name, "labels": {"first": "1"}}, "spec": {"class": {"kind": "MachineClass", "name": "a"}}}),
@@ -166,7 +166,7 @@ fn held(kind: Kind, name: &str) -> Value {
     object
 }
 
-/// The refusal; an error if there was none, or another one than that.
+/// The rejection. It is an error if the request succeeded, or failed with another code.
 fn refused(result: Result<Said, RequestError>, code: u16) -> TestResult<RequestError> {
     match result {
         Ok(said) => Err(Failure::new(format!("not refused, but {}: {}", said.code, said.body))),
@@ -175,8 +175,8 @@ fn refused(result: Result<Said, RequestError>, code: u16) -> TestResult<RequestE
     }
 }
 
-/// Names are taken by the ledger: whoever asks for one has to be told that it is free, or taken, whoever has it. An
-/// apply under version 1, which no object ever has, is answered so. Nothing documents that.
+/// The ledger claims names: the answer must say whether the name is free or taken, no matter who has it. An apply with version
+/// 1, which no object ever has, gives that answer. Kubernetes does not document this.
 #[tokio::test]
 async fn an_apply_under_version_one_creates_and_never_touches_what_is_there() -> TestResult {
     for server in Server::both("create").await? {
@@ -206,14 +206,14 @@ async fn an_apply_under_version_one_creates_and_never_touches_what_is_there() ->
     Ok(())
 }
 
-/// Takes the finalizer away.
+/// Removes the finalizer.
 async fn release(server: &Server, path: &str) -> TestResult {
     server.send(Method::PATCH, path, MERGE, &json!({"metadata": {"finalizers": null}})).await?;
     Ok(())
 }
 
-/// What is created by a POST belongs to an `Update` that later applies cannot shrink. What an apply creates is owned by
-/// applies, so leaving a field out removes it.
+/// The fields of an object created by POST belong to an `Update`, which later applies cannot shrink. The fields of an object
+/// created by an apply belong to applies, so omitting a field removes it.
 #[tokio::test]
 async fn what_an_apply_creates_is_owned_as_apply_from_birth() -> TestResult {
     for server in Server::both("owned").await? {
@@ -233,7 +233,7 @@ async fn what_an_apply_creates_is_owned_as_apply_from_birth() -> TestResult {
     Ok(())
 }
 
-/// A reconciler writes the same again and again: that must wake nobody.
+/// A reconciler writes the same state again and again: that must not trigger any watch.
 #[tokio::test]
 async fn an_apply_that_changes_nothing_keeps_the_version() -> TestResult {
     for server in Server::both("no-op").await? {
@@ -250,7 +250,7 @@ async fn an_apply_that_changes_nothing_keeps_the_version() -> TestResult {
     Ok(())
 }
 
-/// An apply to an object of the same name that is another one would hand it the identity of the first.
+/// An apply to another object of the same name would give that object the identity of the first.
 #[tokio::test]
 async fn a_main_apply_with_the_uid_of_another_object_is_refused() -> TestResult {
     for server in Server::both("uid").await? {
@@ -260,7 +260,7 @@ async fn a_main_apply_with_the_uid_of_another_object_is_refused() -> TestResult 
             let mut wrong = object(kind, "a");
             wrong["metadata"] = json!({"name": "a", "uid": WRONG_UID, "labels": {"first": "2"}});
             let error = server.apply(&path, &wrong).await.err();
-            // Which code it is depends on the kind; the runtime takes both for a conflict.
+            // The code depends on the kind; the runtime treats both as a conflict.
             let codes = error.as_ref().and_then(|error| error.status).map(|status| status.as_u16());
             ensure(matches!(codes, Some(409 | 422)), || format!("{kind:?}: {error:?}"))?;
             assert_eq!(server.get(&path).await?.version(), born.version(), "{kind:?}");
@@ -270,7 +270,7 @@ async fn a_main_apply_with_the_uid_of_another_object_is_refused() -> TestResult 
     Ok(())
 }
 
-/// An apply is an upsert. With a UID it is none: what was deleted meanwhile does not rise again.
+/// An apply is an upsert. With a UID it is not: it does not recreate an object that was deleted meanwhile.
 #[tokio::test]
 async fn a_main_apply_with_a_uid_resurrects_nothing() -> TestResult {
     for server in Server::both("resurrect").await? {
@@ -288,7 +288,7 @@ async fn a_main_apply_with_a_uid_resurrects_nothing() -> TestResult {
     Ok(())
 }
 
-/// Why a status apply carries the version: the UID alone protects nothing there.
+/// The reason why a status apply carries the version: the UID alone gives no protection.
 #[tokio::test]
 async fn a_status_apply_is_refused_by_version_and_not_by_uid() -> TestResult {
     for server in Server::both("status").await? {
@@ -313,8 +313,8 @@ async fn a_status_apply_is_refused_by_version_and_not_by_uid() -> TestResult {
     Ok(())
 }
 
-/// The API server drops managedFields at times, and controllers that write by PUT own what they wrote. Then an apply
-/// that leaves a field out removes nothing: the runtime reads the answer back, and corrects it under its version.
+/// The API server drops managedFields in some cases, and controllers that write by PUT own what they wrote. An apply that omits
+/// a field then does not remove it: the runtime checks the answer, and corrects the object with its version as precondition.
 #[tokio::test]
 async fn what_an_apply_does_not_remove_a_correction_does() -> TestResult {
     for server in Server::both("correct").await? {
@@ -339,7 +339,7 @@ async fn what_an_apply_does_not_remove_a_correction_does() -> TestResult {
     Ok(())
 }
 
-/// Only what was seen is deleted, not its successor of the same name, nor what it has become.
+/// A deletion affects only the observed object: neither a successor of the same name, nor a changed version of it.
 #[tokio::test]
 async fn a_deletion_of_another_object_or_another_version_is_refused() -> TestResult {
     for server in Server::both("delete").await? {
@@ -361,7 +361,7 @@ async fn a_deletion_of_another_object_or_another_version_is_refused() -> TestRes
     Ok(())
 }
 
-/// What a cache has to show after a deletion is told by the answer: a version, or the absence.
+/// The answer to a deletion determines what a cache must show afterwards: a version, or the absence of the object.
 #[tokio::test]
 async fn a_deletion_answers_with_a_version_only_if_the_object_stays() -> TestResult {
     for server in Server::both("answer").await? {
@@ -381,8 +381,8 @@ async fn a_deletion_answers_with_a_version_only_if_the_object_stays() -> TestRes
     Ok(())
 }
 
-/// Shared fields are changed by a patch that tests what was read: whoever was faster wins, and is not overwritten. Such a
-/// refusal is worded otherwise than that of an object that would be invalid, which trying again does not help.
+/// Shared fields are changed by a patch with a test of the observed value: the faster writer wins and is not overwritten. The
+/// message of a failed test differs from that of an invalid object, for which a retry is useless.
 #[tokio::test]
 async fn a_patch_whose_test_fails_changes_nothing() -> TestResult {
     for server in Server::both("test").await? {
@@ -414,7 +414,7 @@ async fn a_patch_whose_test_fails_changes_nothing() -> TestResult {
     Ok(())
 }
 
-/// Why no patch relies on `replace` to find out whether a key is there: of a map that exists, it makes the key.
+/// The reason why no patch uses `replace` to test whether a key exists: in an existing map, it creates the key.
 #[tokio::test]
 async fn a_replacement_of_a_key_that_is_not_there_adds_it() -> TestResult {
     for server in Server::both("replace").await? {
@@ -424,7 +424,7 @@ async fn a_replacement_of_a_key_that_is_not_there_adds_it() -> TestResult {
             let absent = json!([{"op": "replace", "path": "/metadata/labels/none", "value": "2"}]);
             let patched = server.send(Method::PATCH, &path, JSON_PATCH, &absent).await?;
             assert_eq!(patched.text("/metadata/labels/none"), "2", "{kind:?}");
-            // Of what is no longer there nothing can be removed.
+            // Removing an absent key fails.
             let absent = json!([{"op": "remove", "path": "/metadata/labels/gone"}]);
             refused(server.send(Method::PATCH, &path, JSON_PATCH, &absent).await, 422)?;
         }
@@ -433,7 +433,7 @@ async fn a_replacement_of_a_key_that_is_not_there_adds_it() -> TestResult {
     Ok(())
 }
 
-/// What is being deleted can be held back by nobody who comes too late.
+/// A client that comes too late cannot block a deletion.
 #[tokio::test]
 async fn no_finalizer_is_added_to_what_is_being_deleted() -> TestResult {
     for server in Server::both("finalizer").await? {
@@ -452,13 +452,13 @@ async fn no_finalizer_is_added_to_what_is_being_deleted() -> TestResult {
     Ok(())
 }
 
-/// A drain evicts what it saw, again and again until it is gone: that must be told from what is gone already, and must
-/// not meet a successor.
+/// A drain evicts the observed pod repeatedly until it is gone. The answer must distinguish a pod in deletion from an absent
+/// one, and the eviction must not hit a successor.
 #[tokio::test]
 async fn a_pod_may_be_evicted_twice_and_only_as_itself() -> TestResult {
     for server in Server::both("evict").await? {
         let mut pod = held(Kind::Pod, "a");
-        // The service account of the namespace may not be there yet.
+        // The service account of the namespace may not exist yet.
         let begun = tokio::time::Instant::now();
         let born = loop {
             match server.post(Kind::Pod, &pod).await {

@@ -1,5 +1,5 @@
-//! How often an idle server speaks, and when it ends a watch. What counts as contact with a server rests on it, and the
-//! server in process is to be as silent as the real one.
+//! How often an idle server sends events, and when it ends a watch. The runtime's definition of contact with a server depends
+//! on it, and the in-process server must be as silent as the real one.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use tokio::time::Instant;
 /// Longer than two intervals of bookmarks.
 const LONG: Duration = Duration::from_secs(135);
 const SHORT: Duration = Duration::from_secs(5);
-/// What a busy computer adds.
+/// The slack for a busy computer.
 const SLACK: Duration = Duration::from_secs(4);
-/// A server may send a last bookmark so long before it ends a watch.
+/// A server may send a last bookmark this long before it ends a watch.
 const BEFORE_END: Duration = Duration::from_secs(2);
 
-/// What came of a watch in which nothing happened.
+/// The result of a watch without changes.
 #[derive(Debug)]
 struct Quiet {
     bookmarks: Vec<Duration>,
     ended: Duration,
 }
 
-/// Watches an idle collection until the server ends that.
+/// Watches an idle collection until the server ends the watch.
 async fn quiet(client: &Client, collection: &str, lasts: Duration) -> TestResult<Quiet> {
     let list: Value = client.request(Request::get(format!("{collection}?limit=1")).body(vec![])?).await?;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -66,7 +66,7 @@ async fn both_servers(lasts: Duration) -> TestResult<Vec<(&'static str, Quiet)>>
     Ok(named("the real server", real?).chain(named("the one in process", in_process?)).collect())
 }
 
-/// The first bookmark comes after one or two minutes, or never; so silence for 90 s is nothing to conclude from.
+/// The first bookmark comes after one or two minutes, or never, so a silence of 90 s proves nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bookmarks_of_an_idle_kind_come_after_one_or_two_minutes_or_never() -> TestResult {
     for (server, quiet) in both_servers(LONG).await? {
@@ -80,7 +80,7 @@ async fn the_bookmarks_of_an_idle_kind_come_after_one_or_two_minutes_or_never() 
     Ok(())
 }
 
-/// A watch ends when it was asked to: one that lasts much longer is dead.
+/// A watch ends after its timeout: one that lasts much longer is dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_after_its_timeout() -> TestResult {
     for (server, quiet) in both_servers(SHORT).await? {

@@ -1,4 +1,4 @@
-//! What tests on a control plane share: failures, waits, CRDs, and clusters that several tests use.
+//! Shared code for tests on a control plane: failures, waits, CRDs, and clusters that several tests use.
 
 mod cluster;
 

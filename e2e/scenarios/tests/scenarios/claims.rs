@@ -42,7 +42,7 @@ async fn stray(env: &Environment, name: &str, provider_id: &str) -> TestResult<N
     Ok(nodes(env).create(&PostParams::default(), &serde_json::from_value(node)?).await?)
 }
 
-/// Whether no Machine's writes are on a Node. (The cluster itself notes that it has no kubelet.)
+/// Checks that no Machine has written to a Node. (The cluster itself notes that it has no kubelet.)
 async fn ensure_untouched(env: &Environment, node: &str) -> TestResult {
     let node = nodes(env).get(node).await?;
     let is_ours = |key: &String| key.contains("machine") || key.contains("gardener");

@@ -112,7 +112,8 @@ async fn a_leader_that_sleeps_begins_nothing_when_it_wakes() -> TestResult {
     env.end().await
 }
 
-/// Starts a manager with its own user name for the API server, and with its own name for the cloud. Returns the user name.
+/// Starts a manager with its own user name for the API server, and with its own name for the cloud. Returns both the process
+/// and the user name.
 async fn named_manager(env: &Environment, plane: &ControlPlane, name: &str) -> TestResult<(ManagerProcess, String)> {
     let user = format!("{name}-of-{}", env.namespace());
     let kubeconfig = plane.kubeconfig_for(&user, &["system:masters"])?;

@@ -63,7 +63,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
 
     plane.start_again(Component::ApiServer).await?;
     forget_node(&env, forced).await?;
-    // The two old ones, one of them a replacement for the deleted one, and those created meanwhile.
+    // Two, one of them a replacement for the deleted one, and those created meanwhile.
     env.wait_for_running(5).await?;
     is_well(&env).await?;
     let stats = env.cloud().stats().await?;

@@ -51,8 +51,9 @@ async fn a_rollout_to_a_secret_that_does_not_exist_is_taken_back_and_dead_machin
     env.end().await
 }
 
-/// The set that is scaled up again waits for its unhealthy machine, whose replacement waits for the place in the budget of the
-/// machine without a VM. That machine's class has been edited meanwhile, and it must not block the others.
+/// The set that is scaled up again waits for its unhealthy machine. The replacement of that machine waits for the budget's
+/// place, which the machine without a VM takes. Nothing depends on the latter, whose class has been edited meanwhile, so it
+/// must not keep the place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> TestResult {
     let env = Environment::builder("deadlock").cloud_flags(["--delete-seconds=0"]).start().await?;
