@@ -13,7 +13,7 @@ pub(super) async fn sizes(probe: &mut Probe) -> TestResult {
     for (what, kilobytes) in [("1 MB", 1_000), ("1.6 MB", 1_600), ("2.9 MB", 2_900), ("3.3 MB", 3_300)] {
         let class = with(probe.object(Kind::MachineClass, "large"), "/providerSpec/x", "x".repeat(kilobytes * 1_000));
         let said = probe.silently(&Request::post(&all, &class)).await?;
-        // The digits carry no meaning: the reported size of a message is not exact to the byte.
+        // The reported size of a message is not exact to the byte, so the digits are removed.
         let message: String = said.text("/message").chars().filter(|it| !it.is_ascii_digit()).collect();
         let found = json!({"code": said.code, "reason": said.body["reason"], "message": message});
         probe.note(&format!("an object of {what}"), &found);

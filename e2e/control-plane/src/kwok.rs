@@ -1,10 +1,10 @@
-//! KWOK as the kubelet of selected nodes: a second stand-in for kubelets, beside the fake cloud's.
+//! KWOK as the kubelet of selected nodes: a second stand-in for kubelets, in addition to the fake cloud's.
 
 use nodewright_e2e_process::{Process, write_private};
 
 use crate::{ControlPlane, ControlPlaneError};
 
-/// What KWOK does with nodes and pods.
+/// The behavior of nodes and pods in KWOK.
 const STAGES: &str = include_str!("kwok-stages.yaml");
 /// How long a node's Lease lasts, in seconds: a kubelet's default.
 const LEASE_SECONDS: u32 = 40;

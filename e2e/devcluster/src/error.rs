@@ -74,7 +74,7 @@ pub enum DevclusterError {
     /// Machines do not reach the expected state.
     #[error("{what} after {waited:?}:\n{seen}")]
     Machines {
-        /// The expected state.
+        /// The numbers of running and of wanted machines.
         what: String,
         /// The length of the wait.
         waited: Duration,

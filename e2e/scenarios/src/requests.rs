@@ -73,7 +73,7 @@ impl Requests {
         writes
     }
 
-    /// The numbers of requests by kind.
+    /// The numbers of requests by resource, subresource, verb and code.
     pub fn counts(&self) -> Counts {
         Counts::of(&self.0)
     }

@@ -116,7 +116,7 @@ pub(super) fn end(cluster: &mut SimulatedCluster, act: &Act) {
     }
 }
 
-/// Time passes for everyone with a clock of their own, because tokio's time cannot pass for one manager alone.
+/// Lets time pass on all clocks of the simulation, because tokio's time cannot pass for one manager alone.
 fn fall_asleep(cluster: &SimulatedCluster, seconds: u32) {
     for clock in [&cluster.around.clock, &cluster.around_second.clock, &cluster.cloud_clock] {
         clock.sleep(seconds);
@@ -197,7 +197,7 @@ async fn orphan(server: &ApiServer, path: &str) {
     }
 }
 
-/// Clears `managedFields` as a user does who wants to get rid of them.
+/// Clears `managedFields` of all objects, with the patch of a user who wants to remove them.
 async fn drop_managed_fields(server: ApiServer) {
     let client = server.client();
     for collection in [MACHINES, SETS, DEPLOYMENTS] {

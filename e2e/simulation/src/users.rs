@@ -107,7 +107,7 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
     make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
 }
 
-/// A label that another client has put on a Node.
+/// The key of the label and annotation that another client has put on a Node.
 const OTHERS: &str = "example.com/others";
 
 /// Makes a Node declare that its machine wrote what another client wrote. In the end that must still exist.
