@@ -25,7 +25,7 @@ fn set_in(field: &str, seen: Option<&BTreeMap<String, String>>, key: &str, value
     let path = PointerBuf::from_tokens(["metadata", field, key]);
     let mut operations = vec![];
     if seen.is_none() {
-        // An API server treats a missing field as null in a test.
+        // In the test of a JSON patch, an API server treats a missing field as null.
         let map = PointerBuf::from_tokens(["metadata", field]);
         operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
         operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));

@@ -16,7 +16,7 @@ pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     }
     let path = PointerBuf::from_tokens(["metadata", "finalizers"]);
     if list.is_empty() {
-        // An API server treats a missing field as null in a test.
+        // In the test of a JSON patch, an API server treats a missing field as null.
         let test = TestOperation { path: path.clone(), value: json!(null) };
         let add = AddOperation { path, value: json!([finalizer]) };
         return Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]);

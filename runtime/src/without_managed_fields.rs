@@ -1,5 +1,6 @@
 //! Decodes objects without `metadata.managedFields`. They are never kept, and decoding them would be most of the work. They
-//! also repeat the nesting of the object: an object whose own fields are kept as text could fail because of them.
+//! also repeat the fields of the object at their full depth: an object whose deep field is kept as text can be decoded, but its
+//! managedFields could not.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 

@@ -78,7 +78,7 @@ impl Waiters {
         free
     }
 
-    /// Takes out those who wait for something of one object that has come about.
+    /// Removes and returns the waiters for a condition of one object that now holds.
     pub(super) fn release_object(&mut self, key: &ObjectRef, met: impl Fn(&Until) -> bool) -> Vec<RequeueHandle> {
         let Some(waiting) = self.objects.get_mut(key) else { return vec![] };
         let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., sleeper)| sleeper).collect();
@@ -88,12 +88,13 @@ impl Waiters {
         free
     }
 
-    /// The objects of which something is waited for.
+    /// The objects with waiters.
     pub(super) fn objects(&self) -> Vec<ObjectRef> {
         self.objects.keys().cloned().collect()
     }
 
-    /// Takes out those who wait for a version that was there before a list was begun, and those who wait for the list.
+    /// Removes and returns two groups of waiters: those for a version that existed before the list began, and those for the
+    /// list.
     pub(super) fn release_listed(&mut self, started: Instant) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         self.versions.retain(|_, waiting| {
@@ -104,7 +105,7 @@ impl Waiters {
         free
     }
 
-    /// Since when the longest wait lasts.
+    /// When the longest current wait began.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let versions = self.versions.values().flat_map(BTreeMap::values).map(|written| written.since);
         let objects = self.objects.values().flatten().map(|(_, since, _)| *since);
