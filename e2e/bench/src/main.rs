@@ -7,8 +7,7 @@
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
-//! | [`measure`], [`costs`], [`usage`] | shared by the measurements: a devcluster with its audit log, requests by kind, the
-//! kernel's numbers |
+//! | [`measure`], [`costs`], [`usage`] | shared: a devcluster with its audit log, requests by kind, the kernel's numbers |
 
 mod costs;
 mod error;

@@ -35,7 +35,7 @@
 //!   Machines with VMs, nothing else, and nothing planned.
 //!
 //! # Caveats
-//! Status writes only change the set's version, so they make ledger writes fail, and these may fail in the model anyway.
+//! The model omits status writes: they only change the set's version and so make ledger writes fail, which the model covers.
 //! Adoption, the autoscaler's marks, preserved Machines and updates of living Machines have their own tests. The model assumes
 //! that a VM appears before its Machine is gone: the deletion of a Machine waits for as long as its provider may take. A third
 //! Machine under one name, a fifth index, and more than four late requests at once are beyond the bounds; the search counts

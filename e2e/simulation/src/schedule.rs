@@ -111,7 +111,7 @@ pub enum Mistake {
     Claim,
     /// The same, and the machine is Running: it comes from machine-controller-manager, or from a backup with its status.
     RunningClaim,
-    /// Lets the Node of the n-th machine declare that its machine wrote what others wrote. Its kubelet may write that.
+    /// The Node of the n-th machine records others' labels as its machine's own. Its kubelet has the permission to write that.
     ForgeRecord(usize),
     /// Sets the `spec.providerID` of the n-th machine to a VM of another cluster.
     ProviderId(usize),

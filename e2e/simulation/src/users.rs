@@ -110,7 +110,7 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
 /// The key of the label and annotation that another client has put on a Node.
 const OTHERS: &str = "example.com/others";
 
-/// Makes a Node declare that its machine wrote what another client wrote. In the end that must still exist.
+/// Makes a Node record another client's label and annotation as its machine's own. In the end both must still exist.
 fn forge_record(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, machine: usize) -> Mend {
     let machine = server.object(&nth(server, MACHINES, machine)?)?;
     let name = machine["metadata"]["labels"]["node"].as_str().filter(|name| !is_foreign(name))?.to_owned();
