@@ -1,4 +1,4 @@
-//! The controllers of Nodewright: a folder for each, and what they share.
+//! The controllers of Nodewright: a folder for each, and their shared code.
 
 pub mod machine;
 pub mod machine_class;

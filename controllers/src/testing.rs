@@ -1,4 +1,4 @@
-//! Objects for tests, in one line each: `machine("a").owned_by(&set).phase("Running").build()`.
+//! Objects for tests, each in one line: `machine("a").owned_by(&set).phase("Running").build()`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use crate::shared::class_secrets::NAMEABLE;
 use crate::shared::clusters::CONTROL;
 
-/// The moment at which tests plan, in the objects' clock.
+/// The time at which tests plan, by the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
 
-/// A Machine to be.
+/// A builder of a Machine.
 pub(crate) type MachineBuilder = ObjectBuilder<Machine>;
 
 /// A Machine in namespace `default` that was created an hour before [`NOW`].
@@ -32,7 +32,7 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
         .with("/status/currentStatus", json!({}))
 }
 
-/// The store of a look at a Secret of a class, which has yet to be answered.
+/// The store of a scoped watch of a class's Secret that has no answer yet.
 pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
     let store = Arc::new(Store::new(CONTROL, "default"));
     let look = ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, "default", name), NAMEABLE);
@@ -40,7 +40,7 @@ pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> 
     store
 }
 
-/// Answers a look: there is this object, or none.
+/// Answers a scoped watch: with this object, or that it does not exist.
 pub(crate) fn answer<K: Kind>(store: &Store<K>, object: Option<K>) {
     store.begin_list();
     if let Some(object) = object {
@@ -49,7 +49,7 @@ pub(crate) fn answer<K: Kind>(store: &Store<K>, object: Option<K>) {
     store.end_list(Version::default(), Instant::now());
 }
 
-/// What only Machines have.
+/// Builder methods for Machines only.
 pub(crate) trait MachineExt {
     fn phase(self, phase: &str) -> Self;
     fn preserved_until(self, at: &str) -> Self;
@@ -65,7 +65,7 @@ impl MachineExt for MachineBuilder {
     }
 }
 
-/// A MachineSet in namespace `default` of so many replicas, with a ledger.
+/// A MachineSet in namespace `default` with this number of replicas and a ledger.
 pub(crate) fn machine_set(name: &str, replicas: i32, ledger: Option<&str>) -> MachineSet {
     let mut set = json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "20",
@@ -81,7 +81,7 @@ pub(crate) fn machine_set(name: &str, replicas: i32, ledger: Option<&str>) -> Ma
     serde_json::from_value(set).unwrap()
 }
 
-/// A MachineDeployment `default/pool` of so many replicas.
+/// A MachineDeployment `default/pool` with this number of replicas.
 pub(crate) fn machine_deployment(replicas: i32, strategy: &serde_json::Value) -> serde_json::Value {
     json!({
         "metadata": {"name": "pool", "namespace": "default", "uid": "uid-pool", "resourceVersion": "1", "generation": 1,

@@ -1,4 +1,4 @@
-//! All controllers on one manager: what a process runs, and what a simulation of it runs.
+//! Adds the controllers to a manager, for a process and for a simulation of it.
 
 use std::{fmt, sync::Arc};
 
@@ -19,26 +19,26 @@ use crate::{
     shared::schema::Schemas,
 };
 
-/// The controllers of sets: those of machine-controller-manager's process of that name.
+/// The controllers of sets, as in the process `machine-controller-manager`.
 pub const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
-/// The controllers of machines: those of machine-controller-manager's process `machine-controller`.
+/// The controllers of machines, as in machine-controller-manager's process `machine-controller`.
 pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 
-/// What the controllers of one process have in common.
+/// The common options of the controllers of one process.
 pub struct Wiring {
     /// The namespace of the custom resources.
     pub namespace: String,
-    /// What of the schemas the API server serves, kept up to date by whoever runs the manager.
+    /// The served schemas. The process that runs the manager keeps them up to date.
     pub schemas: Schemas,
-    /// Makes VMs.
+    /// Creates VMs.
     pub driver: Arc<dyn Driver>,
     /// Timeouts and periods of machines.
     pub settings: Settings,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where spans of machines' lives go.
+    /// Records the spans of machines.
     pub spans: Spans,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
 }
 
@@ -51,19 +51,19 @@ impl fmt::Debug for Wiring {
     }
 }
 
-/// Why a controller could not be added.
+/// A controller could not be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
-    /// There is none of that name.
+    /// There is no controller with this name.
     #[error("there is no controller {0:?}")]
     Unknown(String),
-    /// The manager knows no control cluster.
+    /// The manager has no control cluster.
     #[error("there is no control cluster")]
     NoControlCluster,
 }
 
 impl Wiring {
-    /// Adds a controller, and what belongs to it, by its name.
+    /// Adds a controller by its name, with the metrics and helpers that belong to it.
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
         match name {
             "machine-deployment" => {
@@ -107,25 +107,25 @@ impl Wiring {
     }
 }
 
-/// Whether a class is one of the driver's. One that names no provider is taken for one.
+/// Whether a class belongs to the driver. A class without a provider does.
 fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
     class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
 }
 
-/// What the driver says of a class, by JSON paths below `providerSpec`; nothing about classes of other providers.
+/// The driver's validation errors of a class, by JSON paths below `providerSpec`; none for classes of other providers.
 pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
     if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
 }
 
-/// By which fields below `providerSpec` the driver finds the VMs of a class; none for classes of other providers, and for
-/// those of which it can make no VM.
+/// The fields below `providerSpec` by which the driver finds the VMs of a class; none for classes of other providers, and for
+/// those from which it cannot create a VM.
 pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
     let is_usable = is_ours(driver, class) && complaints(driver, class).is_empty();
     let fields = if is_usable { driver.identity() } else { &[] };
     fields.iter().map(|field| (*field).to_owned()).collect()
 }
 
-/// What the status of a class says of its providerSpec.
+/// The errors of a class's providerSpec, for its status.
 fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     let driver = driver.clone();
     Arc::new(move |class| {
@@ -138,7 +138,7 @@ fn class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     })
 }
 
-/// The same of this driver's classes alone: one of another provider is not wrong because of that.
+/// The same for this driver's classes only: a class of another provider is no error.
 fn own_class_check(driver: &Arc<dyn Driver>) -> ProviderSpecCheck {
     let driver = driver.clone();
     Arc::new(move |class| complaints(driver.as_ref(), class).into_iter().map(|(_, what)| what).collect())

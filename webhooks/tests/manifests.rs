@@ -1,4 +1,4 @@
-//! `config/webhook/manifests.yaml` says the same as the code.
+//! Checks that `config/webhook/manifests.yaml` matches the code.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

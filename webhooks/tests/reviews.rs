@@ -1,5 +1,5 @@
-//! Reviews as the API server sends them, through a real server: each file of `reviews` holds a question and its
-//! answer. `UPDATE_REVIEWS=1` writes the answers as they are.
+//! Reviews as the API server sends them, through a real server: each file of `reviews` holds a request and its
+//! response. `UPDATE_REVIEWS=1` overwrites the responses with the actual ones.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -40,7 +40,7 @@ async fn every_question_has_its_answer() {
     server.stop().await;
 }
 
-/// The answer to the question, with its patch in plain text.
+/// The response to a request, with its patch in plain text.
 async fn ask(client: &mut Client, review: &Value) -> Value {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let headers: Vec<_> =

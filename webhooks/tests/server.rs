@@ -1,4 +1,4 @@
-//! Hostile and invalid requests.
+//! The server's behavior with hostile and slow clients.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -69,7 +69,7 @@ async fn depth_and_size_are_endured() {
     let mut client = server.client().await;
     let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
     let (deepest, deep) = (deep(20_000), deep(9_000));
-    // The provider's own reader has a limit, and says nothing of what it cannot read.
+    // The provider's own parser has a depth limit, and reports nothing if it cannot parse.
     let (status, answer) = client.post(VALIDATE, class(&deep), &[]).await;
     assert_eq!((status.as_u16(), answer.ends_with(br#""allowed":true}}"#)), (200, true));
     let (status, answer) = client.post("/mutate-machineclass", class(&deep), &[]).await;
@@ -134,7 +134,7 @@ async fn a_panic_costs_one_request() {
     server.stop().await;
 }
 
-/// A connection that is dropped by the server within the patience.
+/// Whether the server closes a connection within [`PATIENCE`].
 async fn is_closed(stream: &mut (impl AsyncReadExt + Unpin)) -> bool {
     let mut rest = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
@@ -146,7 +146,7 @@ async fn what_is_no_tls_and_old_tls_is_closed() {
     let mut plain = server.tcp().await;
     plain.write_all(b"POST /validate-machineclass HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     assert!(is_closed(&mut plain).await);
-    // A greeting of TLS 1.0: version 3.1 in the record and in the greeting, one cipher suite, nothing else.
+    // A ClientHello of TLS 1.0: version 3.1 in the record and in the ClientHello, one cipher suite, nothing else.
     let mut old = server.tcp().await;
     let mut greeting = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1];
     greeting.extend([7; 32]);
@@ -182,7 +182,7 @@ async fn slow_clients_are_given_up() {
     server.stop().await;
 }
 
-/// As many as the server takes, and as many again: each takes two files of this process.
+/// Twice as many connections as the server accepts: each takes two files of this process.
 #[tokio::test]
 async fn idle_and_slow_connections_make_room_for_reviews() {
     let files = raise_open_files().unwrap();
@@ -211,7 +211,7 @@ async fn idle_and_slow_connections_make_room_for_reviews() {
     server.stop().await;
 }
 
-/// What slow clients of whole requests hold is bounded by time.
+/// The memory that slow clients hold is bounded by time.
 #[tokio::test]
 async fn slow_heads_and_bodies_make_room_for_reviews() {
     let limits = Limits { connections: 16, first_request: PATIENCE, body: PATIENCE, ..Limits::default() };
@@ -259,7 +259,7 @@ async fn the_end_waits_for_requests_and_not_for_idle_connections() {
     );
     busy.write_all(head.as_bytes()).await.unwrap();
     busy.write_all(&body.as_bytes()[..10]).await.unwrap();
-    // The head has to arrive before the end begins.
+    // The head must arrive before the server stops.
     is_fine(&server).await;
     let begun = Instant::now();
     let finish = async {

@@ -196,10 +196,9 @@ pub trait Driver: Send + Sync + 'static {
     /// If the tags do not match, that VM stays, the Machine's own VMs are deleted, and the answer is a [`Mismatch`].
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
 
-    /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name.
-    /// [`Code::NotFound`] if there is none, [`Code::OutOfRange`] if there are several, a [`Mismatch`] if the Machine has none
-    /// and
-    /// the VM of `provider_id` belongs to another.
+    /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name. [`Code::NotFound`] if
+    /// there is none, [`Code::OutOfRange`] if there are several, a [`Mismatch`] if the Machine has none and the VM of
+    /// `provider_id` belongs to another.
     ///
     /// If a driver answers [`Code::Unimplemented`], nothing is proven: the claims of its Machines are trusted.
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;

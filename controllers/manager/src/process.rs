@@ -1,4 +1,4 @@
-//! What each command has: telemetry, the ports for operators, and an end on a signal.
+//! The common parts of all commands: telemetry, the ports for operators, and a graceful stop on a signal.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

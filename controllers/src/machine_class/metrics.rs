@@ -26,8 +26,7 @@ struct ClassLabels {
 }
 
 /// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that a class
-/// that
-/// is valid again, or deleted, has no series.
+/// that is valid again, or deleted, has no series.
 pub struct InvalidClasses {
     stores: Stores,
     check: ProviderSpecCheck,

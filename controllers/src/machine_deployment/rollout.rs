@@ -20,8 +20,8 @@
 //! * there are never fewer available machines than desired less those that may be unavailable.
 //!
 //! # Assumptions
-//! A set creates machines only up to its replicas, and deletes unavailable machines first if it has too many. Its
-//! `observedGeneration` says up to which change of its replicas its creations are visible.
+//! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
+//! first. Its `observedGeneration` says up to which change of its replicas its creations are visible.
 
 /// The goal of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +60,7 @@ pub(super) struct Size {
     /// Its machines that are not in deletion and have no VM yet.
     pub(super) without_vm: i64,
     /// Whether the set's controller has seen the present spec. Before that it may still create an unknown number of machines,
-    /// up
-    /// to a former number of replicas.
+    /// up to a former number of replicas.
     pub(super) observed: bool,
 }
 

@@ -19,8 +19,7 @@ pub(super) struct RolloutMode {
 
 impl RolloutMode {
     /// The mode that the spec asks for. A paused deployment only scales. So does one with in-place updates: its owner does not
-    /// want
-    /// its Machines to be replaced.
+    /// want its Machines to be replaced.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let spec = &snapshot.deployment.spec;
         let strategy = spec.strategy.effective_type();

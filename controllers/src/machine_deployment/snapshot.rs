@@ -76,8 +76,7 @@ impl Snapshot {
     }
 
     /// The generation of the deployment for which one of its sets was sized, if it is newer than the one in this snapshot:
-    /// another
-    /// manager sized the set, or the cache has gone back in time.
+    /// another manager sized the set, or the cache has gone back in time.
     pub(super) fn newer_generation(&self) -> Option<i64> {
         let deployment = self.deployment.as_ref();
         let of = |view: &SetView| {

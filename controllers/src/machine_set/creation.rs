@@ -1,4 +1,4 @@
-//! Which Machines a set adopts or creates, and under which names.
+//! Which Machines a set adopts or creates, and with which names.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,8 +13,8 @@ use super::{members::Members, template::MachinePart};
 use crate::shared::clusters::CONTROL;
 use crate::shared::ledger::Ordinal;
 
-/// The adoption of orphans, up to so many, before any Machine is created: after a restore they are the fleet. A set adopts
-/// the surplus as well, and deletes it then; but not before the set has its size.
+/// The adoption of up to `count` orphans, before any Machine is created: after a restore they are the fleet. A set also adopts
+/// surplus Machines, and then deletes them; but not before the set has its size.
 pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Never>> {
     let adopt = |machine: &Arc<Machine>| {
         let part = MachinePart::of(&members.snapshot.set, members.ordinal(machine)).adopting(machine);
@@ -24,14 +24,14 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
     members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()
 }
 
-/// Those of the next ordinals whose names the set cannot have: a Machine of another owner has the name, or one of the set's
-/// own that the ledger does not know by it.
+/// Those of the next ordinals whose names are taken: by a Machine of another owner, or by one of the set's own without this
+/// ordinal in the ledger.
 pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
     let held: BTreeSet<&str> =
         snapshot.namesakes.iter().chain(unnumbered).map(|machine| name(machine.as_ref())).collect();
-    // The cache has caught up with the server since: a holder that it does not show is gone.
+    // The cache has caught up with the server since. If it does not show the Machine with this name, that one is gone.
     let refused = context.failure.filter(|failure| failure.class == FailureClass::AlreadyExists);
     let refused = refused.map(|failure| &*failure.step.key.name);
     let is_taken = |ordinal: &&Ordinal| {
@@ -41,7 +41,7 @@ pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &
     next.iter().filter(is_taken).copied().collect()
 }
 
-/// The Machines that are created for these ordinals; or the reason and text of a wait.
+/// The Machines to create for these ordinals; or the reason and text of a wait.
 pub(super) fn creations(
     members: &Members<'_>,
     ordinals: Vec<Ordinal>,

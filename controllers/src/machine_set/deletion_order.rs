@@ -1,11 +1,11 @@
 //! The order in which a MachineSet deletes surplus Machines: machine-controller-manager's, except for updates in place.
-//! `removal` decides which Machines go whatever the surplus: failed ones, and those that the autoscaler chose.
+//! `removal` decides which Machines are deleted regardless of the surplus: failed ones, and those that the autoscaler chose.
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase, annotations};
 use nodewright_runtime::object::{annotation, name};
 
-/// Which of two Machines that are alike in all else goes first.
+/// Which of two otherwise equal Machines is deleted first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ByAge {
     /// The older one.
@@ -16,15 +16,15 @@ pub(super) enum ByAge {
 }
 
 impl ByAge {
-    /// Reads the annotation `nodewright.dev/deletion-order`; anything else than `Newest` means the default.
+    /// Reads the annotation `nodewright.dev/deletion-order`; any value except `Newest` means the default.
     pub(super) fn parse(text: Option<&str>) -> Self {
         if text == Some(annotations::DELETION_ORDER_NEWEST) { Self::Newest } else { Self::Oldest }
     }
 }
 
-/// Sorts Machines so that the first is the first to go:
+/// Sorts Machines so that the first is deleted first:
 ///
-/// 1. those that are not preserved; among the preserved ones those that nobody asked for, then the earlier expiry;
+/// 1. those that are not preserved; among the preserved ones those without a request for it, then the earlier expiry;
 /// 2. the lower priority;
 /// 3. those marked by the autoscaler, the older mark first;
 /// 4. the less useful phase;
@@ -63,13 +63,13 @@ pub(super) fn marked(machine: &Machine) -> Option<Timestamp> {
 
 fn usefulness(phase: &MachinePhase) -> u8 {
     match phase {
-        // A Machine that nothing has been done for yet is the cheapest to give up.
+        // The deletion of a Machine on which no work has been done yet costs the least.
         MachinePhase::Terminating | MachinePhase::Unset => 0,
         MachinePhase::Failed => 1,
         MachinePhase::CrashLoopBackOff => 2,
         MachinePhase::Unknown => 3,
         MachinePhase::Pending | MachinePhase::Other(_) => 4,
-        // MCM knows no rank for updates in place, so that such Machines go first of all there.
+        // MCM has no rank for in-place updates, so it deletes such Machines first of all.
         MachinePhase::InPlaceUpdateFailed => 5,
         MachinePhase::Available | MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful => 6,
         MachinePhase::Running => 7,

@@ -1,4 +1,4 @@
-//! The Machines of a set, sorted by what the ledger says of them.
+//! The Machines of a set, grouped by their state in the ledger.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,7 +8,7 @@ use nodewright_runtime::object::{annotation, is_deleting, name};
 use super::Snapshot;
 use crate::shared::ledger::{Ledger, Ordinal};
 
-/// How many Machines one plan creates or deletes at most. The next plan checks again what is wanted.
+/// The maximum number of Machines that one plan creates or deletes. The next plan checks again what is wanted.
 pub(super) const BATCH: usize = 100;
 
 /// The Machines of a set.
@@ -23,8 +23,8 @@ pub(super) struct Members<'a> {
     pub(super) leaving: Vec<Ordinal>,
     /// Ordinals in use.
     used: BTreeSet<Ordinal>,
-    /// How many Machines may be the set's and stay, but cannot be read. They count where Machines are missing, and do not
-    /// count where there are too many.
+    /// The number of Machines that may be the set's, are not being deleted, and cannot be read. They count if Machines are
+    /// missing, and do not count if there are too many.
     pub(super) unreadable: usize,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Members<'a> {
     }
 
     /// The ordinals of the next Machines to create: the lowest that are free. Names of unreadable Machines are in use,
-    /// whatever set they belong to.
+    /// whichever set they belong to.
     pub(super) fn next_ordinals(&self, missing: usize) -> Vec<Ordinal> {
         if missing == 0 {
             return vec![];

@@ -1,12 +1,12 @@
-//! MachineSet: exactly so many Machines from one template.
+//! MachineSet: an exact number of Machines from one template.
 //!
-//! * Machines are created under names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
+//! * Machines are created with names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
 //! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
-//!   taken over as it is.
+//!   adopted unchanged.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
-//! * With fewer replicas `deletion_order` decides which Machines are deleted.
-//! * Node template, timeouts and class kind of the template reach living Machines.
+//! * If the replicas decrease, `deletion_order` decides which Machines are deleted.
+//! * Node template, timeouts and class kind of the template are copied to existing Machines.
 //! * The finalizer keeps a set until its last Machine is gone.
 
 mod creation;
@@ -61,7 +61,7 @@ impl Controller for MachineSetController {
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(|machine, stores, wake| {
-                // Rare. A Machine that can be read again may have another owner: all sets are planned again.
+                // This is rare. A Machine that becomes readable may have another owner, so all sets are planned again.
                 let sets = stores.of::<MachineSet>(CONTROL).keys();
                 sets.into_iter().filter(|set| &*set.namespace == machine.namespace()).for_each(wake);
             })
@@ -93,7 +93,7 @@ fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Obj
         if let (true, Some(set)) = (owners.is_empty(), set_of(name(machine.as_ref()))) {
             wake(ObjectRef::of(CONTROL, machine.as_ref()).sibling(set));
         }
-        // When a Machine changes or goes, another one that names the same VM may become adoptable.
+        // When a Machine changes or is deleted, another one that names the same VM may become adoptable.
         let rivals = rivals(stores, machine);
         let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
         for orphan in orphans {

@@ -1,4 +1,4 @@
-//! What a MachineSet decides: one plan, made of the answers of the other files.
+//! The plan of a MachineSet, composed from the results of the other files.
 
 use nodewright_api::{
     Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
@@ -27,15 +27,15 @@ use crate::shared::{
     status_writer::StatusWrite,
 };
 
-/// What a set that stays does next.
+/// The next action of a set that is not being deleted.
 enum Action<'a> {
     /// Nothing.
     None,
     /// Retires Machines and deletes them.
     Remove(Removal<'a>),
-    /// Takes orphans.
+    /// Adopts orphans.
     Adopt(Vec<Planned<Never>>),
-    /// Retires names that the set cannot have.
+    /// Retires ordinals whose names are taken.
     GiveUp(Vec<Ordinal>),
     /// Updates Machines, and creates those of these ordinals.
     Keep(Vec<Ordinal>),
@@ -52,7 +52,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
     }
     match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
         Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger))),
-        // Nothing is done: a guess could use a retired name again.
+        // No action: without the ledger a retired name could be used again.
         Some(Err(_)) => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
         None if snapshot.machines.is_empty() && snapshot.unreadable.is_empty() && is_deleting(set) => {
             plan.append(reconcile(context, &Members::of(snapshot, &Ledger::seeded(uid(set)))));
@@ -63,12 +63,12 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
             return plan;
         }
     }
-    // The status is written under the version that was seen: not in one plan with another write of the set.
+    // The status is written with the version that was read, so not in one plan with another write of the set.
     if plan.steps().any(|planned| writes(&planned.step, set)) {
         return plan;
     }
     match write(context, snapshot, full_schema) {
-        // The status says that a step was refused. If it is refused again, what comes after it is not done.
+        // The status reports that a step was refused. It comes first: if that step is refused again, later steps are skipped.
         StatusWrite::Now(status) if context.failure.is_some() => plan.stages.insert(0, vec![*status]),
         other => other.add_to(&mut plan),
     }
@@ -83,7 +83,7 @@ fn writes(step: &Step<Never>, set: &MachineSet) -> bool {
     }
 }
 
-/// A wait for help, with an event unless the condition says the same already.
+/// A wait for help, with an event unless the condition already says the same.
 fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan<Never> {
     let mut plan = Plan::idle();
     let Some(text) = text else { return plan };
@@ -95,7 +95,7 @@ fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan
     plan
 }
 
-/// What happens to the Machines.
+/// Creates, adopts, updates and deletes Machines.
 fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never> {
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
@@ -114,8 +114,8 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
             plan.append(remove(set, &removal, "there are more machines than wanted, or it has failed"));
         }
         Action::Adopt(adoptions) => {
-            // The cache may show Machines that a set has just left behind (`--cascade=orphan`), and not yet that the set is
-            // being deleted. A set that took them back would delete them in the end.
+            // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
+            // deleted. If the set adopted them again, it would delete them in the end.
             plan.then("a set that is being deleted takes nobody", Step::confirm(CONTROL, set));
             plan.stage(adoptions);
         }
@@ -152,7 +152,7 @@ fn next_action<'a>(context: &Context<'_, Never>, members: &Members<'a>, is_inval
     if taken.is_empty() { Action::Keep(next) } else { Action::GiveUp(taken) }
 }
 
-/// Why a set cannot be acted on.
+/// Why the spec is invalid.
 fn invalid_spec(set: &MachineSet) -> Option<String> {
     if selector::is_empty(set.spec.selector.as_ref()) {
         return Some("spec.selector: Required value: without one the set would own every machine".to_owned());
@@ -161,7 +161,7 @@ fn invalid_spec(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-/// A set that is being deleted: all Machines go, then the finalizer.
+/// Deletes all Machines of a set that is being deleted, then removes the finalizer.
 fn finalize(members: &Members<'_>) -> Plan<Never> {
     let mut plan = Plan::idle();
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
@@ -170,7 +170,7 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
     } else if !snapshot.machines.is_empty() {
         let victims = members.staying.iter().copied().take(BATCH).collect();
         plan = remove(set, &removal(members, victims), "the set is being deleted");
-        // Only a Machine that is as it was seen: one that was released just now must not go.
+        // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
         plan.pin_deletions();
         plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", snapshot.machines.len()));
     } else if snapshot.unreadable_members().next().is_none() {
@@ -180,7 +180,7 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
     plan
 }
 
-/// Retires first, under the set's version, and deletes once that is written.
+/// Retires with the set's version first, and deletes after that write.
 fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Never> {
     let mut plan = Plan::idle();
     let retire = Step::apply_if_unchanged(CONTROL, set, &LedgerAnnotation::of(&removal.ledger));
@@ -233,7 +233,7 @@ fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<Strin
     listed(&names).map(|names| format!("{verb} {noun} {names}"))
 }
 
-/// The first names, and how many more there are.
+/// The first names, and the number of the others.
 fn listed(names: &[&str]) -> Option<String> {
     let (first, more) = names.split_at(names.len().min(3));
     match (first.join(", "), more.len()) {

@@ -1,4 +1,4 @@
-//! Which Machines a set deletes, and what it retires before.
+//! Which Machines a set deletes, and which ordinals it retires before.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::shared::ledger::Ledger;
 
 /// Machines to delete.
 pub(super) struct Removal<'a> {
-    /// The ledger that has to stand before: with them retired, and with those retired that somebody else deletes.
+    /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
     pub(super) ledger: Ledger,
     pub(super) machines: Vec<&'a Arc<Machine>>,
 }
@@ -36,7 +36,7 @@ pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>)
     Removal { ledger, machines }
 }
 
-/// The Machines to give up: those that failed, those that the autoscaler chose, and of the others the surplus in deletion
+/// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus in deletion
 /// order. The surplus is counted without the former, so that no other Machine is deleted in their place.
 pub(super) fn victims<'a>(
     context: &Context<'_, Never>,
@@ -59,14 +59,14 @@ fn is_failed(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Failed
 }
 
-/// Whether the autoscaler has marked it, and the replica count that came with the mark has reached the set.
+/// Whether the autoscaler has marked a Machine, and the set has the replica count that was written with the mark.
 fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     let candidate = annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE);
     let changed = annotation(set, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|time| time.parse().ok());
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// Whether it is kept for diagnosis: until its time is over, or from the request for it until the time is set.
+/// Whether a Machine is kept for diagnosis: until its expiry, or from the request until the expiry is set.
 fn is_preserved(machine: &Machine, now: Timestamp) -> bool {
     let requested = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
         [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED, annotations::PRESERVE_AUTO].contains(&value)

@@ -1,4 +1,4 @@
-//! What a MachineSet may see.
+//! The snapshot of a MachineSet.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub struct Snapshot {
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it may adopt, by name.
     pub orphans: Vec<Arc<Machine>>,
-    /// Machines without an owner that it selects and does not adopt, because another Machine has or names the same VM.
+    /// Machines without an owner that it selects but does not adopt, because another Machine has or names the same VM.
     pub contested: Vec<Arc<Machine>>,
-    /// Machines that it does not control and whose names it could ask for.
+    /// Machines that it does not control and that have a name which it could generate.
     pub namesakes: Vec<Arc<Machine>>,
-    /// Machines that exist and cannot be read, by name: all of the namespace.
+    /// Existing Machines that cannot be read, by name: all of the namespace.
     pub unreadable: Vec<Arc<Unreadable>>,
 }
 
@@ -37,8 +37,8 @@ impl Snapshot {
     pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let set = stores.of::<MachineSet>(CONTROL).get(key)?;
         let store = stores.of::<Machine>(CONTROL);
-        // Of a Machine that cannot be read any more the store has the last readable version: that says too little to choose
-        // a victim by, and is lost with a restart.
+        // The store has the last readable version of a Machine that has become unreadable. It is not enough to choose Machines
+        // to delete, and a restart loses it.
         let readable = |mut machines: Vec<Arc<Machine>>| {
             machines.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
             machines
@@ -59,7 +59,7 @@ impl Snapshot {
         Some(Self { set, machines, orphans, contested, namesakes, unreadable })
     }
 
-    /// The unreadable Machines that may be the set's: it controls them, would adopt them, or nothing is known of them.
+    /// The unreadable Machines that may be the set's: it controls them, would adopt them, or their owner is unknown.
     pub(super) fn unreadable_members(&self) -> impl Iterator<Item = &Unreadable> {
         self.unreadable.iter().map(AsRef::as_ref).filter(|machine| may_be_member(&self.set, machine))
     }

@@ -21,7 +21,7 @@ use crate::shared::{
     status_writer::{StatusWrite, write_status},
 };
 
-/// When the status is written: at once where the set has what it wants.
+/// Decides when the status is written: at once if the set has reached its goal.
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> StatusWrite<Never> {
     let set = snapshot.set.as_ref();
     let wanted = status(context, snapshot, full_schema);
@@ -63,7 +63,7 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-/// Why the ledger cannot be read, and what to do about it.
+/// Why the ledger cannot be read, and how to fix it.
 pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     let key = annotations::LEDGER;
     let error = annotation(set, key)?.parse::<Ledger>().err()?;

@@ -1,4 +1,4 @@
-//! What Machines have from the template of their set: at creation, at adoption, and while they live.
+//! The fields that Machines get from the template of their set: at creation, at adoption, and later.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ use super::members::{BATCH, Members};
 use crate::shared::clusters::CONTROL;
 use crate::shared::ledger::Ordinal;
 
-/// What a Machine has from its set: all that it is created with. The Machine controller owns the rest.
+/// The fields that a Machine gets from its set: all fields of its creation. The Machine controller owns the rest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct MachinePart {
     metadata: MachineMeta,
@@ -35,7 +35,8 @@ struct MachineMeta {
 }
 
 impl MachinePart {
-    /// What the Machine of an ordinal is created with. Without an ordinal: what an adopted Machine would be created with.
+    /// The initial fields of the Machine of an ordinal. Without an ordinal: the fields that an adopted Machine would have got
+    /// at its creation.
     pub(super) fn of(set: &MachineSet, ordinal: Option<Ordinal>) -> Self {
         let template = &set.spec.template;
         let mut annotations = template.metadata.annotations.clone().unwrap_or_default();
@@ -55,8 +56,8 @@ impl MachinePart {
         Self { metadata, spec }
     }
 
-    /// What a living Machine takes over from the template: node template, timeouts, class kind. It keeps its class, from
-    /// which its VM was created, and of its metadata what is there of what it was created with.
+    /// The fields that an existing Machine takes over from the template: node template, timeouts, class kind. It keeps its
+    /// class, from which its VM was created, and its metadata as far as it still has what it was created with.
     pub(super) fn for_live(mut self, live: &Machine) -> Self {
         let mut metadata = self.seen_like(live).metadata;
         let is_own = |key: &String| self.metadata.annotations.contains_key(key);
@@ -67,7 +68,7 @@ impl MachinePart {
         self
     }
 
-    /// What a Machine without an owner becomes when the set adopts it: the same, with an owner and the finalizer.
+    /// The fields of a Machine without an owner that the set adopts: the same, with an owner and the finalizer.
     pub(super) fn adopting(self, live: &Machine) -> Self {
         let (owners, finalizers) = (self.metadata.owner_references.clone(), self.metadata.finalizers.clone());
         let mut part = self.for_live(live);
@@ -76,7 +77,7 @@ impl MachinePart {
         part
     }
 
-    /// The Machine to create under a name.
+    /// The Machine to create with a name.
     pub(super) fn machine(&self, set: &MachineSet, name: String) -> Machine {
         let metadata = ObjectMeta {
             name: Some(name),
@@ -124,10 +125,10 @@ impl ApplyConfiguration for MachinePart {
     }
 }
 
-/// The updates of Machines that differ from the template in what they take over while they live.
+/// The updates of existing Machines whose fields differ from the template.
 pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
     let set = members.snapshot.set.as_ref();
-    // Nearly always none of thousands differs: they are compared first, and parts are made only for those that do.
+    // Usually none of thousands of Machines differs, so they are compared first, and only those that differ are converted.
     let update = |machine: &Arc<Machine>| {
         let part = MachinePart::of(set, members.ordinal(machine)).for_live(machine);
         let step = Step::apply(CONTROL, machine.as_ref(), &part)?;
@@ -137,7 +138,7 @@ pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
 }
 
 fn differing<'a>(template: &'a MachineSpec, members: &'a Members<'_>) -> impl Iterator<Item = &'a Arc<Machine>> {
-    // Machines share their node template: one that was equal need not be compared again.
+    // Machines share their node template: compare an equal one only once.
     let mut equal: Option<&Arc<NodeTemplate>> = None;
     members.staying.iter().copied().filter(move |machine| {
         let known = equal.is_some_and(|equal| Arc::ptr_eq(equal, &machine.spec.node_template));
@@ -147,7 +148,7 @@ fn differing<'a>(template: &'a MachineSpec, members: &'a Members<'_>) -> impl It
     })
 }
 
-/// Names all fields, so that a new one cannot be forgotten.
+/// Lists all fields, so that a new field cannot be forgotten.
 fn is_same_beside_node_template(template: &MachineSpec, live: &MachineSpec) -> bool {
     let MachineSpec {
         class,

@@ -1,4 +1,4 @@
-//! Worlds in, plans out.
+//! Tests from a snapshot to a plan.
 
 mod unreadable;
 
@@ -63,7 +63,7 @@ fn planned(snapshot: &Snapshot) -> Plan<Never> {
     plan(&at, snapshot, true)
 }
 
-/// Stage by stage, what is done to what, without the status.
+/// What each stage does to which object, without the status.
 fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
     let tell = |step: &Step<Never>| match step {
         Step::Apply(apply) if apply.fragment().get("status").is_some() => None,
@@ -77,7 +77,7 @@ fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
     stages.filter(|stage: &Vec<String>| !stage.is_empty()).collect()
 }
 
-/// The status that is written, if one is.
+/// The written status, if any.
 fn status_of(snapshot: &Snapshot) -> Option<serde_json::Value> {
     let plan = planned(snapshot);
     plan.steps().find_map(|planned| match &planned.step {
@@ -192,7 +192,7 @@ fn a_crash_between_retiring_and_deleting_is_made_good() {
     assert_eq!(steps(&planned(&snapshot(set, machines))), [[format!("delete {}", index_name(LEDGER, 1))]]);
 }
 
-/// The same as people read it: what is done, in which order, and why.
+/// The same plan as text: what it does, in which order, and why.
 #[test]
 fn a_scale_down_reads_as_two_stages() {
     let set = machine_set("set", 1, Some(LEDGER));
@@ -226,7 +226,7 @@ fn a_failed_machine_is_replaced_by_exactly_one() {
     assert_eq!(steps(&second), [[format!("create {}", index_name(LEDGER, 2))]]);
 }
 
-/// The deletion order has a machine without a VM before a failed one, and a marked one that is preserved after both.
+/// In deletion order, a machine without a VM comes before a failed one, and a marked one that is preserved comes after both.
 #[test]
 fn who_goes_anyway_is_of_the_surplus() {
     let set = machine_set("set", 1, Some(LEDGER));
@@ -305,7 +305,7 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
     );
     let Step::Apply(note) = &first.stages[0][0].step else { panic!() };
     assert!(note.at().version().is_some());
-    // A crash in between: it is still the one that goes, and no other.
+    // After a crash in between, the same Machine is deleted, and no other.
     let noted = machine_set("set", 1, Some("k7f;;set-abcde"));
     assert_eq!(steps(&planned(&snapshot(noted, vec![adopted, own]))), [["delete set-abcde"]]);
 }
@@ -360,24 +360,24 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
     assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
-    // What is refused again and again has to be told of: the question alone is no write.
+    // A step that is refused repeatedly must be reported: the confirmation alone is no write.
     let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
     let mut untold = snapshot.clone();
     Arc::make_mut(&mut untold.set).status = None;
     assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
-    // A set is born with no replicas: what it took before it has its size it would delete.
+    // A set is created without replicas: it would delete Machines that it adopted before it has its size.
     let mut young = machine_set("set", 0, Some(LEDGER));
     let owned = machine("any").owned_by(&machine_set("owner", 1, None)).build();
     young.metadata.owner_references = owned.metadata.owner_references;
     let newborn = Snapshot { set: Arc::new(young.clone()), ..snapshot.clone() };
     assert!(steps(&planned(&newborn)).is_empty());
     assert_eq!(planned(&newborn).waits[0].reason, "SurplusOrphans");
-    // One that has its size takes also what it does not need, and deletes it then.
+    // A set with its size also adopts surplus Machines, and then deletes them.
     let annotations = young.metadata.annotations.get_or_insert_default();
     annotations.insert("deployment.kubernetes.io/desired-replicas".into(), "0".into());
     let sized = Snapshot { set: Arc::new(young), ..snapshot.clone() };
     assert_eq!(steps(&planned(&sized))[1].len(), 1);
-    // Taken over, it counts.
+    // Once adopted, it counts.
     let adopted = machine("set-old").label("name", "set").owned_by(&set).build();
     snapshot.orphans.clear();
     snapshot.machines = vec![Arc::new(adopted)];
@@ -479,7 +479,7 @@ fn machines_that_are_to_be_orphaned_stay() {
     let plan = planned(&snapshot(orphaning, machines.clone()));
     assert!(steps(&plan).is_empty());
     assert_eq!(plan.waits[0].reason, "Orphaning");
-    // The set may be seen without that finalizer before its machines are seen without their owner.
+    // The cache may show the set without that finalizer before it shows the machines without their owner.
     let plan = planned(&snapshot(set, machines));
     let deletions = plan.steps().filter_map(|planned| match &planned.step {
         Step::Delete(at) => Some(at.version().is_some()),

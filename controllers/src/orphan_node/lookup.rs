@@ -1,4 +1,4 @@
-//! The request to the API server whether a Machine of a name exists.
+//! The request to the API server whether a Machine with a name exists.
 
 use std::{
     hash::{Hash, Hasher},
@@ -14,7 +14,7 @@ use nodewright_runtime::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
-/// Which of the two lookups.
+/// The first or the second lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Round {
     /// The one that starts the grace.
@@ -55,14 +55,14 @@ impl Hash for Lookup {
     }
 }
 
-/// What a lookup has found.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No Machine of the name, in no namespace.
+    /// No namespace has a Machine with the name.
     None,
     /// A Machine.
     Machine,
-    /// Nothing, because it failed.
+    /// The lookup failed.
     Failed(String),
 }
 
@@ -90,7 +90,7 @@ impl Effect for Lookup {
     }
 }
 
-/// Makes lookups at the API server.
+/// Sends lookups to the API server.
 #[derive(Clone, Debug)]
 pub struct LookupClient {
     /// Connection to the cluster of the custom resources.
@@ -107,7 +107,7 @@ impl Perform<Lookup> for LookupClient {
     fn perform(&self, lookup: Lookup) -> BoxFuture<'static, Found> {
         let control = self.control.clone();
         async move {
-            // In all namespaces: another controller manager may serve another one.
+            // In all namespaces: another controller manager may serve a different one.
             let machines = ResourceType::of::<Machine>().collection("");
             let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
             match control.send(Call::get(path)).await {

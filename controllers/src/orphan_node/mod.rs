@@ -1,19 +1,19 @@
-//! Nodes without a Machine: they lose Nodewright's finalizer.
+//! Nodes without a Machine: this controller removes Nodewright's finalizer from them.
 //!
-//! The finalizer keeps a Node until its Machine has removed its VM. When a Machine is removed by force, or a cluster is
-//! handed over, Nodes would be left that no user could delete.
+//! The finalizer keeps a Node until its Machine has removed its VM. If a Machine is removed by force, or a cluster is
+//! handed over, Nodes would remain that no user could delete.
 //!
 //! # Guarantees
 //! * A Node keeps the finalizer while any Machine of the namespace claims it: by providerID, by the label `node`, or by the
-//!   name in the Node's label. It also keeps it while a Machine cannot be read, which may be that one.
-//! * Before the finalizer is removed the API server is asked twice, with a grace in between, whether a Machine of that name
-//!   exists in any namespace: another controller manager may serve other namespaces.
+//!   name in the Node's label. It also keeps it while a Machine cannot be read, because that may be the one.
+//! * Before the finalizer is removed, two lookups at the API server, with a grace period in between, check that no Machine with
+//!   that name exists in any namespace: another controller manager may serve other namespaces.
 //! * A Node without the label `node.gardener.cloud/machine-name` keeps the finalizer.
 //! * Only the finalizer is removed. The Node itself and its VM are left alone.
 //! * A Node that a Machine claims costs neither a timer nor memory.
 //!
 //! # Caveats
-//! Without the right to list Machines in all namespaces nothing is removed.
+//! Without the permission to list Machines in all namespaces nothing is removed.
 
 mod lookup;
 mod reconcile;
@@ -61,7 +61,7 @@ impl Controller for OrphanNodeController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
-            // Kubelets change their Nodes all the time: only orphans are planned.
+            // Kubelets change their Nodes frequently: only orphans are planned.
             if let Some(node) = change.new.as_ref().filter(|node| is_orphan(stores, node)) {
                 wake(ObjectRef::of(TARGET, node.as_ref()));
             }
@@ -86,7 +86,7 @@ impl Controller for OrphanNodeController {
     }
 }
 
-/// Wakes the Nodes of a Machine that is gone, or that claims another Node now.
+/// Wakes the Nodes of a Machine that was deleted, or that now claims another Node.
 fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let Some(old) = &change.old else { return };
     let claim = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));

@@ -14,26 +14,26 @@ use super::{
 };
 use crate::shared::clusters::TARGET;
 
-/// How long a Node that stays keeps the finalizer after the first lookup has found no Machine.
+/// How long a Node that is not being deleted keeps the finalizer after the first lookup has found no Machine.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
-/// Pause after a lookup that failed.
+/// The wait after a failed lookup.
 const PAUSE: SignedDuration = SignedDuration::from_mins(10);
-/// Pause after a lookup that has found a Machine of another namespace: its own manager keeps the Node.
+/// The wait after a lookup that has found a Machine of another namespace: its own manager keeps the Node.
 const FOREIGN_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is known by one lookup.
+/// The result of one lookup so far.
 enum Search {
     /// No Machine existed at this time.
     Absent(Timestamp),
-    /// Nothing: the lookup is due.
+    /// No result: the lookup is due.
     Due,
-    /// Nothing yet: the lookup is under way.
+    /// No result yet: the lookup is in progress.
     Running,
     /// A Machine exists, or the lookup failed. The next one is due at this time.
     Again(Timestamp, String),
 }
 
-/// `grace` is that of a Node that is being deleted.
+/// `grace` is the grace period of a Node that is being deleted.
 pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: SignedDuration) -> Plan<Lookup> {
     let mut plan = Plan::idle();
     let node = snapshot.node.as_ref();
@@ -68,7 +68,7 @@ pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: Si
     }
 }
 
-/// Looks up the Machine, or waits for that.
+/// Looks up the Machine, or waits for the result.
 fn ask(lookup: Lookup, search: Search) -> Plan<Lookup> {
     let mut plan = Plan::idle();
     match search {

@@ -1,4 +1,4 @@
-//! What the controller of orphaned Nodes may see.
+//! The snapshot of the controller of orphaned Nodes.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct Snapshot {
     pub node: Arc<Node>,
     /// Whether a Machine claims it.
     pub is_claimed: bool,
-    /// Why a Machine cannot be read that may claim it.
+    /// Why a Machine that may claim it cannot be read.
     pub unreadable: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn is_orphan(stores: &Stores, node: &Node) -> bool {
     has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
 }
 
-/// Whether any Machine names the Node, rightly or not.
+/// Whether any Machine names the Node, proven or not.
 pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {
     let machines = stores.of::<Machine>(CONTROL);
     let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);

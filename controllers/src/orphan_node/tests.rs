@@ -21,7 +21,7 @@ use crate::{
     testing::{MachineBuilder, NOW, machine},
 };
 
-/// A Node with our finalizer, an hour before [`NOW`] and later.
+/// A Node with our finalizer, created an hour before [`NOW`].
 fn node(change: &Value) -> Arc<Node> {
     let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7",
         "finalizers": ["other/one", finalizers::NODE], "labels": {labels::MACHINE_NAME: "m"}},
@@ -38,7 +38,7 @@ fn orphan(node: Arc<Node>) -> Snapshot {
     Snapshot { node, is_claimed: false, unreadable: None }
 }
 
-/// What is planned so many minutes after [`NOW`].
+/// The plan at this number of minutes after [`NOW`].
 fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
     let start: Timestamp = NOW.parse().unwrap();
     let at = Context {
@@ -54,7 +54,7 @@ fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Pl
     plan(&at, snapshot, SignedDuration::from_mins(5))
 }
 
-/// Makes the call of a plan, and gives its answer.
+/// Answers the call of a plan.
 fn answer(plan: &Plan<Lookup>, outcomes: &mut Outcomes<Lookup>, minutes: i64, found: Found) {
     let Some(Step::Call(lookup)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
     let when = NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);

@@ -1,4 +1,4 @@
-//! Which Pods leave a node, and how: the rules of `kubectl drain` as machine-controller-manager applies them.
+//! Which Pods a drain removes, and how: the rules of `kubectl drain` as machine-controller-manager applies them.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -6,16 +6,16 @@ use kube::Resource;
 use nodewright_runtime::plan::Refusal;
 use serde::Deserialize;
 
-/// What a drain reads of a Pod.
+/// The fields of a Pod that a drain reads.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 #[serde(default)]
 pub struct PodView {
     /// Name, owners, annotations, deletion.
     pub metadata: ObjectMeta,
-    /// Where it runs.
+    /// The node and the priority.
     pub spec: PodSpecView,
-    /// Whether it has ended.
+    /// Whether it has finished.
     pub status: PodStatusView,
 }
 
@@ -25,7 +25,7 @@ pub struct PodView {
 pub struct PodSpecView {
     /// The node.
     pub node_name: String,
-    /// The higher, the earlier it is evicted.
+    /// Pods with a higher priority are evicted earlier.
     pub priority: i32,
 }
 
@@ -38,7 +38,8 @@ pub struct PodStatusView {
 }
 
 impl PodView {
-    /// Mirror Pods and the Pods of DaemonSets stay: the first cannot be evicted, the second would come back at once.
+    /// Whether a drain removes it. Mirror Pods and the Pods of DaemonSets stay: the former cannot be evicted, the latter would
+    /// be created again at once.
     pub fn leaves(&self) -> bool {
         let mirror =
             self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
@@ -47,42 +48,42 @@ impl PodView {
         !mirror && !daemon
     }
 
-    /// Whether it has been told to go without grace: nothing more can be asked of it.
+    /// Whether it is being deleted without a grace period: only finalizers keep it, and no request removes it sooner.
     pub fn is_gone_but_for_finalizers(&self) -> bool {
         self.is_leaving() && self.metadata.deletion_grace_period_seconds == Some(0)
     }
 
-    /// Whether it has been told to go.
+    /// Whether it is being deleted.
     pub fn is_leaving(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 }
 
-/// What has to happen to a Pod that is still there.
+/// The next step for an existing Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Ask it to go.
+    /// Evict it.
     Evict,
-    /// It has been asked; wait.
+    /// Wait: it is being deleted.
     Wait,
-    /// It has been refused; ask again at this time.
+    /// Evict it again at this time, because the last eviction was refused.
     Later(Timestamp),
-    /// It has been refused too often, or there is no more time: delete it without grace.
+    /// Delete it without a grace period: too many evictions were refused, or the time is up.
     Delete,
 }
 
-/// How a drain is done.
+/// The options of a drain.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Without asking and without grace.
+    /// Delete Pods without an eviction and without a grace period.
     pub forced: bool,
-    /// How often an eviction may be refused.
+    /// The maximum number of refused evictions.
     pub max_retries: u32,
-    /// Pause after a refusal.
+    /// The wait after a refused eviction.
     pub retry: SignedDuration,
 }
 
-/// Decides what happens to one Pod.
+/// Decides the next step for one Pod.
 pub fn next(pod: &PodView, refusal: Option<&Refusal>, rules: Rules, now: Timestamp) -> Next {
     if rules.forced {
         return if pod.is_gone_but_for_finalizers() { Next::Wait } else { Next::Delete };

@@ -3,10 +3,10 @@
 use nodewright_api::{LastOperation, Machine, MachineSet, MachineSummary, OperationState};
 use nodewright_runtime::{clip::clip, object::name};
 
-/// How many are listed. All of a large fleet would not fit into an object.
+/// The maximum number of listed machines. All of a large fleet would not fit into an object.
 const LISTED: usize = 50;
 
-/// The first in the order given, and how many there are.
+/// The first machines in the given order, and the total number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailedMachines {
     pub(crate) listed: Vec<MachineSummary>,
@@ -14,7 +14,7 @@ pub(crate) struct FailedMachines {
 }
 
 impl FailedMachines {
-    /// Of Machines with their sets. Give them in an order that lasts, or the status is rewritten each time.
+    /// Collects failed Machines, each with its set. The order must be stable, or the status is rewritten each time.
     pub(crate) fn of<'a>(machines: impl IntoIterator<Item = (&'a Machine, &'a MachineSet)>) -> Self {
         let mut failed = Self::default();
         for (machine, set) in machines {
@@ -28,7 +28,7 @@ impl FailedMachines {
         failed
     }
 
-    /// What to say where some are left out.
+    /// The message if the list is truncated.
     pub(crate) fn truncation(&self) -> Option<String> {
         let left_out = self.all - self.listed.len();
         (left_out > 0).then(|| {
@@ -42,7 +42,7 @@ fn summary(machine: &Machine, set: &MachineSet, operation: &LastOperation) -> Ma
     MachineSummary {
         name: name(machine).to_owned(),
         provider_id: machine.spec.provider_id.clone(),
-        // Another controller manager may have written it.
+        // Another controller manager may have written a longer one.
         last_operation: LastOperation { description: clip(operation.description.as_str()), ..operation.clone() },
         owner_ref: name(set).to_owned(),
     }

@@ -1,4 +1,4 @@
-//! The keys by which objects are found. All in one place, because those of one kind share a store.
+//! The indexes of the stores. They are in one place because all controllers share one store for each kind.
 
 use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
@@ -24,7 +24,7 @@ pub(crate) const SET_BY_UID: Index<MachineSet> = Index { name: "uid", key_of: |s
 pub(crate) const ORPHAN_SETS: Index<MachineSet> =
     Index { name: "orphans", key_of: |set| controller_uid(set).is_none().then(|| namespace(set).to_owned()) };
 
-/// Machines by the name of the set that their own name could come from.
+/// Machines by the name of the set that may have generated their name.
 pub(crate) const MACHINES_BY_SET_NAME: Index<Machine> =
     Index { name: "set-name", key_of: |machine| set_of(name(machine)).map(str::to_owned) };
 
@@ -38,11 +38,11 @@ pub(crate) const ORPHAN_MACHINES: Index<Machine> = Index {
 pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
     Index { name: "class", key_of: |machine| Some(place(namespace(machine), machine.class_name())) };
 
-/// Machines by the provider's id of the VM that they have, or claim to have.
+/// Machines by the provider's id of the VM that they have or claim.
 pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
     Index { name: "instance", key_of: |machine| vm_id(machine).map(|id| instance_id(id).to_owned()) };
 
-/// Machines by the name under which their Node is looked for.
+/// Machines by the expected name of their Node.
 pub(crate) const MACHINE_BY_NODE: Index<Machine> =
     Index { name: "node", key_of: |machine| node_name(machine).map(str::to_owned) };
 
@@ -58,13 +58,13 @@ pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
 pub(crate) const CLASSES_BY_CREDENTIALS: Index<MachineClass> =
     Index { name: "credentials", key_of: |class| reference(class, class.credentials_secret_ref.as_ref()) };
 
-/// The key of an object that another one names.
+/// The index key for the namespace and name of an object.
 pub(crate) fn place(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// The last part of a providerID: `i-0abc` of `aws:///eu-west-1a/i-0abc`. Providers and kubelets agree on this part
-/// even where they differ in the rest.
+/// The last part of a providerID: `i-0abc` of `aws:///eu-west-1a/i-0abc`. Providers and kubelets agree on this part,
+/// even if they differ in the rest.
 pub(crate) fn instance_id(provider_id: &str) -> &str {
     provider_id.rsplit('/').next().unwrap_or(provider_id)
 }

@@ -1,9 +1,9 @@
 //! The ledger of a MachineSet: which names its Machines have, and which names are used up.
 //!
-//! The Machines of a set have ordinals. A name is a bijection of the ordinal under the ledger's seed. So two planners that
-//! do not know of each other ask for the same names, and the API server lets one of them win. An ordinal is *retired*
-//! before an irreversible change of its Machine, and a retired ordinal is never used again. So no name is used twice, and a
-//! stale view cannot create a second Machine in the place of one.
+//! The Machines of a set have ordinals. A name is a bijection of the ordinal with the ledger's seed. So two planners that
+//! do not know of each other choose the same names, and the API server lets only one of them create each Machine. An ordinal
+//! is *retired* before an irreversible change of its Machine, and a retired ordinal is never used again. So no name is used
+//! twice, and a stale view cannot create a second Machine in the place of the first.
 //!
 //! Machines that the set has adopted have no ordinal. Before the set deletes one of these it notes its name in the ledger,
 //! so that the deletion depends on the set's version, too.
@@ -25,14 +25,14 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-/// The letters of generated names in Kubernetes: no vowels, and none that look alike.
+/// The letters of generated names in Kubernetes: no vowels, and no letters that look alike.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const LETTERS: u32 = 27;
 /// The number of words of three letters.
 const WORDS: u32 = LETTERS * LETTERS * LETTERS;
 /// The number of ordinals that a set can ever use.
 const ORDINALS: u32 = WORDS * LETTERS * LETTERS;
-/// Spreads neighbouring ordinals. Prime to 27, so that multiplying by it is a bijection of the words.
+/// Spreads adjacent ordinals. Coprime to 27, so that the multiplication by it is a bijection of the words.
 const SPREAD: u32 = 7_919;
 /// Length of the suffix of a Machine's name.
 const SUFFIX: usize = 5;
@@ -56,7 +56,7 @@ impl fmt::Display for Ordinal {
     }
 }
 
-/// Why a text is no ledger.
+/// A text is not a valid ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no ledger: a seed of three letters, a semicolon, and ranges of indices are expected, as in `k7f;0-41,43`"
@@ -74,10 +74,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger without history. Two successive sets of one name have different seeds, so that the names of the second are
-    /// not those of Machines of the first that are still being deleted.
+    /// A ledger without history. Two successive sets with one name have different seeds, so that the names of the second set
+    /// differ from those of the first set's Machines that are still being deleted.
     pub fn seeded(entropy: &str) -> Self {
-        // FNV-1a: any hash will do, but it must be the same in every version.
+        // FNV-1a: any hash is suitable if it is the same in every version.
         let hash =
             entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         Self { seed: hash % WORDS, retired: vec![], noted: BTreeSet::new() }
@@ -91,8 +91,8 @@ impl Ledger {
         let word = ((ordinal.0 % WORDS) * SPREAD + self.seed) % WORDS;
         let page = ordinal.0 / WORDS;
         let first = [word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS];
-        // With the third letter known, the fourth tells the first and the fifth tells the second: so the last three
-        // letters tell the word as the first three do.
+        // With the third letter known, the fourth determines the first and the fifth determines the second. So the last three
+        // letters identify the word, as the first three do.
         let fourth = (first[0] + 5 * first[2] + 11 + page / LETTERS) % LETTERS;
         let fifth = (first[1] + 7 * first[2] + 3 + page) % LETTERS;
         let base = base(set);
@@ -103,7 +103,7 @@ impl Ledger {
         name
     }
 
-    /// The ordinal that a Machine's annotation claims, if its name fits.
+    /// The ordinal in a Machine's annotation, if it matches the Machine's name.
     pub fn ordinal(&self, set: &str, machine: &str, claim: Option<&str>) -> Option<Ordinal> {
         let ordinal = Ordinal(claim?.parse().ok().filter(|number| *number < ORDINALS)?);
         (self.name(set, ordinal) == machine).then_some(ordinal)
@@ -136,7 +136,7 @@ impl Ledger {
         free
     }
 
-    /// The ledger after these ordinals have been retired too.
+    /// The ledger with these ordinals retired as well.
     #[must_use]
     pub fn retire(&self, ordinals: impl IntoIterator<Item = Ordinal>) -> Self {
         let mut runs = self.retired.clone();
@@ -157,8 +157,7 @@ impl Ledger {
         self.noted.contains(machine)
     }
 
-    /// The ledger after these Machines without an ordinal have been noted too, and those that are not `present` any more
-    /// have been dropped.
+    /// The ledger with these Machines without an ordinal noted as well, and without those that are not `present` any more.
     #[must_use]
     pub fn note(mut self, machines: impl IntoIterator<Item = String>, present: impl Fn(&str) -> bool) -> Self {
         self.noted.retain(|machine| present(machine));
@@ -172,7 +171,7 @@ impl Ledger {
     }
 }
 
-/// The part of a set's name that its Machines' names begin with: a Machine's name is also the name of a Node and the
+/// The part of a set's name with which its Machines' names begin: a Machine's name is also the name of a Node and the
 /// value of labels, which have at most 63 letters. Sets with long names may share it; their seeds differ.
 pub fn base(set: &str) -> &str {
     let end = set.len().min(LONGEST_NAME - 1 - SUFFIX);

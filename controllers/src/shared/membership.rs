@@ -11,14 +11,14 @@ use crate::shared::rivals::is_contested;
 /// The finalizer that the API server puts on an object that is deleted with `--cascade=orphan`.
 pub(crate) const ORPHAN_FINALIZER: &str = "orphan";
 
-/// Whether a set's selector matches a Machine. An empty selector matches nothing: it would take everything.
+/// Whether a set's selector matches a Machine. An empty selector matches nothing: otherwise the set would adopt all Machines.
 pub(crate) fn selects(set: &MachineSet, machine: &Machine) -> bool {
     let selector = set.spec.selector.as_ref();
     !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
 }
 
-/// Whether a set will adopt a Machine without an owner, once the set has its size: a set that is being deleted adopts
-/// nothing, and no set adopts a Machine whose VM is another Machine's.
+/// Whether a set will adopt a Machine without an owner, once the set has its size. A set that is being deleted adopts
+/// nothing, and no set adopts a Machine whose VM belongs to another Machine.
 pub(crate) fn will_adopt(stores: &Stores, set: &MachineSet, machine: &Machine) -> bool {
     would_adopt(set, machine) && !is_contested(stores, machine)
 }
@@ -28,7 +28,7 @@ pub(crate) fn would_adopt(set: &MachineSet, machine: &Machine) -> bool {
     !is_deleting(set) && may_adopt(set, machine)
 }
 
-/// Whether a set that stays may adopt a Machine without an owner.
+/// Whether a set that is not being deleted may adopt a Machine without an owner.
 pub(crate) fn may_adopt(set: &MachineSet, machine: &Machine) -> bool {
     selects(set, machine) && !is_deleting(machine)
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_sized(set: &MachineSet) -> bool {
     controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
 }
 
-/// Whether an unreadable Machine may be one of a set's, or become one.
+/// Whether an unreadable Machine may be one of a set's Machines, or become one.
 pub(crate) fn may_be_member(set: &MachineSet, machine: &Unreadable) -> bool {
     if namespace(set) != machine.namespace() {
         return false;

@@ -1,22 +1,22 @@
-//! What is read of a Node.
+//! The fields of a Node that the controllers read.
 
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
 use nodewright_api::{Taint, lenient};
 use serde::Deserialize;
 
-/// A Node without what nobody here reads: its images, addresses, capacity and versions, which are most of it.
+/// A Node without the fields that no controller reads: its images, addresses, capacity and versions, which are most of it.
 ///
-/// All that an API server holds can be decoded: times are kept as text, or read as the nearest one in range.
+/// It decodes whatever an API server stores: times are kept as text, or read as the nearest one in range.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 #[serde(default)]
 pub struct Node {
     /// Name, labels, annotations, finalizers, deletion.
     pub metadata: ObjectMeta,
-    /// Which VM it is, and who may run on it.
+    /// The id of its VM, its taints, and whether it is cordoned.
     pub spec: NodeSpec,
-    /// How it is.
+    /// Conditions and attached volumes.
     pub status: NodeStatus,
 }
 
@@ -27,7 +27,7 @@ pub struct NodeSpec {
     /// The provider's id of its VM.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
-    /// What keeps Pods away that do not tolerate it.
+    /// Taints, which keep away Pods that do not tolerate them.
     pub taints: Option<Vec<Taint>>,
     /// Whether it is cordoned.
     pub unschedulable: Option<bool>,
@@ -37,24 +37,24 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// What it and others say of its health.
+    /// Conditions, from the kubelet and others.
     #[serde(deserialize_with = "lenient::node_conditions")]
     pub conditions: Option<Vec<NodeCondition>>,
-    /// The volumes that are attached to it: only how many there are.
+    /// The volumes that are attached to it. Only their number is read.
     pub volumes_attached: Option<Vec<Volume>>,
 }
 
-/// A volume, of which nothing is read.
+/// A volume. None of its fields is read.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Volume {}
 
 impl Node {
-    /// What it and others say of its health.
+    /// Conditions, from the kubelet and others.
     pub fn conditions(&self) -> &[NodeCondition] {
         self.status.conditions.as_deref().unwrap_or_default()
     }
 
-    /// What keeps Pods away that do not tolerate it.
+    /// Taints, which keep away Pods that do not tolerate them.
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! What a Machine's object says of its VM and its Node.
+//! The VM and the Node of a Machine, according to its object.
 //!
-//! `spec.providerID` is a claim that any client may write. The status notes what the provider has proven, and only the
+//! `spec.providerID` is a claim that any client may write. The status records what the provider has proven, and only the
 //! Machine controller writes it: the condition `InstanceProvisioned` is True and its message is the id; the message of
-//! `NodeJoined` is the name that the provider gave the Node. A note stays when the claim changes.
+//! `NodeJoined` is the name that the provider gave the Node. The record stays when the claim changes.
 
 use nodewright_api::{Machine, conditions, reasons};
 use nodewright_runtime::object::name;
@@ -11,16 +11,16 @@ use crate::shared::node::Node;
 
 /// Reason of `InstanceProvisioned`: the driver has proven the VM.
 pub(crate) const PROVISIONED: &str = "Provisioned";
-/// Reason of `InstanceProvisioned`: the driver cannot tell, and the Machine is believed.
+/// Reason of `InstanceProvisioned`: the driver cannot verify the VM, and the claim is trusted.
 pub(crate) const UNVERIFIED: &str = "Unverified";
-/// Reason of `NodeJoined`: the VM is there, and its Node has yet to come.
+/// Reason of `NodeJoined`: the VM exists, and its Node has not joined yet.
 pub(crate) const NODE_AWAITED: &str = "NodeAwaited";
 /// Reason of `NodeJoined`: the Node has joined.
 pub(crate) const JOINED: &str = "Joined";
 /// Reason of `NodeJoined`: the Node has not joined in time.
 pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
 
-/// The id of the VM that the status notes as the Machine's.
+/// The id of the Machine's VM in the status.
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
     let noted = machine.status.as_ref()?.conditions.iter();
     let noted =
@@ -28,12 +28,12 @@ pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
     noted.filter_map(|noted| noted.message.as_deref()).find(|id| !id.is_empty())
 }
 
-/// The id of the VM that is acted on: what is noted, else what is claimed.
+/// The id of the VM that the controller acts on: the recorded id, else the claimed id.
 pub(crate) fn vm_id(machine: &Machine) -> Option<&str> {
     noted_id(machine).or(machine.provider_id())
 }
 
-/// The name that the driver has given the Node, as the status notes it.
+/// The name that the driver gave the Node, as recorded in the status.
 pub(crate) fn noted_node(machine: &Machine) -> Option<&str> {
     let noted = machine.status.as_ref()?.conditions.iter();
     let mut noted = noted.filter(|noted| noted.type_ == conditions::machine::NODE_JOINED);
@@ -41,12 +41,12 @@ pub(crate) fn noted_node(machine: &Machine) -> Option<&str> {
     noted.message.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The name under which the Node is looked for. It is a hint where it comes from the label.
+/// The expected name of the Node. If it comes from the label it is only a hint.
 pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
     noted_node(machine).or(machine.node_name())
 }
 
-/// Whether a Machine says that it is not to be acted on: several Machines name its VM, or several Nodes do.
+/// Whether a Machine reports a conflict that forbids actions: several Machines name its VM, or several Nodes do.
 pub(crate) fn is_disputed(machine: &Machine) -> bool {
     let mut said = machine.status.iter().flat_map(|status| &status.conditions);
     let disputes = [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::SEVERAL_NODES];
@@ -56,7 +56,7 @@ pub(crate) fn is_disputed(machine: &Machine) -> bool {
     })
 }
 
-/// Whether a Node is the one of a Machine's proven VM, as far as the two of them say.
+/// Whether a Node belongs to a Machine's proven VM, according to both objects.
 pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
     let is_named = noted_node(machine).is_none_or(|named| named == name(node));
     is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()

@@ -19,7 +19,7 @@ pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
     all
 }
 
-/// Whether another Machine has or names the VM of this one, and this one is not proven to have it alone.
+/// Whether another Machine has or names the VM of this one, and the VM is not proven to be this one's alone.
 pub(crate) fn is_contested(stores: &Stores, machine: &Machine) -> bool {
     let rivals = rivals(stores, machine);
     let has_it = noted_id(machine).is_some() && rivals.iter().all(|rival| noted_id(rival).is_none());

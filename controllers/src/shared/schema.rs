@@ -1,5 +1,5 @@
-//! Which of our additions the API server serves at present. It changes when somebody applies other definitions: a gardenlet
-//! puts those of machine-controller-manager over ours.
+//! Which of our additions to the CRDs the API server serves. This can change at runtime: a gardenlet replaces our CRDs by those
+//! of machine-controller-manager.
 
 use std::sync::{
     Arc,
@@ -29,7 +29,7 @@ impl From<bool> for FullSchema {
     }
 }
 
-/// The served schemas of the kinds to which we add something. All clones change together.
+/// The served schemas of the kinds with our additions. All clones change together.
 #[derive(Clone, Debug)]
 pub struct Schemas {
     pub(crate) class: FullSchema,
@@ -48,7 +48,7 @@ impl From<Served> for Schemas {
 }
 
 impl Schemas {
-    /// Takes over what is served now. Statuses that are written from now on have the fields that it has.
+    /// Updates to the served schemas. Statuses that are written from now on have their fields.
     pub fn update(&self, served: &Served) {
         self.class.set(served.machine_class_status);
         self.set.set(served.machine_set_selector);

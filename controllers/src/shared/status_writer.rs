@@ -1,4 +1,4 @@
-//! Writes the whole status of an object: at once when it says something new, else not too often.
+//! Writes the whole status of an object: at once if more than counts has changed, else at a limited rate.
 
 use crate::shared::clusters::CONTROL;
 use jiff::{SignedDuration, Timestamp};
@@ -12,15 +12,15 @@ use nodewright_runtime::{
 };
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// While only counts move a status is written at most once in this time. The cluster autoscaler updates the same objects
-/// under the version that it has cached, and must not meet a conflict each time.
+/// The minimum time between two writes of a status in which only counts change. The cluster autoscaler updates the same objects
+/// with the version that it has cached, and must not meet a conflict each time.
 const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
-/// A status of the controllers.
+/// The status of a kind with a controller.
 pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync + 'static {
-    /// The generation that it is about.
+    /// `observedGeneration`.
     fn generation(&self) -> i64;
-    /// Type, status and reason of its conditions. Messages are left out: they carry counts.
+    /// Type, status and reason of its conditions. Messages are left out, because they contain counts.
     fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)>;
 }
 
@@ -41,7 +41,7 @@ macro_rules! status {
 
 status!(MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
 
-/// The status of a kind with one writer.
+/// The whole status of a kind, which one controller writes.
 #[derive(Clone, Debug)]
 struct StatusPart<K: HasStatus>(K::Status);
 
@@ -71,11 +71,11 @@ impl<K: Kind + HasStatus<Status: Status>> ApplyConfiguration for StatusPart<K> {
 /// When a status is written.
 #[derive(Debug)]
 pub(crate) enum StatusWrite<E> {
-    /// Not at all: it is as it should be.
+    /// Not at all: it is up to date.
     Never,
     /// Now.
     Now(Box<Planned<E>>),
-    /// At this time, if no change comes before.
+    /// At this time, unless a change comes before.
     Later(Timestamp),
 }
 
@@ -90,7 +90,7 @@ impl<E> StatusWrite<E> {
     }
 }
 
-/// Decides when the status of an object is written: at once if it `is_urgent`, or says something new besides counts.
+/// Decides when the status of an object is written: at once if it `is_urgent`, or if more than counts has changed.
 pub(crate) fn write_status<K, E>(
     context: &Context<'_, E>,
     live: &K,
@@ -110,7 +110,7 @@ where
     }
 }
 
-/// When a status in which only counts have moved may be written: `None` means now, also where the clock was set back
+/// When a status in which only counts have changed may be written: `None` means now, also if the clock was set back
 /// since the last write.
 fn next_write<E: Effect>(context: &Context<'_, E>) -> Option<Timestamp> {
     let next = context.status_written.filter(|written| *written <= context.now)?.checked_add(PAUSE).ok()?;

@@ -30,8 +30,7 @@ use super::HOME;
 pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Keeps as many copies of a ConfigMap as its label wants, and writes their number into an annotation. Other annotations make
-/// it
-/// call, evict, wait, and watch the Pods of a node.
+/// it call, evict, wait, and watch the Pods of a node.
 #[derive(Default)]
 pub(crate) struct Copies {
     /// The number of plans so far.

@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(certificates(&renewed), 2);
     }
 
-    /// Four years, looked at every day, with one replica that is a day late: its certificate is always signed by an
-    /// authority that every bundle of today and of yesterday holds.
+    /// Simulates every day of four years with one replica that is a day late: its certificate is always signed by an authority
+    /// in the bundles of today and of yesterday.
     #[test]
     fn every_bundle_trusts_every_certificate() {
         let mut yesterday = made();

@@ -1,4 +1,4 @@
-//! A server as in production, with an API server in process, and a client that trusts what was registered.
+//! A server as in production, with an API server in process, and a client that trusts the registered bundle.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// For everything that a busy machine may delay.
+/// A timeout for everything that a busy machine may delay.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running server.
@@ -61,7 +61,7 @@ impl SpanProcessor for Collected {
 }
 
 impl Running {
-    /// Starts one that is ready.
+    /// Starts a server and waits until it is ready.
     pub(crate) async fn start(limits: Limits) -> Self {
         let cluster = ApiServer::new();
         let spans = Arc::new(Collected::default());
@@ -84,13 +84,13 @@ impl Running {
         assert!(waited.is_ok(), "{:?}", self.readiness);
     }
 
-    /// Ends it, and waits for its end.
+    /// Stops it, and waits for its end.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 
-    /// The authorities that the API server was told to trust.
+    /// The authorities in the registered configurations.
     pub(crate) fn bundle(&self) -> Vec<u8> {
         let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/nodewright-fleet";
         let configuration = self.cluster.object(path).unwrap();
@@ -172,7 +172,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
     }
 }
 
-/// A provider that requires a cluster, and panics on `panic`.
+/// A provider that requires a cluster, and panics if the spec says so.
 fn check(class: &MachineClass) -> Vec<FieldError> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     assert_ne!(spec["panic"], true, "a provider with a defect");

@@ -19,7 +19,7 @@ fn controlled_by(owner: &str) -> Value {
     json!({"ownerReferences": [{"apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": owner, "controller": true}]})
 }
 
-/// Three replicas, two machines that can be read, and one that cannot: whose is it?
+/// Three replicas, two readable machines, and an unreadable one with an unknown owner.
 #[test]
 fn an_unreadable_machine_that_may_be_the_sets_counts_and_no_other_does() {
     let third = index_name(LEDGER, 2);
@@ -87,7 +87,7 @@ fn a_deleted_set_waits_for_its_unreadable_machines() {
     assert_eq!(planned(&snapshot).waits[0].reason, "MachineUnreadable");
 }
 
-/// What the cache has of a Machine that was readable once says too little to delete it by.
+/// The last readable version of a Machine in the cache is not enough to delete it.
 #[test]
 fn an_unreadable_machine_is_the_same_before_and_after_a_restart() {
     let set = machine_set("set", 1, Some(LEDGER));

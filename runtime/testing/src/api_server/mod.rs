@@ -343,8 +343,7 @@ impl ApiServer {
     }
 
     /// Restores the objects of a backup: later writes are lost, and their resource versions are assigned a second time. As with
-    /// a
-    /// real server, a watch from a version in the future sees no events.
+    /// a real server, a watch from a version in the future sees no events.
     pub fn restore(&self, backup: &Backup) {
         let mut store = self.shared.store.lock();
         *store = backup.0.clone();

@@ -71,8 +71,7 @@ pub(super) struct Store {
     /// Changes up to this version are no longer known.
     compacted: u64,
     /// Objects whose stored form has empty fields that no answer shows. For these, a write that changes nothing still makes a
-    /// new
-    /// resource version.
+    /// new resource version.
     unsettled: BTreeSet<Id>,
     /// Whether objects can be created only in namespaces that exist and are not terminating.
     pub(super) enforces_namespaces: bool,

@@ -1,4 +1,4 @@
-//! Certificates through the years, on a clock of their own, against an API server in process.
+//! Certificates over years, on a simulated clock, against an API server in process.
 
 use http::HeaderValue;
 use jiff::SignedDuration;
