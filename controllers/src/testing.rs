@@ -21,7 +21,6 @@ use crate::shared::clusters::CONTROL;
 /// The time at which tests plan, by the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
 
-/// A builder of a Machine.
 pub(crate) type MachineBuilder = ObjectBuilder<Machine>;
 
 /// A Machine in namespace `default` that was created an hour before [`NOW`].

@@ -16,8 +16,8 @@
 //!
 //! # Guarantees
 //!
-//! * The API server does not call the webhooks for a change that leaves the spec alone. Finalizers, garbage collection, adoption
-//!   and status updates work while no webhook runs. See [`configurations`](configurations()).
+//! * The API server does not call the webhooks for a change that leaves the spec alone. Finalizers, garbage collection,
+//!   adoption and status updates work while no webhook runs. See [`configurations`](configurations()).
 //! * A response depends on the request alone: a review reads and writes no other object.
 //! * Memory is bounded, and no request stops the server, however large, slow or deep it is.
 //! * The server requests objects by name only: one Secret and two webhook configurations.

@@ -16,8 +16,8 @@ pub const FIELD_MANAGER: &str = "nodewright-webhook";
 pub enum Registration {
     /// The `caBundle` of each webhook. The user applies the rest from `config/webhook`.
     Bundle,
-    /// Both configurations as a whole, for an API server that reaches the webhooks at this host and the server's port, without a
-    /// Service.
+    /// Both configurations as a whole, for an API server that reaches the webhooks at this host and the server's port, without
+    /// a Service.
     Whole {
         /// A name or an address, an IPv6 address in brackets. The certificate must be valid for it.
         host: String,

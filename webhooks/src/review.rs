@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// The request of a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request<'a> {
@@ -95,7 +94,6 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, InvalidReview> {
     review.request.ok_or(InvalidReview::NoRequest)
 }
 
-/// The response of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Response {
     /// The error if the object is refused.

@@ -36,7 +36,8 @@ const CONTROL: &str = "--control-kubeconfig";
 const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
-    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after the leadership of `leading` ends.
+    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after the leadership of `leading`
+    /// ends.
     pub(crate) async fn connect(flags: &ProcessFlags, leading: &LeadershipHandle) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,

@@ -34,7 +34,6 @@ const MACHINE_LEASE: &str = "machine-controller";
 /// The controllers of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// All controllers.
     All,
     /// Those of machine-controller-manager.
     Sets,

@@ -31,7 +31,8 @@ pub(crate) enum PreflightError {
     NoCrd { missing: String },
 }
 
-/// How long a reachable API server may fail the check. It describes new CRDs after a delay, and has no roles right after its start.
+/// How long a reachable API server may fail the check. It describes new CRDs after a delay, and has no roles right after its
+/// start.
 const GRACE: Duration = Duration::from_secs(15);
 /// The period of the check.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -104,8 +105,8 @@ pub(crate) async fn wait_for_crds(
     }
 }
 
-/// Logs that the target cluster is unreachable, until it is reachable. Controllers of the control cluster run meanwhile, and each
-/// Machine waits until the Nodes are listed.
+/// Logs that the target cluster is unreachable, until it is reachable. Controllers of the control cluster run meanwhile, and
+/// each Machine waits until the Nodes are listed.
 pub(crate) async fn log_target(target: Client, agent: HeaderValue) {
     let mut is_logged = false;
     loop {
@@ -119,8 +120,8 @@ pub(crate) async fn log_target(target: Client, agent: HeaderValue) {
     }
 }
 
-/// Updates `schemas` when the CRDs of the control cluster change. A gardenlet may replace ours by machine-controller-manager's, and
-/// an upgrade may replace those by ours.
+/// Updates `schemas` when the CRDs of the control cluster change. A gardenlet may replace ours by machine-controller-manager's,
+/// and an upgrade may replace those by ours.
 pub(crate) async fn follow_schemas(control: Client, agent: HeaderValue, first: Served, schemas: Schemas) {
     let mut known = first;
     loop {

@@ -42,7 +42,6 @@ const QUEUE_ALIASES: &[(&str, &str)] = &[
     ("machine-class", "machineclass"),
 ];
 
-/// A running process.
 pub(crate) struct Process {
     /// The namespace of the custom resources.
     pub(crate) namespace: String,
@@ -146,7 +145,6 @@ impl Process {
         }
     }
 
-    /// Runs a task until the process stops.
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(task).await.unwrap_or(()) });

@@ -305,7 +305,6 @@ enum Creation {
     Wait(String),
     /// Another owner's set has the name.
     NameTaken,
-    /// Create it.
     Create(Box<MachineSet>),
 }
 

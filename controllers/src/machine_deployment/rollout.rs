@@ -23,7 +23,6 @@
 //! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
 //! first. Its `observedGeneration` says up to which change of its replicas its creations are visible.
 
-/// The goal of a deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
     /// Machines that should be available in the end.

@@ -168,7 +168,6 @@ impl SetPart {
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
-    /// Notes the goal of the deployment.
     pub(super) fn note(&mut self, goal: Goal) {
         let all = &mut self.metadata.annotations;
         all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());

@@ -28,7 +28,6 @@ impl RolloutMode {
     }
 }
 
-/// The size of one set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
     pub(super) view: &'a SetView,

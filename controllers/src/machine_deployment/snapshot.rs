@@ -98,7 +98,6 @@ impl Snapshot {
         self.staying().filter(move |view| Some(uid(view.set.as_ref())) != current)
     }
 
-    /// All machines of all sets.
     pub(super) fn machines(&self) -> impl Iterator<Item = &Arc<Machine>> {
         self.sets.iter().flat_map(|view| &view.machines)
     }

@@ -13,7 +13,6 @@ use crate::shared::{
     status_writer::{StatusWrite, write_status},
 };
 
-/// The whole status.
 pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> MachineDeploymentStatus {
     let deployment = scope.deployment;
     let before = deployment.status.clone().unwrap_or_default();

@@ -11,7 +11,6 @@ use crate::shared::ledger::{Ledger, Ordinal};
 /// The maximum number of Machines that one plan creates or deletes. The next plan checks again what is wanted.
 pub(super) const BATCH: usize = 100;
 
-/// The Machines of a set.
 pub(super) struct Members<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) ledger: &'a Ledger,

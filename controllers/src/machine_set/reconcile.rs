@@ -29,11 +29,9 @@ use crate::shared::{
 
 /// The next action of a set that is not being deleted.
 enum Action<'a> {
-    /// Nothing.
     None,
     /// Retires Machines and deletes them.
     Remove(Removal<'a>),
-    /// Adopts orphans.
     Adopt(Vec<Planned<Never>>),
     /// Retires ordinals whose names are taken.
     GiveUp(Vec<Ordinal>),

@@ -13,11 +13,9 @@ use crate::shared::{
     ownership::{node_name, vm_id},
 };
 
-/// MachineDeployments by UID.
 pub(crate) const DEPLOYMENT_BY_UID: Index<MachineDeployment> =
     Index { name: "uid", key_of: |deployment| deployment.metadata.uid.clone() };
 
-/// MachineSets by UID.
 pub(crate) const SET_BY_UID: Index<MachineSet> = Index { name: "uid", key_of: |set| set.metadata.uid.clone() };
 
 /// MachineSets without an owner, by namespace.

@@ -33,7 +33,6 @@ use self::copies::{Answers, Copies};
 /// The cluster of the manager.
 pub(crate) const HOME: Cluster = Cluster::new("home");
 
-/// A running manager.
 pub(crate) struct Running {
     pub(crate) server: ApiServer,
     pub(crate) stop: CancellationToken,

@@ -26,7 +26,6 @@ pub(super) enum Problem {
     Invalid(String),
 }
 
-/// Decodes an object.
 pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     without_managed_fields::from_str(text).map_err(|error| explain::<T>(text, &error))
 }

@@ -11,7 +11,6 @@ use super::overlay::{overlay, parts};
 use super::{Begun, old_object};
 use crate::review::Request;
 
-/// The mutation of a MachineDeployment.
 pub(super) struct Mutation {
     pub(super) patch: Patch,
     /// The trace of the change, if the spec changes.
@@ -21,8 +20,8 @@ pub(super) struct Mutation {
 /// Sets the defaults of the strategy and, if the spec changes, the annotation with the trace. The template gets none, because
 /// that would start a rollout.
 ///
-/// `trace` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or the
-/// stored object would differ from the applied one.
+/// `trace` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or
+/// the stored object would differ from the applied one.
 pub(super) fn machine_deployment(
     request: &Request<'_>,
     text: &str,
@@ -105,8 +104,8 @@ fn patch(text: &str, paths: &[&[&str]], before: &Value, after: &Value) -> Result
     Ok(json_patch::diff(&sent, &wanted))
 }
 
-/// The error of a part that decodes as a type and not as a value, because it is too deep. Decoding the whole as a value finds the
-/// field.
+/// The error of a part that decodes as a type and not as a value, because it is too deep. Decoding the whole as a value finds
+/// the field.
 fn explain<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     decode::<Value>(text)?;
     decode::<T>(text)

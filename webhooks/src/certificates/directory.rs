@@ -14,8 +14,8 @@ const KEY: &str = "tls.key";
 
 /// A directory with `tls.crt`, `tls.key` and optionally `ca.crt`.
 ///
-/// The modification times of the files show a change, also when the kubelet replaces the files of a mounted Secret by a symbolic
-/// link. While certificate and key do not match, as between two writes, the previous ones stay in use.
+/// The modification times of the files show a change, also when the kubelet replaces the files of a mounted Secret by a
+/// symbolic link. While certificate and key do not match, as between two writes, the previous ones stay in use.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,

@@ -25,8 +25,8 @@ pub enum CertificateSource {
         /// The DNS names and addresses under which the API server calls the webhooks.
         hosts: Vec<String>,
     },
-    /// Another program, such as cert-manager, writes the files: `tls.crt` with the certificate and its intermediates, `tls.key`,
-    /// and `ca.crt` if the webhooks register themselves.
+    /// Another program, such as cert-manager, writes the files: `tls.crt` with the certificate and its intermediates,
+    /// `tls.key`, and `ca.crt` if the webhooks register themselves.
     Directory(PathBuf),
 }
 

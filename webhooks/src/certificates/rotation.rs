@@ -7,8 +7,8 @@
 //! 2. A day later, the next authority signs. The former one stays in the bundle, without its key.
 //! 3. When the former authority has expired, it is removed from the bundle.
 //!
-//! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock says
-//! that it is not valid yet.
+//! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock
+//! says that it is not valid yet.
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::KeyPair;
@@ -19,8 +19,8 @@ use super::authority::{Authority, Server};
 use super::validity::Facts;
 use crate::WebhookError;
 
-/// How long an authority is in the bundle before it signs. The API server sees a bundle within seconds, and other replicas within
-/// a minute. The rest is for replicas that cannot reach the API server.
+/// How long an authority is in the bundle before it signs. The API server sees a bundle within seconds, and other replicas
+/// within a minute. The rest is for replicas that cannot reach the API server.
 pub(crate) const PUBLISHED_BEFORE_USE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The content of the Secret.
@@ -64,7 +64,6 @@ impl Material {
         Some(Self { signing, next, former, server })
     }
 
-    /// The values of the Secret.
     pub(crate) fn texts(&self) -> Texts {
         let able = || std::iter::once(&self.signing).chain(&self.next);
         Texts {

@@ -25,8 +25,8 @@ const TRIES: usize = 3;
 ///
 /// # Guarantees
 ///
-/// * A replica creates it by POST, and renews it by PUT with the version that it has read. Of two replicas at once, one wins, and
-///   the other takes the winner's certificate.
+/// * A replica creates it by POST, and renews it by PUT with the version that it has read. Of two replicas at once, one wins,
+///   and the other takes the winner's certificate.
 /// * Labels, annotations and other keys of the Secret stay.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedSecret {

@@ -71,7 +71,6 @@ fn address(bytes: &[u8]) -> Option<String> {
     v4.or(v6).ok().map(|address| address.to_string())
 }
 
-/// Parses certificates from PEM.
 pub(crate) fn certificates(pem: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, WebhookError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {

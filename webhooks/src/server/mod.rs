@@ -71,8 +71,8 @@ pub struct Limits {
     pub connections: usize,
     /// Maximum time until the first request of a connection, including the TLS handshake.
     pub first_request: Duration,
-    /// Maximum idle time of a connection. Longer than the 90 s after which API servers close idle connections, so that the server
-    /// closes none while a request is on its way.
+    /// Maximum idle time of a connection. Longer than the 90 s after which API servers close idle connections, so that the
+    /// server closes none while a request is on its way.
     pub idle: Duration,
     /// Maximum time of a body.
     pub body: Duration,
@@ -202,8 +202,8 @@ impl WebhookServer {
         ServedCertificate(self.certificates.state())
     }
 
-    /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves. Then finishes open requests within
-    /// [`Limits::end`].
+    /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves. Then finishes open requests
+    /// within [`Limits::end`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let Self { listener, certificates, tls, routes, limits, .. } = self;
         let serve = serving::serve(listener, tls, routes, limits.serving(), stop);

@@ -36,8 +36,8 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
     check_content(&head.headers)?;
     let caller = traceparent(&head.headers);
     let body = shared.reader.read(body).await.map_err(Problem::Body)?;
-    // Decoding a large object takes milliseconds, and a provider's rule may be slow or panic. A thread of its own keeps that from
-    // other connections.
+    // Decoding a large object takes milliseconds, and a provider's rule may be slow or panic. A thread of its own keeps that
+    // from other connections.
     let review = tokio::task::spawn_blocking(move || {
         // Moves the whole body, so that its reservations last until the response is complete.
         let body = body;

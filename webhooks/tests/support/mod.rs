@@ -34,7 +34,6 @@ use tokio_rustls::client::TlsStream;
 /// A timeout for everything that a busy machine may delay.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A running server.
 pub(crate) struct Running {
     pub(crate) port: u16,
     pub(crate) readiness: Readiness,

@@ -36,7 +36,6 @@ const ANSWER_LIMIT: usize = 16 << 20;
 const PAGE: usize = 500;
 /// A list with more pages is treated as endless.
 const PAGES_LIMIT: usize = 2_000;
-/// The timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum length of the excerpt of an unexpected answer in an error.
 const EXCERPT: usize = 200;
@@ -76,7 +75,6 @@ pub(crate) struct CreateVm {
     pub user_data: Option<Arc<str>>,
 }
 
-/// The state of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum VmState {
@@ -86,7 +84,6 @@ pub(crate) enum VmState {
     Stopped,
 }
 
-/// A VM.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Vm {
@@ -173,7 +170,6 @@ impl Client {
         self.call(Method::POST, "/vms", body).await
     }
 
-    /// A VM by its id.
     pub(crate) async fn get(&self, id: &str) -> Result<Vm> {
         self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }

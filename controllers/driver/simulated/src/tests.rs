@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Options, SimulatedDriver};
 
-/// What the server does with one request.
+/// How the server handles one request.
 enum Answer {
     Json(u16, Value),
     Raw(&'static str),
@@ -27,7 +27,7 @@ enum Answer {
     Cut,
 }
 
-/// A server that gives prepared answers in order, one connection each, and keeps what was asked.
+/// A server that gives prepared answers in order, one connection each, and records the requests.
 struct Canned {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -224,7 +224,7 @@ async fn status_finds_by_provider_id_or_by_name() {
     assert_eq!(driver.status(request(None)).await.unwrap().provider_id, "simulated:///vm-1");
 }
 
-/// VMs that exist under the id `vm-9` and are not Machine `m`'s of cluster `c`: what their tags say, and what that is.
+/// Tags of an existing VM `vm-9` that do not match Machine `m` of cluster `c`, and the expected mismatch.
 fn foreign() -> [(Value, Mismatch, &'static str); 4] {
     [
         (json!({"cluster": "another", "machine": "m"}), Mismatch::Cluster, "cluster \"another\", machine \"m\""),

@@ -11,7 +11,6 @@ use super::write::Target;
 /// Stands for an absent number of replicas; no client asks for this value.
 const UNSET: i64 = i32::MIN as i64;
 
-/// The scale of an object.
 pub(super) fn read(kind: &Kind, object: &Value) -> Result<Value, Refused> {
     let paths = paths(kind)?;
     if object.pointer(&paths.replicas).is_none() {

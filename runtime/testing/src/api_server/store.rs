@@ -17,7 +17,6 @@ const HISTORY: usize = 10_000;
 
 pub(super) type Refused = Box<Refusal>;
 
-/// One change of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) version: u64,
@@ -29,7 +28,6 @@ pub(super) struct Change {
     pub(super) last: Arc<Value>,
 }
 
-/// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Written {
     Created(Arc<Value>),
@@ -60,7 +58,6 @@ impl<'a> Writer<'a> {
 /// Namespace and name.
 type Place = (String, String);
 
-/// The whole state of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     objects: BTreeMap<Resource, BTreeMap<Place, Arc<Value>>>,
@@ -164,7 +161,6 @@ impl Store {
         self.compacted = self.version;
     }
 
-    /// A new unique UID.
     pub(super) fn new_uid(&mut self) -> String {
         self.uids += 1;
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids)

@@ -22,7 +22,6 @@ use super::{answer, list};
 
 const TOO_OLD: &str = "The resourceVersion for the provided watch is too old.";
 
-/// One open watch.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     wake: tokio::sync::watch::Receiver<u64>,

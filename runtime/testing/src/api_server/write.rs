@@ -63,7 +63,6 @@ impl Target<'_> {
         self.author(|author| rescale(author, wanted, path, before, after));
     }
 
-    /// The object after an apply.
     pub(super) fn apply(&self, live: &Value, said: &Value, force: bool) -> Result<Value, Refused> {
         self.author(|author| managers::apply(&self.kind.shape, author, live, said, force))
     }
