@@ -35,9 +35,9 @@ const MACHINE_LEASE: &str = "machine-controller";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     All,
-    /// Those of machine-controller-manager.
+    /// The controllers of machine-controller-manager's process of that name.
     Sets,
-    /// Those of machine-controller.
+    /// The controllers of its process machine-controller.
     Machines,
 }
 

@@ -1,4 +1,4 @@
-//! The driver against a server of canned answers. Against the real fake cloud it is tested end to end.
+//! The driver against a server with canned answers. The end-to-end tests run it against the fake cloud.
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -84,7 +84,7 @@ impl Canned {
     }
 }
 
-/// Reads a request whose body, if any, is as long as its head says.
+/// Reads a request. Its body, if any, has the length of the `Content-Length` header.
 async fn read_request(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     loop {
@@ -272,7 +272,7 @@ async fn delete_removes_all_that_is_the_machines_and_nothing_else() {
         named["tags"] = tags;
         let own = page(&[vm("vm-1", "running", "c")]);
         let cloud = Canned::new([own, Answer::Json(200, named), Answer::Json(202, vm("vm-1", "deleting", "c"))]).await;
-        // That it was proven once does not make it the machine's while its tags say otherwise.
+        // An earlier proof does not count while the VM's tags name another owner.
         let asked = MachineRequest { is_proven: true, ..request(Some("simulated:///vm-9")) };
         let error = cloud.driver().delete(asked).await.unwrap_err();
         assert_eq!(error.mismatch, Some(mismatch), "{error}");

@@ -77,8 +77,8 @@ fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, 
     awaited.map(|(name, since)| (name.clone(), since.clone())).collect()
 }
 
-/// How many pods have to be healthy. A percentage refers to the existing pods; a real controller takes it of the number that
-/// their owners want.
+/// How many pods have to be healthy. A percentage refers to the existing pods; a real controller applies it to the
+/// number that their owners want.
 fn desired(spec: &Value, expected: i64) -> i64 {
     let number = |value: &Value| match value.as_str().and_then(|text| text.strip_suffix('%')) {
         Some(share) => (share.parse::<i64>().unwrap_or(0) * expected + 99) / 100,

@@ -289,7 +289,7 @@ fn deleted(store: &Store, id: &Id, written: Written) -> Value {
     }
 }
 
-/// A Status of success. It names no code, because that is 200.
+/// The Status of a success. It has no code if that is 200.
 fn success(status: &Status) -> Value {
     let mut body = answer::status(status);
     if status.code == 0

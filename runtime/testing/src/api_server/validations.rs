@@ -59,7 +59,7 @@ fn immutable(rule: &Value, at: &str) -> Immutable {
     Immutable { parent: at.to_owned(), field: field.to_owned(), message: text("message").to_owned() }
 }
 
-/// The errors of a write by the rules, besides the other `errors`. A field with an error of certain kinds is not checked.
+/// The errors of a write by the rules, besides the other `errors`. Other errors of certain kinds skip all rules.
 pub(super) fn check(rules: &[Immutable], errors: &[FieldError], change: Option<(&Value, &Value)>) -> Vec<FieldError> {
     let is_blocking = |error: &FieldError| matches!(error.reason, "FieldValueRequired" | "FieldValueNotSupported");
     if !rules.is_empty() && errors.iter().any(is_blocking) {
