@@ -3,7 +3,7 @@
 //! # Guarantees
 //!
 //! - At most [`Limits::connections`] connections are open. At that limit a new connection is accepted and an idle one is
-//! closed: of the address with the most connections, the one that has been idle for the longest time.
+//!   closed: of the address with the most connections, the one that has been idle for the longest time.
 //! - A connection is idle unless a whole request has arrived on it and is being answered. Single bytes keep no connection open.
 //! - The handshake, the head of a request, the pause between two requests and the sending of an answer each have a deadline.
 //! - When the server stops, it answers requests in progress, for at most [`Limits::end`].

@@ -8,7 +8,7 @@
 //!
 //! - A request without a token of an authorized user gets only 401 or 403. While the API server is unreachable, it gets 503.
 //! - A decision about a user is cached for 10 seconds, so a revoked right may still work for that long. Invalid tokens are not
-//! cached.
+//!   cached.
 //! - At most 256 decisions are cached.
 
 use std::collections::HashMap;

@@ -3,20 +3,20 @@
 //! # Guarantees
 //!
 //! - A contender takes over a lease only after it has stood unchanged for its whole duration *as seen by this process*: the
-//! clocks of two hosts are never compared.
+//!   clocks of two hosts are never compared.
 //! - Every change of the lease is a PUT with the version that was read, or a POST if there was none. Of two concurrent
-//! attempts, one is refused. No PATCH is sent: roles made for client-go do not allow it.
+//!   attempts, one is refused. No PATCH is sent: roles made for client-go do not allow it.
 //! - A leadership counts from before the request that acquired or renewed it, and ends after the renew deadline. That is
-//! shorter than the lease duration, so it ends before another process may lead.
+//!   shorter than the lease duration, so it ends before another process may lead.
 //! - A renewal that hangs is abandoned while there is time for another.
 //! - A leadership that has ended stays so; [`Election::acquire`] starts a new one.
 //!
 //! # Assumptions
 //!
 //! - The [`Clock`]s of all contenders run at about the same speed. A lease of 15 s and a deadline of 10 s tolerate a clock that
-//! runs half as fast again as the other.
+//!   runs half as fast again as the other.
 //! - The [`kube::Client`] does not retry by itself (`Config::default_retry = false`): this protocol would measure a repeated
-//! write from the wrong moment.
+//!   write from the wrong moment.
 //!
 //! # Caveats
 //!

@@ -7,7 +7,7 @@
 //!
 //! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.
 //! - [`Leadership::remaining`] reads the clock at each call. It includes time in which the process was stopped (`SIGSTOP`, a
-//! frozen container) or the host was suspended, as [`BootClock`] does.
+//!   frozen container) or the host was suspended, as [`BootClock`] does.
 //! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
 //! # Assumptions
@@ -17,9 +17,9 @@
 //! # Caveats
 //!
 //! - [`Leadership::ended`] uses timers that stand still while the host is suspended, so it checks the clock at least once a
-//! second. After a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
+//!   second. After a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
 //! - A request that was sent in time may be committed late. Leadership narrows that window and cannot close it. Writes that
-//! must not happen twice need names, UIDs and resource versions as well.
+//!   must not happen twice need names, UIDs and resource versions as well.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

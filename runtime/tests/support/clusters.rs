@@ -84,7 +84,7 @@ impl Controller for Mirror {
     }
 }
 
-/// One API server, with access to the data of its ConfigMaps.
+/// One API server, with access to the data of its `ConfigMaps`.
 pub(crate) struct Place(pub(crate) ApiServer);
 
 impl Place {

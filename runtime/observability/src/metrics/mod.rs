@@ -8,7 +8,7 @@
 //!
 //! - No method blocks on I/O. During a scrape, a method waits at most for the copy of one family.
 //! - The number of series is bounded by the number of controllers, kinds and status codes. Objects have no series, except the
-//! first hundred that cannot be decoded.
+//!   first hundred that cannot be decoded.
 
 mod process;
 mod queue;

@@ -6,14 +6,14 @@
 //! # Guarantees
 //!
 //! - A collector that is unreachable, slow or full blocks nothing: spans wait in a queue of bounded length, and spans that do
-//! not fit are dropped. This is logged once a minute.
+//!   not fit are dropped. This is logged once a minute.
 //! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within a second.
 //! - Log levels do not affect traces, and the other way round.
 //!
 //! # Caveats
 //!
 //! - A process has one `tracing` subscriber. Several managers in one process share it; [`Telemetry::build`] returns it
-//! uninstalled, for tests.
+//!   uninstalled, for tests.
 
 mod export;
 
