@@ -133,7 +133,7 @@ unit-test: control-plane ## Run all tests, except the scenarios with machine-con
 .PHONY: scenario-test
 scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (2 minutes)
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --package nodewright-e2e-scenarios --test scenarios
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
@@ -169,7 +169,7 @@ e2e: control-plane ## Run the end-to-end scenarios on the cluster of KUBECONFIG,
 #  Skips scenarios that need more than an API server, such as its restart, and says so.
 	@[ -n "$${KUBECONFIG:-}" ] || { echo "make e2e needs KUBECONFIG; the scenarios on a local control plane are part of make test"; exit 1; }
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E=external cargo test --locked --package nodewright-e2e-scenarios --test scenarios
+	NODEWRIGHT_E2E=external cargo test --locked --workspace --test scenarios
 
 .PHONY: e2e-kind
 e2e-kind: ## The same on a new kind cluster, which is deleted again; needs docker and kind (10 minutes)
