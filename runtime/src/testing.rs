@@ -5,11 +5,21 @@ use std::{
     time::Duration,
 };
 
-use crate::{leadership::Clock, object::Cluster};
+use serde_json::json;
+
+use crate::{cache::Unreadable, leadership::Clock, object::Cluster};
 
 /// The cluster of most tests, and another one.
 pub(crate) const HOME: Cluster = Cluster::new("home");
 pub(crate) const AWAY: Cluster = Cluster::new("away");
+
+/// An undecodable object in namespace `n` whose controller has the UID `owner`, and whose annotation holds a secret.
+pub(crate) fn controlled(name: &str, owner: &str) -> Unreadable {
+    let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "s", "uid": owner, "controller": true});
+    let metadata = json!({"namespace": "n", "name": name, "uid": "u", "ownerReferences": [owner],
+        "annotations": {"last-applied": "hush"}});
+    Unreadable::new(serde_json::from_value(metadata).unwrap())
+}
 
 /// A clock that only a test moves, as if the process slept in between. The wall-clock time is the computer's.
 #[derive(Debug, Default)]

@@ -87,14 +87,8 @@ impl Stage {
 
     /// Adds what the next decision brings, after what is there.
     pub(super) fn and(self, next: Self) -> Self {
-        let (mut plan, more) = (self.plan, next.plan);
-        plan.stages.extend(more.stages);
-        plan.waits.extend(more.waits);
-        plan.events.extend(more.events);
-        plan.spans.extend(more.spans);
-        plan.looks.extend(more.looks);
-        plan.wake = plan.wake.into_iter().chain(more.wake).min();
-        plan.forgets_outcomes |= more.forgets_outcomes;
+        let mut plan = self.plan;
+        plan.append(next.plan);
         Self { is_over: next.is_over, plan }
     }
 

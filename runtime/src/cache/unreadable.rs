@@ -102,16 +102,9 @@ impl UnreadableObjects {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::json;
 
     use super::*;
-
-    fn controlled(name: &str, owner: &str) -> Unreadable {
-        let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "s", "uid": owner, "controller": true});
-        let metadata = json!({"namespace": "n", "name": name, "uid": "u", "ownerReferences": [owner],
-            "annotations": {"last-applied": "hush"}});
-        Unreadable::new(serde_json::from_value(metadata).unwrap())
-    }
+    use crate::testing::controlled;
 
     #[test]
     fn the_metadata_tells_whose_it_is_and_keeps_no_content() {

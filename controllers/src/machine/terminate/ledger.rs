@@ -16,7 +16,7 @@ const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 /// The Machine's name is retired: no other Machine will have it.
 ///
 /// The MachineSet controller retires names, many at once. If it does not, because another controller manager keeps the sets or
-/// the set's spec is not valid, the name is retired here. Whoever writes the ledger does so under the version that was seen.
+/// the set's spec is not valid, the name is retired here. Each write of the ledger is refused if the set has changed since it was read.
 pub(in super::super) fn name_retired(scope: &Scope<'_>) -> Stage {
     let snapshot = scope.snapshot;
     if let Some((reason, message)) = snapshot.ledger_problem() {

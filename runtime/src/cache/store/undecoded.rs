@@ -59,17 +59,9 @@ impl<K: Kind> Store<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::json;
 
     use super::*;
-    use crate::testing::HOME;
-
-    fn controlled(name: &str, owner: &str) -> Unreadable {
-        let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "s", "uid": owner, "controller": true});
-        let metadata = json!({"namespace": "n", "name": name, "uid": "u", "ownerReferences": [owner],
-            "annotations": {"last-applied": "hush"}});
-        Unreadable::new(serde_json::from_value(metadata).unwrap())
-    }
+    use crate::testing::{HOME, controlled};
 
     #[test]
     fn a_list_that_does_not_show_it_ends_it_and_one_that_breaks_off_does_not() {
