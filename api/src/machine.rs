@@ -26,10 +26,31 @@ use std::sync::Arc;
     derive = "PartialEq",
     derive = "Default",
     doc = "Machine is a VM and its Node.",
-    printcolumn(name = "Status", type_ = "string", json_path = ".status.currentStatus.phase"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Node", type_ = "string", json_path = ".metadata.labels.node"),
-    printcolumn(name = "ProviderID", type_ = "string", json_path = ".spec.providerID", priority = 1)
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.currentStatus.phase",
+        description = "Phase of the machine."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the machine was created."
+    ),
+    printcolumn(
+        name = "Node",
+        type_ = "string",
+        json_path = ".metadata.labels.node",
+        description = "Node of the machine."
+    ),
+    printcolumn(
+        name = "ProviderID",
+        type_ = "string",
+        json_path = ".spec.providerID",
+        description = "ID of the VM at the provider.",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]

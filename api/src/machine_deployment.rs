@@ -31,11 +31,36 @@ use serde::{Deserialize, Serialize};
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
-    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
-    printcolumn(name = "Up-to-date", type_ = "integer", json_path = ".status.updatedReplicas"),
-    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Ready",
+        type_ = "integer",
+        json_path = ".status.readyReplicas",
+        description = "Number of running machines."
+    ),
+    printcolumn(
+        name = "Desired",
+        type_ = "integer",
+        json_path = ".spec.replicas",
+        description = "Number of desired machines."
+    ),
+    printcolumn(
+        name = "Up-to-date",
+        type_ = "integer",
+        json_path = ".status.updatedReplicas",
+        description = "Number of machines of the current template."
+    ),
+    printcolumn(
+        name = "Available",
+        type_ = "integer",
+        json_path = ".status.availableReplicas",
+        description = "Number of available machines."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the machine deployment was created."
+    )
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("required" = ["template"]))]

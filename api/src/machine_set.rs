@@ -29,10 +29,30 @@ use serde::{Deserialize, Serialize};
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
-    printcolumn(name = "Current", type_ = "integer", json_path = ".status.replicas"),
-    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Desired",
+        type_ = "integer",
+        json_path = ".spec.replicas",
+        description = "Number of desired machines."
+    ),
+    printcolumn(
+        name = "Current",
+        type_ = "integer",
+        json_path = ".status.replicas",
+        description = "Number of existing machines."
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "integer",
+        json_path = ".status.readyReplicas",
+        description = "Number of running machines."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the machine set was created."
+    )
 )]
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]
