@@ -1,42 +1,55 @@
-//! A cluster with one deployment and a minimal set controller.
+//! One MachineDeployment in the API server in process, and a minimal set controller.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     apply_configuration::Subresource,
-    cache::Unreadable,
+    cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
-    object::{ObjectRef, controller_uid},
+    object::{Kind, ObjectRef, ResourceType},
     plan::{Context, FailedStep, Failure, Plan, Step, StepVerb},
 };
-use serde_json::{Value, json};
+use nodewright_testing::api_server::ApiServer;
+use serde_json::Value;
 
-use super::super::{
-    reconcile::plan,
-    snapshot::{SetView, Snapshot, may_adopt},
-    template,
+use super::super::{reconcile::plan, snapshot::Snapshot};
+use crate::shared::{
+    clusters::CONTROL,
+    indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
 };
-use crate::shared::clusters::CONTROL;
-use crate::{
-    shared::membership::would_adopt,
-    testing::{NOW, machine},
-};
+use crate::testing::{NOW, machine};
+
+const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+
+/// The path of the deployment.
+const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
+
+/// The objects of a collection by name.
+pub(super) type Objects = BTreeMap<String, Arc<Value>>;
 
 /// The failed creation of a set.
 pub(super) fn creation(set: &str) -> FailedStep {
     FailedStep::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set))
 }
 
-/// A cluster that holds one deployment.
+/// An API server with one deployment.
 pub(super) struct Cluster {
-    pub(super) deployment: Option<Value>,
-    pub(super) sets: BTreeMap<String, Value>,
-    pub(super) machines: BTreeMap<String, Value>,
-    version: u64,
+    server: ApiServer,
+    client: kube::Client,
+    runtime: tokio::runtime::Runtime,
+    clock: Arc<Mutex<Timestamp>>,
     made: u64,
-    pub(super) now: Timestamp,
+    /// An older version of the deployment, which the cache still shows.
+    pub(super) cached: Option<Arc<Value>>,
     pub(super) status_written: Option<Timestamp>,
     pub(super) failure: Option<Failure>,
     pub(super) events: Vec<String>,
@@ -49,20 +62,30 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn of(deployment: Value) -> Self {
-        Self {
-            deployment: Some(deployment),
-            sets: BTreeMap::new(),
-            machines: BTreeMap::new(),
-            version: 100,
+        let clock = Arc::new(Mutex::new(NOW.parse().unwrap()));
+        let time = clock.clone();
+        let server = ApiServer::with_time(move || *time.lock().unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let client = {
+            let _guard = runtime.enter();
+            server.client()
+        };
+        let cluster = Self {
+            server,
+            client,
+            runtime,
+            clock,
             made: 0,
-            now: NOW.parse().unwrap(),
+            cached: None,
             status_written: None,
             failure: None,
             events: vec![],
             full_schema: true,
             unreadable_sets: vec![],
             unreadable_machines: 0,
-        }
+        };
+        cluster.add::<MachineDeployment>(deployment);
+        cluster
     }
 
     /// A cluster whose deployment has reached its goal.
@@ -73,197 +96,241 @@ impl Cluster {
         cluster
     }
 
-    pub(super) fn live(&self) -> &Value {
-        self.deployment.as_ref().unwrap()
+    /// Another client creates an object.
+    pub(super) fn add<K: Kind>(&self, mut object: Value) {
+        let resource = ResourceType::of::<K>();
+        object["apiVersion"] = resource.api_version().into();
+        object["kind"] = (&*resource.kind).into();
+        self.server.seed(&resource.collection("default"), object);
     }
 
-    pub(super) fn live_mut(&mut self) -> &mut Value {
-        self.deployment.as_mut().unwrap()
+    pub(super) fn now(&self) -> Timestamp {
+        *self.clock.lock().unwrap()
     }
 
-    pub(super) fn status(&self) -> &Value {
-        &self.live()["status"]
+    pub(super) fn set_now(&self, now: Timestamp) {
+        *self.clock.lock().unwrap() = now;
+    }
+
+    pub(super) fn deployment(&self) -> Option<Arc<Value>> {
+        self.server.object(POOL)
+    }
+
+    pub(super) fn live(&self) -> Arc<Value> {
+        self.deployment().unwrap()
+    }
+
+    pub(super) fn status(&self) -> Value {
+        self.live()["status"].clone()
+    }
+
+    fn objects(&self, plural: &str) -> Objects {
+        let objects = self.server.objects(&format!("{API}/{plural}"));
+        objects.into_iter().map(|it| (it["metadata"]["name"].as_str().unwrap().to_owned(), it)).collect()
+    }
+
+    pub(super) fn sets(&self) -> Objects {
+        self.objects("machinesets")
+    }
+
+    /// The only set, and its name.
+    pub(super) fn only_set(&self) -> (String, Arc<Value>) {
+        let mut sets = self.sets();
+        assert_eq!(sets.len(), 1, "{sets:?}");
+        sets.pop_first().unwrap()
+    }
+
+    pub(super) fn machines(&self) -> Objects {
+        self.objects("machines")
+    }
+
+    /// Another client changes the deployment.
+    pub(super) fn edit(&self, edit: impl FnOnce(&mut Value)) {
+        self.server.change(POOL, edit).unwrap();
+    }
+
+    /// Another client changes all sets.
+    pub(super) fn edit_sets(&self, edit: impl Fn(&mut Value)) {
+        for name in self.sets().keys() {
+            self.server.change(&format!("{API}/machinesets/{name}"), &edit).unwrap();
+        }
+    }
+
+    /// Another client changes a Machine.
+    pub(super) fn edit_machine(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        self.server.change(&format!("{API}/machines/{name}"), edit).unwrap();
+    }
+
+    /// Another client deletes an object.
+    pub(super) fn delete(&self, plural: &str, name: &str) {
+        assert!(self.server.delete(&format!("{API}/{plural}/{name}")));
+    }
+
+    /// Another client removes a Machine and its finalizers.
+    pub(super) fn remove_machine(&self, name: &str) {
+        self.server.remove(&format!("{API}/machines/{name}")).unwrap();
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let deployment: MachineDeployment = serde_json::from_value(self.live().clone()).unwrap();
-        let all = self.sets.values().map(|set| Arc::new(serde_json::from_value::<MachineSet>(set.clone()).unwrap()));
-        let all: Vec<_> = all.collect();
-        let machines: Vec<Arc<Machine>> =
-            self.machines.values().map(|it| Arc::new(serde_json::from_value(it.clone()).unwrap())).collect();
-        let is_orphan = |machine: &Machine| controller_uid(machine).is_none();
-        let owner = |object: &Value| object["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned);
-        let mut sets: Vec<_> = self
-            .sets
-            .values()
-            .zip(&all)
-            .filter(|(raw, _)| owner(raw).as_deref() == Some("uid-pool"))
-            .map(|(_, set)| SetView {
-                set: set.clone(),
-                machines: machines
-                    .iter()
-                    .filter(|it| controller_uid(it.as_ref()) == set.metadata.uid.as_deref())
-                    .cloned()
-                    .collect(),
-                orphans: machines.iter().filter(|it| is_orphan(it) && would_adopt(set, it)).cloned().collect(),
-                unreadable: self.unreadable_machines,
-            })
-            .collect();
-        sets.sort_by_key(|view| view.set.metadata.creation_timestamp.clone().map(|time| time.0));
-        let orphans =
-            self.sets.values().zip(&all).filter(|(raw, set)| owner(raw).is_none() && may_adopt(&deployment, set));
-        let orphans = orphans.map(|(_, set)| set.clone()).collect();
-        let name = template::set_name(&deployment);
-        let namesake = all.iter().find(|set| set.metadata.name.as_ref() == Some(&name)).cloned();
-        let unreadable = self.unreadable_sets.clone();
-        Snapshot { deployment: Arc::new(deployment), sets, orphans, unreadable, namesake }
+        let (sets, machines) = (Store::new(CONTROL, "default"), Store::new(CONTROL, "default"));
+        sets.add_index(ORPHAN_SETS);
+        machines.add_index(ORPHAN_MACHINES);
+        machines.add_index(MACHINE_BY_INSTANCE);
+        for set in self.sets().values() {
+            sets.apply(decoded::<MachineSet>(set));
+        }
+        for machine in self.machines().values() {
+            machines.apply(decoded::<Machine>(machine));
+        }
+        let deployment: MachineDeployment = decoded(&self.cached.clone().unwrap_or_else(|| self.live()));
+        let stores = Stores::default().with(CONTROL, deployment);
+        stores.add(Arc::new(sets));
+        stores.add(Arc::new(machines));
+        let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool")).unwrap();
+        snapshot.unreadable.clone_from(&self.unreadable_sets);
+        for view in &mut snapshot.sets {
+            view.unreadable = self.unreadable_machines;
+        }
+        snapshot
     }
 
     pub(super) fn plan(&self) -> Plan<Never> {
         let outcomes = Outcomes::default();
-        let moment = Context {
-            now: self.now,
-            leader_since: self.now,
-            connected_since: self.now,
+        let now = self.now();
+        let context = Context {
+            now,
+            leader_since: now,
+            connected_since: now,
             attempt: 0,
             failure: self.failure.as_ref(),
             outcomes: &outcomes,
             refusals: &[],
             status_written: self.status_written,
         };
-        plan(&moment, &self.snapshot(), self.full_schema)
+        plan(&context, &self.snapshot(), self.full_schema)
     }
 
     /// Makes a plan and executes it. Returns whether anything was done.
     pub(super) fn act(&mut self) -> bool {
         let plan = self.plan();
-        let steps: Vec<_> = plan.steps().map(|planned| planned.step.clone()).collect();
-        for step in &steps {
-            self.execute(step);
+        for planned in plan.steps() {
+            self.runtime.block_on(self.send(&planned.step)).unwrap_or_else(|error| panic!("{planned:?}: {error}"));
+            if matches!(&planned.step, Step::Apply(apply) if apply.part() == Subresource::Status) {
+                self.status_written = Some(self.now());
+            }
         }
         self.events.extend(plan.events.iter().map(|event| event.message.clone()));
-        !steps.is_empty()
+        !plan.is_idle()
     }
 
-    pub(super) fn execute(&mut self, step: &Step<Never>) {
-        self.version += 1;
-        let version = self.version;
+    /// Sends a step to the API server by kube's client.
+    async fn send(&self, step: &Step<Never>) -> kube::Result<()> {
+        let force = PatchParams::apply("nodewright").force();
         match step {
-            Step::Create { key, body, .. } => {
-                let mut set = body.clone();
-                assert_eq!(set["spec"]["replicas"], 0, "a set is born without replicas");
-                let name = key.name.to_string();
-                self.made += 1;
-                set["metadata"]["uid"] = format!("uid-{name}").into();
-                set["metadata"]["generation"] = 1.into();
-                let created = self.now + SignedDuration::from_secs(i64::try_from(self.made).unwrap());
-                set["metadata"]["creationTimestamp"] = format!("{created:.0}").into();
-                set["metadata"]["resourceVersion"] = version.to_string().into();
-                assert!(self.sets.insert(name, set).is_none(), "the name was taken");
+            Step::Create { key, resource, body } => {
+                assert_eq!(body["spec"]["replicas"], 0, "a set is born without replicas");
+                // An apply of version 1, which no object has, only creates.
+                let mut body = body.clone();
+                body["metadata"]["resourceVersion"] = "1".into();
+                self.api(resource).patch(&key.name, &force, &Patch::Apply(body)).await.map(drop)
             }
             Step::Apply(apply) => {
-                let is_set = &*apply.at().resource().kind == "MachineSet";
-                let name = apply.at().key().name.to_string();
-                let object = if is_set { self.sets.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
-                if is_set {
-                    let seen = object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-                    assert_eq!(apply.at().version().map(|it| it.to_string()), seen, "a write of a set is pinned");
+                let (at, mut body) = (apply.at(), apply.fragment().clone());
+                body["apiVersion"] = at.resource().api_version().into();
+                body["kind"] = (&*at.resource().kind).into();
+                body["metadata"]["name"] = (&*at.key().name).into();
+                body["metadata"]["uid"] = at.uid().into();
+                let is_set = &*at.resource().kind == "MachineSet";
+                assert!(!is_set || at.version().is_some(), "a write of a set is pinned");
+                if let Some(version) = at.version() {
+                    body["metadata"]["resourceVersion"] = version.to_string().into();
                 }
-                if apply.part() == Subresource::Status {
-                    object["status"] = apply.fragment()["status"].clone();
-                    self.status_written = Some(self.now);
-                } else {
-                    let before = object["spec"].clone();
-                    overlay(object, apply.fragment());
-                    if is_set && before != object["spec"] {
-                        object["metadata"]["generation"] =
-                            (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
-                    }
+                let (api, name, body) = (self.api(at.resource()), &at.key().name, Patch::Apply(body));
+                match apply.part() {
+                    Subresource::Main => api.patch(name, &force, &body).await.map(drop),
+                    Subresource::Status => api.patch_status(name, &force, &body).await.map(drop),
                 }
-                object["metadata"]["resourceVersion"] = version.to_string().into();
             }
             Step::Edit { at, patch, .. } => {
-                let name = at.key().name.to_string();
-                let is_machine = &*at.resource().kind == "Machine";
-                let object =
-                    if is_machine { self.machines.get_mut(&name).unwrap() } else { self.deployment.as_mut().unwrap() };
-                nodewright_testing::json_patch(object, patch).unwrap();
-                object["metadata"]["resourceVersion"] = version.to_string().into();
-                let gone = object["metadata"]["deletionTimestamp"].is_string()
-                    && object["metadata"]["finalizers"] == json!([]);
-                if gone && !is_machine {
-                    self.deployment = None;
-                }
+                let patch = Patch::<()>::Json(patch.clone());
+                self.api(at.resource()).patch(&at.key().name, &PatchParams::default(), &patch).await.map(drop)
             }
-            Step::Confirm(_) => {
-                let deployment = self.deployment.as_ref().unwrap();
-                assert_eq!(
-                    deployment["metadata"]["deletionTimestamp"],
-                    json!(null),
-                    "who is being deleted takes nobody"
-                );
+            Step::Confirm(at) => {
+                let live = self.api(at.resource()).get(&at.key().name).await?;
+                assert!(live.metadata.deletion_timestamp.is_none(), "an object in deletion adopts nothing");
+                Ok(())
             }
-            Step::Delete(target) => {
-                let set = self.sets.get_mut(&*target.key().name).unwrap();
-                set["metadata"]["deletionTimestamp"] = NOW.into();
+            Step::Delete(at) => {
+                let resource_version = at.version().map(|version| version.to_string());
+                let preconditions = Preconditions { uid: Some(at.uid().to_owned()), resource_version };
+                let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+                self.api(at.resource()).delete(&at.key().name, &params).await.map(drop)
             }
             other => panic!("{other:?}"),
         }
     }
 
+    fn api(&self, resource: &ResourceType) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            plural: resource.plural.to_string(),
+        };
+        Api::namespaced_with(self.client.clone(), "default", &resource)
+    }
+
     /// The set controller observes its sets, and creates and deletes machines.
     pub(super) fn sets_act(&mut self) {
-        let names: Vec<_> = self.sets.keys().cloned().collect();
-        for name in names {
-            let set: MachineSet = serde_json::from_value(self.sets[&name].clone()).unwrap();
-            let labels = self.sets[&name]["spec"]["template"]["metadata"]["labels"].clone();
-            let deleting = set.metadata.deletion_timestamp.is_some();
-            let wanted = if deleting { 0 } else { usize::try_from(set.spec.replicas).unwrap() };
-            let mut live = self.machines_of(&name, |machine| !machine["metadata"]["deletionTimestamp"].is_string());
-            live.sort_by_key(|it| self.machines[it]["status"]["currentStatus"]["phase"] == "Running");
-            for gone in live.iter().take(live.len().saturating_sub(wanted)) {
-                self.machines.get_mut(gone).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
+        for (name, raw) in self.sets() {
+            let set: MachineSet = decoded(&raw);
+            let is_deleting = set.metadata.deletion_timestamp.is_some();
+            let wanted = if is_deleting { 0 } else { usize::try_from(set.spec.replicas).unwrap() };
+            let mut staying = self.machines_of(&name);
+            staying.retain(|(_, machine)| machine["metadata"]["deletionTimestamp"].is_null());
+            staying.sort_by_key(|(_, machine)| is_ready(machine));
+            for (surplus, _) in staying.iter().take(staying.len().saturating_sub(wanted)) {
+                self.delete("machines", surplus);
             }
-            for _ in live.len()..wanted {
+            for _ in staying.len()..wanted {
                 self.made += 1;
-                let name = format!("{name}-{}", self.made);
-                let born = machine(&name).owned_by(&set).with("/metadata/labels", labels.clone()).build();
-                self.machines.insert(name, serde_json::to_value(born).unwrap());
+                let labels = raw["spec"]["template"]["metadata"]["labels"].clone();
+                let machine = machine(&format!("{name}-{}", self.made)).owned_by(&set).with("/metadata/labels", labels);
+                self.add::<Machine>(serde_json::to_value(machine.build()).unwrap());
             }
-            if deleting && self.machines_of(&name, |_| true).is_empty() {
-                self.sets.remove(&name);
-                continue;
+            let path = format!("{API}/machinesets/{name}");
+            if is_deleting && self.machines_of(&name).is_empty() {
+                self.server.remove(&path).unwrap();
+            } else {
+                let generation = raw["metadata"]["generation"].clone();
+                self.server.change(&path, |set| set["status"]["observedGeneration"] = generation).unwrap();
             }
-            let generation = self.sets[&name]["metadata"]["generation"].clone();
-            self.version += 1;
-            let version = self.version.to_string();
-            let raw = self.sets.get_mut(&name).unwrap();
-            raw["metadata"]["resourceVersion"] = version.into();
-            raw["status"]["observedGeneration"] = generation;
         }
     }
 
-    pub(super) fn machines_of(&self, set: &str, keep: impl Fn(&Value) -> bool) -> Vec<String> {
-        let owned = |machine: &Value| machine["metadata"]["ownerReferences"][0]["name"] == set;
-        let all = self.machines.iter().filter(|(_, machine)| owned(machine) && keep(machine));
-        all.map(|(name, _)| name.clone()).collect()
+    fn machines_of(&self, set: &str) -> Vec<(String, Arc<Value>)> {
+        let is_owned = |machine: &Value| machine["metadata"]["ownerReferences"][0]["name"] == set;
+        self.machines().into_iter().filter(|(_, machine)| is_owned(machine)).collect()
     }
 
     /// Removes one machine in deletion, if there is one.
     pub(super) fn one_vanishes(&mut self) -> bool {
-        let leaving = |machine: &Value| machine["metadata"]["deletionTimestamp"].is_string();
-        let gone = self.machines.iter().find(|(_, machine)| leaving(machine)).map(|(name, _)| name.clone());
-        gone.and_then(|name| self.machines.remove(&name)).is_some()
+        let machines = self.machines();
+        let leaving = machines.iter().find(|(_, machine)| machine["metadata"]["deletionTimestamp"].is_string());
+        leaving.map(|(name, _)| self.remove_machine(name)).is_some()
     }
 
     /// Makes one machine ready, if there is one that is not.
     pub(super) fn one_gets_ready(&mut self) -> bool {
-        let waits = |machine: &&mut Value| {
+        let machines = self.machines();
+        let waiting = |machine: &Value| {
             machine["status"]["currentStatus"]["phase"] != "Running"
-                && !machine["metadata"]["deletionTimestamp"].is_string()
+                && machine["metadata"]["deletionTimestamp"].is_null()
         };
-        let next = self.machines.values_mut().find(waits);
-        next.map(|machine| machine["status"]["currentStatus"]["phase"] = "Running".into()).is_some()
+        let next = machines.iter().find(|(_, machine)| waiting(machine));
+        let running = |machine: &mut Value| machine["status"]["currentStatus"]["phase"] = "Running".into();
+        next.map(|(name, _)| self.edit_machine(name, running)).is_some()
     }
 
     /// Lets everything happen, slowly, until nothing changes any more; calls `check` after each change.
@@ -271,7 +338,7 @@ impl Cluster {
         for _ in 0..2_000 {
             let mut changed = false;
             for _ in 0..20 {
-                if self.deployment.is_none() || !self.act() {
+                if self.deployment().is_none() || !self.act() {
                     break;
                 }
                 changed = true;
@@ -281,12 +348,12 @@ impl Cluster {
             check(self);
             changed |= self.one_vanishes() || self.one_gets_ready();
             check(self);
-            self.now += SignedDuration::from_secs(3);
+            self.set_now(self.now() + SignedDuration::from_secs(3));
             if !changed {
                 return;
             }
         }
-        panic!("it never comes to rest: {:#?}", self.sets);
+        panic!("it never comes to rest: {:#?}", self.sets());
     }
 
     pub(super) fn settle(&mut self) {
@@ -294,52 +361,42 @@ impl Cluster {
     }
 
     pub(super) fn ready(&self) -> usize {
-        let ready = |machine: &&Value| {
-            machine["status"]["currentStatus"]["phase"] == "Running"
-                && !machine["metadata"]["deletionTimestamp"].is_string()
-        };
-        self.machines.values().filter(ready).count()
+        self.machines().values().filter(|machine| is_ready(machine)).count()
     }
 
     pub(super) fn replicas(&self) -> Vec<i64> {
-        let mut sets: Vec<_> = self.sets.values().collect();
+        let mut sets: Vec<_> = self.sets().into_values().collect();
         sets.sort_by_key(|set| set["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
         sets.iter().map(|set| set["spec"]["replicas"].as_i64().unwrap()).collect()
     }
 
     pub(super) fn change(&mut self, pointer: &str, value: Value) {
-        let live = self.live_mut();
-        *live.pointer_mut(pointer).unwrap() = value;
-        live["metadata"]["generation"] = (live["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        self.edit(|live| match live.pointer_mut(pointer) {
+            Some(place) => *place = value,
+            None => panic!("{pointer} is not in {live}"),
+        });
     }
 
     pub(super) fn annotate(&mut self, key: &str, value: &str) {
-        self.live_mut()["metadata"]["annotations"][key] = value.into();
+        self.edit(|live| live["metadata"]["annotations"][key] = value.into());
     }
 
-    pub(super) fn condition(&self, kind: &str) -> Option<&Value> {
-        self.status()["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+    pub(super) fn condition(&self, kind: &str) -> Option<Value> {
+        self.status()["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind).cloned()
     }
 
-    pub(super) fn reason(&self, kind: &str) -> &str {
-        self.condition(kind).and_then(|condition| condition["reason"].as_str()).unwrap_or_default()
+    pub(super) fn reason(&self, kind: &str) -> String {
+        let condition = self.condition(kind).unwrap_or_default();
+        condition["reason"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// Applies a fragment with force, as far as these tests need.
-fn overlay(object: &mut Value, fragment: &Value) {
-    match (object, fragment) {
-        (Value::Object(object), Value::Object(fragment)) => {
-            for (key, value) in fragment {
-                if key == "spec" {
-                    object.insert(key.clone(), value.clone());
-                } else {
-                    overlay(object.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (object, fragment) => *object = fragment.clone(),
-    }
+fn decoded<K: Kind>(object: &Value) -> K {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn is_ready(machine: &Value) -> bool {
+    machine["status"]["currentStatus"]["phase"] == "Running" && machine["metadata"]["deletionTimestamp"].is_null()
 }
 
 pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {

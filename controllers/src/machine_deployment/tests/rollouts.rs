@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::cluster::{Cluster, kinds};
-use crate::testing::{NOW, machine_deployment, rolling};
+use crate::testing::{machine_deployment, rolling};
 
 #[test]
 fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
@@ -13,11 +13,11 @@ fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
         let most = usize::try_from(replicas + surge).unwrap();
         let least = usize::try_from(replicas - unavailable).unwrap();
         cluster.settle_checking(|cluster| {
-            assert!(cluster.machines.len() <= most, "{} machines of at most {most}", cluster.machines.len());
+            assert!(cluster.machines().len() <= most, "{} machines of at most {most}", cluster.machines().len());
             assert!(cluster.ready() >= least, "{} ready of at least {least}", cluster.ready());
         });
         assert_eq!(cluster.replicas(), [0, i64::from(replicas)]);
-        assert!(cluster.machines.values().all(|machine| machine["metadata"]["deletionTimestamp"].is_null()));
+        assert!(cluster.machines().values().all(|machine| machine["metadata"]["deletionTimestamp"].is_null()));
         assert_eq!(cluster.reason("Progressing"), "NewMachineSetAvailable");
         assert_eq!(cluster.live()["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "2");
     }
@@ -51,10 +51,10 @@ fn a_second_plan_before_the_set_has_acted_takes_nothing_more() {
 #[test]
 fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
     let mut cluster = rolled_by_one();
-    assert_eq!((cluster.replicas(), cluster.machines.len()), (vec![2, 1], 4));
+    assert_eq!((cluster.replicas(), cluster.machines().len()), (vec![2, 1], 4));
     // A backup keeps no owners: the restored machines have none.
-    for machine in cluster.machines.values_mut() {
-        machine["metadata"]["ownerReferences"] = json!([]);
+    for name in cluster.machines().keys() {
+        cluster.edit_machine(name, |machine| machine["metadata"]["ownerReferences"] = json!([]));
     }
     while cluster.act() {}
     assert_eq!(cluster.replicas(), [2, 1], "four are all that there may be");
@@ -64,36 +64,41 @@ fn machines_that_a_set_has_yet_to_take_back_count_as_its_own() {
 fn a_set_that_is_rolled_away_before_it_has_its_size_takes_what_it_selects_and_is_replaced() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     // A user created the deployment again without its machines, and rolls it at once.
-    let set = cluster.sets.values_mut().next().unwrap();
-    set["spec"]["replicas"] = 0.into();
-    set["metadata"]["annotations"].as_object_mut().unwrap().remove("deployment.kubernetes.io/desired-replicas");
-    let owners: Vec<_> = cluster.machines.values_mut().map(|it| it["metadata"]["ownerReferences"].take()).collect();
+    cluster.edit_sets(|set| {
+        set["spec"]["replicas"] = 0.into();
+        set["metadata"]["annotations"].as_object_mut().unwrap().remove("deployment.kubernetes.io/desired-replicas");
+    });
+    let before = cluster.machines();
+    for name in before.keys() {
+        cluster.edit_machine(name, |machine| machine["metadata"]["ownerReferences"] = json!([]));
+    }
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     while cluster.act() {}
     assert_eq!(cluster.replicas(), [3, 0], "nothing is made beside machines that have yet to be taken");
-    for (machine, owner) in cluster.machines.values_mut().zip(owners) {
-        machine["metadata"]["ownerReferences"] = owner;
+    for (name, machine) in before {
+        let owners = machine["metadata"]["ownerReferences"].clone();
+        cluster.edit_machine(&name, |machine| machine["metadata"]["ownerReferences"] = owners);
     }
-    cluster.settle_checking(|cluster| assert!(cluster.machines.len() <= 4 && cluster.ready() >= 3));
+    cluster.settle_checking(|cluster| assert!(cluster.machines().len() <= 4 && cluster.ready() >= 3));
     assert_eq!(cluster.replicas(), [0, 3]);
 }
 
 #[test]
 fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
-    let old = cluster.live().clone();
+    let old = cluster.live();
     cluster.change("/spec/replicas", json!(5));
     cluster.settle();
     assert_eq!(cluster.replicas(), [5]);
     // Another manager whose cache lags: it would delete two machines.
-    cluster.deployment = Some(old);
+    cluster.cached = Some(old);
     let plan = cluster.plan();
     assert!(plan.is_idle(), "{:?}", kinds(&plan));
     assert_eq!(plan.waits[0].reason, "OldView");
     // The generation of a restored deployment starts at 1 again: the generations noted for its predecessor mean nothing.
-    for set in cluster.sets.values_mut() {
-        set["metadata"]["annotations"]["nodewright.dev/sized-for"] = "uid-before/7".into();
-    }
+    cluster.cached = None;
+    cluster.change("/spec/replicas", json!(3));
+    cluster.edit_sets(|set| set["metadata"]["annotations"]["nodewright.dev/sized-for"] = "uid-before/7".into());
     cluster.settle();
     assert_eq!(cluster.replicas(), [3]);
 }
@@ -112,7 +117,7 @@ fn scaling_changes_the_one_active_set_and_is_no_rollout() {
             told.starts_with(&format!("Scaled {direction} machine set")) && told.ends_with(&format!(" to {replicas}")),
             "{told}"
         );
-        let set = cluster.sets.values().next().unwrap();
+        let (_, set) = cluster.only_set();
         assert_eq!(set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"], replicas.to_string());
     }
 }
@@ -151,8 +156,12 @@ fn going_back_to_a_former_template_uses_its_set_again() {
     assert_eq!(cluster.reason("Progressing"), "FoundNewMachineSet", "the autoscaler must not scale down now");
     cluster.settle();
     assert_eq!(cluster.replicas(), [3, 0]);
-    let annotations: Vec<_> = cluster.sets.values().map(|set| &set["metadata"]["annotations"]).collect();
-    let v1 = annotations.iter().find(|it| it["deployment.kubernetes.io/revision"] == "3").unwrap();
+    let sets = cluster.sets();
+    let v1 = sets
+        .values()
+        .map(|set| &set["metadata"]["annotations"])
+        .find(|it| it["deployment.kubernetes.io/revision"] == "3")
+        .unwrap();
     assert_eq!(v1["deployment.kubernetes.io/revision-history"], "1");
 }
 
@@ -162,7 +171,7 @@ fn a_rollback_restores_the_template_and_clears_the_wish() {
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.annotate("team", "red");
     cluster.settle();
-    cluster.live_mut()["spec"]["rollbackTo"] = json!({"revision": 0});
+    cluster.edit(|live| live["spec"]["rollbackTo"] = json!({"revision": 0}));
     cluster.act();
     let live = cluster.live();
     assert!(live["spec"].get("rollbackTo").is_none());
@@ -171,7 +180,7 @@ fn a_rollback_restores_the_template_and_clears_the_wish() {
     assert_eq!(live["metadata"]["annotations"]["team"], "blue");
     assert_eq!(live["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"], "{}");
     assert!(cluster.events.last().unwrap().contains("to revision 1"));
-    cluster.live_mut()["spec"]["rollbackTo"] = json!({"revision": 7});
+    cluster.edit(|live| live["spec"]["rollbackTo"] = json!({"revision": 7}));
     cluster.act();
     assert!(cluster.live()["spec"].get("rollbackTo").is_none());
     assert!(cluster.events.last().unwrap().starts_with("Unable to find"));
@@ -182,11 +191,9 @@ fn recreation_has_no_old_and_new_machine_at_the_same_time() {
     let mut cluster = Cluster::settled(machine_deployment(3, &json!({"type": "Recreate"})));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.settle_checking(|cluster| {
-        let owners: std::collections::BTreeSet<_> = cluster
-            .machines
-            .values()
-            .map(|it| it["metadata"]["ownerReferences"][0]["name"].as_str().unwrap())
-            .collect();
+        let machines = cluster.machines();
+        let owners: std::collections::BTreeSet<_> =
+            machines.values().map(|it| it["metadata"]["ownerReferences"][0]["name"].as_str().unwrap()).collect();
         assert!(owners.len() <= 1, "{owners:?}");
     });
     assert_eq!((cluster.replicas(), cluster.ready()), (vec![0, 3], 3));
@@ -195,7 +202,7 @@ fn recreation_has_no_old_and_new_machine_at_the_same_time() {
 #[test]
 fn a_paused_deployment_is_scaled_and_not_rolled() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
-    cluster.live_mut()["spec"]["paused"] = true.into();
+    cluster.edit(|live| live["spec"]["paused"] = true.into());
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.change("/spec/replicas", json!(5));
     cluster.settle();
@@ -205,7 +212,7 @@ fn a_paused_deployment_is_scaled_and_not_rolled() {
     assert!(cluster.condition("Reconciling").is_none());
     cluster.change("/spec/paused", json!(false));
     cluster.act();
-    assert!(["NewMachineSetCreated", "DeploymentResumed"].contains(&cluster.reason("Progressing")));
+    assert!(["NewMachineSetCreated", "DeploymentResumed"].contains(&cluster.reason("Progressing").as_str()));
     cluster.settle();
     assert_eq!(cluster.replicas(), [0, 5]);
 }
@@ -229,24 +236,24 @@ fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
 fn machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
     let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
-    let names: Vec<_> = cluster.machines.keys().cloned().collect();
+    let names: Vec<_> = cluster.machines().into_keys().collect();
     let time = "2026-06-01T11:00:00Z";
     cluster.annotate("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time", time);
     cluster.annotate(key, &format!("{}~{time},{},foreign~{time},{}~yesterday", names[0], names[1], names[2]));
     cluster.act();
     for name in &names[..2] {
-        let annotations = &cluster.machines[name]["metadata"]["annotations"];
+        let annotations = &cluster.machines()[name]["metadata"]["annotations"];
         assert_eq!(annotations["machinepriority.machine.sapcloud.io"], "1");
         assert_eq!(annotations["machine.sapcloud.io/marked-for-deletion-time"], time);
     }
     assert!(
-        cluster.machines[&names[2]]["metadata"]["annotations"].get("machinepriority.machine.sapcloud.io").is_none()
+        cluster.machines()[&names[2]]["metadata"]["annotations"].get("machinepriority.machine.sapcloud.io").is_none()
     );
     let list = format!("{}~{time},{}~{time}", names[0], names[1]);
     assert_eq!(cluster.live()["metadata"]["annotations"][key], list.as_str());
     while cluster.act() {}
-    cluster.machines.get_mut(&names[0]).unwrap()["metadata"]["deletionTimestamp"] = NOW.into();
-    cluster.machines.remove(&names[1]);
+    cluster.delete("machines", &names[0]);
+    cluster.remove_machine(&names[1]);
     while cluster.act() {}
     assert!(cluster.live()["metadata"]["annotations"].get(key).is_none());
 }

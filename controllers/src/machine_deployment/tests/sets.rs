@@ -14,7 +14,7 @@ use super::{
     super::{snapshot::may_adopt, template},
     cluster::{Cluster, creation, kinds},
 };
-use crate::testing::{NOW, machine_deployment, rolling};
+use crate::testing::{machine_deployment, rolling};
 
 #[test]
 fn a_new_deployment_gets_one_set_and_comes_to_rest() {
@@ -27,14 +27,15 @@ fn a_new_deployment_gets_one_set_and_comes_to_rest() {
     assert_eq!(cluster.reason("Progressing"), "NewMachineSetCreated");
     assert_eq!(cluster.reason("Available"), "MinimumReplicasUnavailable");
     cluster.settle();
-    assert_eq!((cluster.replicas(), cluster.ready(), cluster.machines.len()), (vec![3], 3, 3));
-    let conditions = cluster.status()["conditions"].as_array().unwrap();
-    let told: Vec<_> = conditions
+    assert_eq!((cluster.replicas(), cluster.ready(), cluster.machines().len()), (vec![3], 3, 3));
+    let status = cluster.status();
+    let conditions = status["conditions"].as_array().unwrap();
+    let found: Vec<_> = conditions
         .iter()
         .map(|it| [&it["type"], &it["status"], &it["reason"]].map(|it| it.as_str().unwrap()))
         .collect();
     assert_eq!(
-        told,
+        found,
         [["Available", "True", "MinimumReplicasAvailable"], ["Progressing", "True", "NewMachineSetAvailable"]]
     );
     assert!(kinds(&cluster.plan()).is_empty() && cluster.plan().events.is_empty() && cluster.plan().wake.is_none());
@@ -54,9 +55,10 @@ fn a_set_is_born_with_all_that_it_needs() {
     assert_eq!((kinds(&plan), create), (vec!["edit MachineDeployment".to_owned()], None));
     cluster.act();
     cluster.act();
-    let set = cluster.sets.values().next().unwrap();
+    let (_, set) = cluster.only_set();
     let noted = &set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"];
     assert_eq!((&set["spec"]["replicas"], noted), (&json!(0), &json!(null)), "that it has no machine is not its goal");
+    let uid = cluster.live()["metadata"]["uid"].as_str().unwrap().to_owned();
     let hash = template::hash_label(&cluster.snapshot().deployment);
     let labels = json!({"name": "pool", "machine-template-hash": hash});
     assert_eq!(set["apiVersion"], "machine.sapcloud.io/v1alpha1");
@@ -69,15 +71,15 @@ fn a_set_is_born_with_all_that_it_needs() {
     assert_eq!(
         set["metadata"]["ownerReferences"],
         json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "pool",
-            "uid": "uid-pool", "controller": true, "blockOwnerDeletion": true}])
+            "uid": uid, "controller": true, "blockOwnerDeletion": true}])
     );
     assert_eq!(
         set["metadata"]["annotations"],
-        json!({"team": "blue", "deployment.kubernetes.io/revision": "1", "nodewright.dev/sized-for": "uid-pool/1",
+        json!({"team": "blue", "deployment.kubernetes.io/revision": "1", "nodewright.dev/sized-for": format!("{uid}/1"),
             "nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
     );
     cluster.act();
-    let set = cluster.sets.values().next().unwrap();
+    let (_, set) = cluster.only_set();
     let noted = ["desired", "max"]
         .map(|of| set["metadata"]["annotations"][format!("deployment.kubernetes.io/{of}-replicas")].clone());
     assert_eq!(
@@ -117,12 +119,13 @@ fn nothing_is_owned_before_the_finalizer_stands() {
 #[test]
 fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    let name = cluster.sets.keys().next().unwrap().clone();
     // MCM's hash differs from ours, and stays.
-    for pointer in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
-        cluster.sets.get_mut(&name).unwrap().pointer_mut(pointer).unwrap()["machine-template-hash"] = "12345".into();
-    }
-    cluster.sets.get_mut(&name).unwrap()["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
+    cluster.edit_sets(|set| {
+        for pointer in ["/metadata/labels", "/spec/template/metadata/labels", "/spec/selector/matchLabels"] {
+            set.pointer_mut(pointer).unwrap()["machine-template-hash"] = "12345".into();
+        }
+        set["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
+    });
     cluster.change(
         "/spec/template/spec",
         json!({"class": {"kind": "AWSMachineClass", "name": "v1"}, "drainTimeout": "10m",
@@ -130,8 +133,7 @@ fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
     );
     cluster.annotate("team", "red");
     cluster.settle();
-    let set = &cluster.sets[&name];
-    assert_eq!(cluster.sets.len(), 1);
+    let (_, set) = cluster.only_set();
     assert_eq!(set["spec"]["template"]["spec"]["drainTimeout"], "10m0s");
     assert_eq!(set["spec"]["template"]["spec"]["class"]["kind"], "AWSMachineClass");
     assert_eq!(
@@ -146,10 +148,10 @@ fn what_needs_no_new_machine_reaches_the_present_set_without_a_rollout() {
 #[test]
 fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    for set in cluster.sets.values_mut() {
+    cluster.edit_sets(|set| {
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
         set["metadata"]["labels"]["freeze"] = "True".into();
-    }
+    });
     cluster.change("/spec/replicas", json!(5));
     let plan = cluster.plan();
     let applied = plan.steps().find_map(|planned| match &planned.step {
@@ -166,38 +168,37 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
 #[test]
 fn deletion_takes_the_sets_first() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
-    let set = cluster.sets.keys().next().unwrap().clone();
+    cluster.delete("machinedeployments", "pool");
+    let (set, _) = cluster.only_set();
     assert_eq!(kinds(&cluster.plan()), [format!("delete {set}"), "apply MachineDeployment/status".to_owned()]);
     cluster.settle();
-    assert!(cluster.deployment.is_none() && cluster.sets.is_empty() && cluster.machines.is_empty());
+    assert!(cluster.deployment().is_none() && cluster.sets().is_empty() && cluster.machines().is_empty());
 }
 
 #[test]
 fn a_deployment_whose_finalizer_is_gone_is_left_alone_once_its_sets_are() {
     let mut raw = machine_deployment(2, &rolling(1, 0));
-    raw["metadata"]["deletionTimestamp"] = NOW.into();
     raw["metadata"]["finalizers"] = json!(["somebody/else"]);
-    assert!(kinds(&Cluster::of(raw).plan()).is_empty());
+    let cluster = Cluster::of(raw);
+    cluster.delete("machinedeployments", "pool");
+    assert!(kinds(&cluster.plan()).is_empty());
 }
 
 #[test]
 fn orphans_are_adopted_before_anything_else() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    let name = cluster.sets.keys().next().unwrap().clone();
-    let set = cluster.sets.get_mut(&name).unwrap();
-    let metadata = set["metadata"].as_object_mut().unwrap();
-    metadata.remove("ownerReferences");
-    metadata.remove("finalizers");
+    cluster.edit_sets(|set| {
+        let metadata = set["metadata"].as_object_mut().unwrap();
+        metadata.remove("ownerReferences");
+        metadata.remove("finalizers");
+    });
     // The plan first confirms that the deployment is not being deleted.
     assert_eq!(kinds(&cluster.plan()), ["confirm MachineDeployment", "apply MachineSet"]);
     cluster.settle();
-    assert_eq!((cluster.sets.len(), cluster.replicas()), (1, vec![2]));
-    assert_eq!(cluster.sets[&name]["metadata"]["ownerReferences"][0]["uid"], "uid-pool");
-    assert_eq!(
-        cluster.sets[&name]["metadata"]["finalizers"],
-        json!(["machine.sapcloud.io/machine-controller-manager"])
-    );
+    assert_eq!(cluster.replicas(), [2]);
+    let (_, set) = cluster.only_set();
+    assert_eq!(set["metadata"]["ownerReferences"][0]["uid"], cluster.live()["metadata"]["uid"]);
+    assert_eq!(set["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
 }
 
 #[test]
@@ -220,15 +221,13 @@ fn a_name_that_was_just_left_is_asked_for_again() {
     // Its deployment was deleted without it, then the set without its machines: the cache may not show that it is gone.
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     let name = template::set_name(&cluster.snapshot().deployment);
-    cluster.sets.insert(
-        name.clone(),
-        json!({"metadata": {"name": name, "namespace": "default", "uid": "left", "deletionTimestamp": NOW},
-            "spec": {"replicas": 1, "template": {"spec": {"class": {"name": "v1"}}}}}),
-    );
+    cluster.add::<MachineSet>(json!({"metadata": {"name": name, "finalizers": ["somebody/else"]},
+        "spec": {"replicas": 1, "template": {"spec": {"class": {"name": "v1"}}}}}));
+    cluster.delete("machinesets", &name);
     assert_eq!(kinds(&cluster.plan())[0], format!("create {name}"));
     // It still exists: the machines that it still has delay nothing.
     cluster.failure = Some(Failure {
-        at: cluster.now,
+        at: cluster.now(),
         step: creation(&name),
         class: FailureClass::AlreadyExists,
         message: "already exists".into(),
@@ -243,12 +242,9 @@ fn a_name_that_was_just_left_is_asked_for_again() {
 fn a_name_that_somebody_else_holds_is_passed_over() {
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     let taken = template::set_name(&cluster.snapshot().deployment);
-    cluster.sets.insert(
-        taken.clone(),
-        json!({"metadata": {"name": taken, "namespace": "default", "uid": "foreign",
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "y", "controller": true}]},
-        "spec": {"replicas": 0, "template": {"spec": {"class": {"name": "z"}}}}}),
-    );
+    let owner = json!({"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "y", "controller": true});
+    cluster.add::<MachineSet>(json!({"metadata": {"name": taken, "ownerReferences": [owner]},
+        "spec": {"replicas": 0, "template": {"spec": {"class": {"name": "z"}}}}}));
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
     cluster.act();
     assert_eq!(cluster.status()["collisionCount"], 1);
@@ -260,9 +256,7 @@ fn a_name_that_somebody_else_holds_is_passed_over() {
 #[test]
 fn a_set_of_ours_that_is_being_deleted_is_waited_for() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    for set in cluster.sets.values_mut() {
-        set["metadata"]["deletionTimestamp"] = NOW.into();
-    }
+    cluster.delete("machinesets", &cluster.only_set().0);
     let plan = cluster.plan();
     assert_eq!(plan.waits[0].reason, "MachineSetLeaving");
     assert!(!kinds(&plan).iter().any(|step| step.starts_with("create")));
@@ -273,16 +267,17 @@ fn a_set_of_ours_that_is_being_deleted_is_waited_for() {
 #[test]
 fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
     let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
-    cluster.live_mut()["spec"]["revisionHistoryLimit"] = 1.into();
+    cluster.edit(|live| live["spec"]["revisionHistoryLimit"] = 1.into());
     for class in ["v2", "v3", "v4"] {
         cluster.change("/spec/template/spec/class/name", json!(class));
         cluster.settle();
     }
+    let sets = cluster.sets();
     let classes: std::collections::BTreeSet<_> =
-        cluster.sets.values().map(|set| set["spec"]["template"]["spec"]["class"]["name"].as_str().unwrap()).collect();
+        sets.values().map(|set| set["spec"]["template"]["spec"]["class"]["name"].as_str().unwrap()).collect();
     assert_eq!(classes, ["v3", "v4"].into());
     // One revision less: the plan deletes the set only if it has not changed, so not one that is in use again.
-    cluster.live_mut()["spec"]["revisionHistoryLimit"] = 0.into();
+    cluster.edit(|live| live["spec"]["revisionHistoryLimit"] = 0.into());
     let plan = cluster.plan();
     let versions = plan.steps().filter_map(|planned| match &planned.step {
         Step::Delete(target) => Some(target.version().is_some()),
@@ -292,7 +287,7 @@ fn empty_sets_beyond_the_history_limit_are_deleted_oldest_first() {
     let mut keeps_all = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     keeps_all.change("/spec/template/spec/class/name", json!("v2"));
     keeps_all.settle();
-    assert_eq!(keeps_all.sets.len(), 2);
+    assert_eq!(keeps_all.sets().len(), 2);
 }
 
 fn unreadable_set() -> Arc<Unreadable> {
@@ -322,7 +317,7 @@ fn no_set_is_made_in_the_place_of_one_that_cannot_be_read() {
 #[test]
 fn a_set_that_cannot_be_read_keeps_its_deployment_from_going() {
     let mut cluster = Cluster::of(machine_deployment(3, &rolling(1, 0)));
-    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
+    cluster.delete("machinedeployments", "pool");
     cluster.unreadable_sets = vec![unreadable_set()];
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the finalizer stays");
     cluster.unreadable_sets.clear();
@@ -340,13 +335,11 @@ fn machines_that_cannot_be_read_count_in_a_rollout() {
 #[test]
 fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
-    cluster.live_mut()["metadata"]["deletionTimestamp"] = NOW.into();
-    for set in cluster.sets.values_mut() {
-        set["metadata"]["annotations"]["nodewright.dev/ledger"] = "nonsense".into();
-    }
+    cluster.delete("machinedeployments", "pool");
+    cluster.edit_sets(|set| set["metadata"]["annotations"]["nodewright.dev/ledger"] = "nonsense".into());
     let plan = cluster.plan();
     let event = plan.events.iter().find(|event| event.reason == "InvalidLedger").unwrap();
-    let set = cluster.sets.keys().next().unwrap().clone();
+    let (set, _) = cluster.only_set();
     assert!(event.message.contains(&set) && event.message.contains("nodewright.dev/ledger"), "{}", event.message);
     cluster.act();
     assert_eq!(cluster.reason("Stalled"), "InvalidLedger");
