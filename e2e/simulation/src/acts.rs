@@ -65,14 +65,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
             let (rival, lag) = (watches_of(plural).user_agent(prefix(SECOND)), Duration::from_millis((*millis).into()));
             pace_those(&server, rival, Pace::Late(lag), Duration::from_mins(1));
         }
-        Act::LaggingServer(millis) => {
-            let (lag, time) = (Duration::from_millis((*millis).into()), Duration::from_mins(1));
-            cluster.around.adversary.lag(lag, time);
-            for plural in WATCHED {
-                pace(&server, plural, Pace::Late(lag), time);
-            }
-            cluster.first.crash();
-        }
+        Act::LaggingServer(millis) => restart_on_lagging_server(cluster, Duration::from_millis((*millis).into())),
         Act::CutWatches(plural) => server.break_watches_of(&watches_of(plural)),
         Act::Compact => server.compact(),
         Act::ApiDown(seconds) => {
@@ -100,13 +93,25 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
                 cluster.oracles.lock().died(&name);
             }
         }
-        Act::SilenceKubelet(number, seconds) => {
-            let Some(Vm { id, .. }) = vm(cluster, *number) else { return };
-            let cloud = cluster.cloud().clone();
-            drop(cloud.kubelet(&id, KubeletOrder::Silence));
-            after(lasts_of(*seconds), move || drop(cloud.kubelet(&id, KubeletOrder::Revive)));
-        }
+        Act::SilenceKubelet(number, seconds) => silence_kubelet(cluster, *number, lasts_of(*seconds)),
     }
+}
+
+/// The manager starts again while the API server answers from the past.
+fn restart_on_lagging_server(cluster: &mut SimulatedCluster, lag: Duration) {
+    let time = Duration::from_mins(1);
+    cluster.around.adversary.lag(lag, time);
+    for plural in WATCHED {
+        pace(cluster.server(), plural, Pace::Late(lag), time);
+    }
+    cluster.first.crash();
+}
+
+fn silence_kubelet(cluster: &SimulatedCluster, number: usize, time: Duration) {
+    let Some(Vm { id, .. }) = vm(cluster, number) else { return };
+    let cloud = cluster.cloud().clone();
+    drop(cloud.kubelet(&id, KubeletOrder::Silence));
+    after(time, move || drop(cloud.kubelet(&id, KubeletOrder::Revive)));
 }
 
 /// Ends an act that has run its time.

@@ -18,9 +18,9 @@ use tokio::{sync::Notify, time::Instant};
 use super::{
     clock::JumpingClock,
     design::Design,
+    leases::Leases,
     names::{MANAGER, prefix},
     schedule::{Edit, Fate, Schedule, Trouble},
-    terms::Terms,
     trace::Trace,
 };
 
@@ -68,7 +68,7 @@ struct State {
     random: fastrand::Rng,
     /// The requests that a manager must not have sent.
     wrongs: Vec<String>,
-    terms: Terms,
+    leases: Leases,
     /// By manager slot.
     clocks: BTreeMap<&'static str, Arc<JumpingClock>>,
     elects: bool,
@@ -135,7 +135,7 @@ impl Adversary {
             refusals: None,
             random: fastrand::Rng::with_seed(design.seed),
             wrongs: vec![],
-            terms: Terms::default(),
+            leases: Leases::default(),
             clocks,
             elects: design.elects,
             secrets: vec![],
@@ -249,7 +249,7 @@ impl Adversary {
     pub(super) fn note_lease(&self, lease: &'static str, holder: Option<&str>, time: Duration) {
         let mut state = self.state.lock();
         let holder = holder.and_then(|holder| Some((holder, state.time_of(holder)? + time)));
-        state.terms.note(lease, holder);
+        state.leases.note(lease, holder);
     }
 
     /// Takes the list of wrong requests.
@@ -385,7 +385,7 @@ impl State {
             return;
         }
         let now = self.time_of(name).unwrap_or_default();
-        if let Some(wrong) = self.terms.forbid(name, now) {
+        if let Some(wrong) = self.leases.forbid(name, now) {
             self.wrongs.push(format!("I10: {name} sent {verb} {path} {wrong}"));
         }
     }

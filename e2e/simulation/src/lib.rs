@@ -9,8 +9,8 @@
 //! | [`schedule`] | possible faults |
 //! | `adversary`, `calls` | the fate of each write and each call of a manager |
 //! | `process` | managers that are killed and started again |
-//! | `cluster`, `acts`, `rest` | the cluster, its events, and whether it has the wanted state |
-//! | `oracles`, `replacements`, `terms` | the invariants, checked at each change; replacements; who may write when |
+//! | `cluster`, `acts`, `quiescence` | the cluster, its events, and whether it has the wanted state |
+//! | `oracles`, `replacements`, `leases` | the invariants, checked at each change; replacements; who may write when |
 //! | `users` | users' mistakes that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
@@ -35,16 +35,16 @@ mod foreign;
 pub mod generate;
 #[cfg(test)]
 mod given_up;
+mod leases;
 mod names;
 mod oracles;
 mod process;
+mod quiescence;
 mod replacements;
-mod rest;
 pub mod run;
 pub mod scenarios;
 pub mod schedule;
 pub mod shrink;
-mod terms;
 mod trace;
 mod users;
 

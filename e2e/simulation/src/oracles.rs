@@ -71,7 +71,7 @@ struct Wanted {
     now: u64,
     surge: u64,
     unavailable: u64,
-    /// The highest number, with surge, and the lowest, since the cluster was last at rest.
+    /// The highest number, with surge, and the lowest, since the cluster was last quiescent.
     most: u64,
     fewest: Option<u64>,
     /// While the deployment is absent for a moment, the wanted number stays.
@@ -89,7 +89,7 @@ impl Oracles {
 
     /// The cluster has the wanted state: from here on, managers must not create more machines than wanted, and where only the
     /// manager and the servers that it talks to fail, this many machines must stay ready.
-    pub(super) fn at_rest(&mut self, controller_side: bool) {
+    pub(super) fn quiesced(&mut self, controller_side: bool) {
         self.wanted.most = self.wanted.now + self.wanted.surge;
         self.wanted.fewest = controller_side.then_some(self.wanted.now);
     }

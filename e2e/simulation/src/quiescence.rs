@@ -11,11 +11,11 @@ use super::{
 };
 use nodewright_e2e_cloud::VmState;
 
-/// The difference from the wanted state; none at rest.
-pub(super) fn unrest(cluster: &SimulatedCluster) -> Option<String> {
+/// The difference from the wanted state; none when the cluster is quiescent.
+pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
     let server = cluster.server();
     if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
-        return unrest_of(cluster, &pool);
+        return difference_from(cluster, &pool);
     }
     let left = |collection: &str| server.objects(collection).len();
     let (vms, nodes) = (vms(cluster, |_| true), nodes(cluster));
@@ -43,7 +43,7 @@ fn vms(cluster: &SimulatedCluster, counts: impl Fn(VmState) -> bool) -> Vec<Stri
     ours.filter(|vm| counts(vm.state)).map(|vm| vm.name).collect()
 }
 
-fn unrest_of(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
+fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     // A Node of a machine that was removed by force is released after a while.
     let is_let_go = |node: &&Arc<Value>| {
         let held =

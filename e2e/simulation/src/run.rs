@@ -13,7 +13,7 @@ use super::{
     cluster::SimulatedCluster,
     design::Design,
     oracles::Counts,
-    rest::unrest,
+    quiescence,
     schedule::{Act, Edit, Schedule, Trouble},
     trace::{Detail, logged},
 };
@@ -21,11 +21,11 @@ use super::{
 /// After this long without a fault, the cluster must have the wanted state. The longest wait of the controllers is ten minutes,
 /// after an exhausted quota. A machine that never joins has ten minutes as well, and this may happen twice.
 const PATIENCE: Duration = Duration::from_hours(1);
-/// At rest, nothing may be written for this long.
+/// Once the cluster is quiescent, nothing may be written for this long.
 const QUIET: Duration = Duration::from_mins(10);
 /// Before that, failed and unanswered requests are retried, at the latest after the longest pause, two minutes.
 const SETTLING: Duration = Duration::from_mins(4);
-/// How often the run checks whether the cluster is at rest.
+/// How often the run checks whether the cluster is quiescent.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A run, as data. The same run gives the same report in any process.
@@ -56,7 +56,7 @@ pub struct Run {
     /// The limit for concurrent calls to the cloud; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<usize>,
-    /// The user's acts. Each one waits until the cluster is at rest after the one before it.
+    /// The user's acts. Each one waits until the cluster is quiescent after the one before it.
     pub phases: Vec<Act>,
     /// The faults.
     pub schedule: Schedule,
@@ -184,7 +184,7 @@ struct Stage {
     controller_side: bool,
     /// The numbers of writes and events that the faults excuse.
     forgiven: u64,
-    /// The result of the last check for rest, and the state it was made for. The check is expensive.
+    /// The result of the last check for quiescence, and the state it was made for. The check is expensive.
     looked: Option<((u64, u64), Option<String>)>,
 }
 
@@ -206,33 +206,33 @@ impl Stage {
         Self { cluster, agenda, controller_side, forgiven: run.forgiven(), looked: None }
     }
 
-    /// Advances time until the cluster is at rest and no event is left before then. Returns whether it got there.
+    /// Advances time until the cluster is quiescent and no event is left before then. Returns whether it got there.
     async fn settle(&mut self, when: &str) -> bool {
         let mut calm = Instant::now();
         loop {
             // Also before the first check: a user's change is still a request in flight.
             self.happen(&mut calm).await;
-            let Some(unrest) = self.unrest() else { break };
+            let Some(difference) = self.difference() else { break };
             if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
-                self.cluster.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {unrest}"));
+                self.cluster.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {difference}"));
                 return false;
             }
             if self.is_bad() {
                 return false;
             }
         }
-        self.cluster.oracles.lock().at_rest(self.controller_side);
+        self.cluster.oracles.lock().quiesced(self.controller_side);
         true
     }
 
-    fn unrest(&mut self) -> Option<String> {
+    fn difference(&mut self) -> Option<String> {
         let seen = (self.cluster.server().version(), self.cluster.cloud().with(|cloud, _| cloud.memory().last_event));
         match &self.looked {
-            Some((before, unrest)) if *before == seen => unrest.clone(),
+            Some((before, difference)) if *before == seen => difference.clone(),
             _ => {
-                let unrest = unrest(&self.cluster);
-                self.looked = Some((seen, unrest.clone()));
-                unrest
+                let difference = quiescence::difference(&self.cluster);
+                self.looked = Some((seen, difference.clone()));
+                difference
             }
         }
     }
@@ -288,8 +288,8 @@ impl Stage {
             let what = format!("{writes} writes and {events} events in ten minutes in which nothing happened");
             self.cluster.oracles.lock().blame(format!("I6: {what}"));
         }
-        if let Some(unrest) = self.unrest() {
-            self.cluster.oracles.lock().blame(format!("I6: it did not stay as it was: {unrest}"));
+        if let Some(difference) = self.difference() {
+            self.cluster.oracles.lock().blame(format!("I6: it did not stay as it was: {difference}"));
         }
     }
 
