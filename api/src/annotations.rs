@@ -2,106 +2,70 @@
 
 /// On a Machine: the deletion priority, an integer. Machines with a smaller one are deleted earlier.
 pub const MACHINE_PRIORITY: &str = "machinepriority.machine.sapcloud.io";
-
 /// The priority of a Machine without a valid [`MACHINE_PRIORITY`].
 pub const MACHINE_PRIORITY_DEFAULT: i64 = 3;
-
 /// The [`MACHINE_PRIORITY`] of a Machine that was chosen for deletion.
 pub const MACHINE_PRIORITY_CANDIDATE: &str = "1";
-
 /// On a Machine: when it was chosen for deletion (RFC 3339).
 pub const MARKED_FOR_DELETION_TIME: &str = "machine.sapcloud.io/marked-for-deletion-time";
-
 /// On a MachineDeployment, copied to its MachineSets: when the autoscaler last changed the replicas (RFC 3339).
 pub const LAST_REPLICA_CHANGE_BY_SCALER_TIME: &str =
     "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
-
-/// On a MachineDeployment: the machines that the autoscaler removes, as `machine~time` (RFC 3339), separated by commas. The
-/// time is optional.
+/// On a MachineDeployment: the machines that the autoscaler removes, as `machine~time,…`. The time (RFC 3339) is optional.
 pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
-
 /// On a MachineDeployment, its MachineSets and Machines: a Go duration that overrides `spec.creationTimeout`.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
-
 /// On a Machine or Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. The Node's value wins.
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
-
 /// Value of [`PRESERVE`]: in every phase.
 pub const PRESERVE_NOW: &str = "now";
-
 /// Value of [`PRESERVE`]: once the machine has failed.
 pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
-
 /// Value of [`PRESERVE`] that the MachineSet controller writes for a failed machine.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
-
 /// Value of [`PRESERVE`]: never. Ends a preservation.
 pub const PRESERVE_FALSE: &str = "false";
-
 /// The values of [`PRESERVE`].
 pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRESERVE_AUTO, PRESERVE_FALSE];
-
 /// On a Node: the annotations, labels and taints that were last copied from the Machine, as JSON. The base of MCM's
 /// three-way merge. Nodewright writes it for MCM, and reads [`APPLIED_NODE_TEMPLATE`].
 pub const LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: &str = "node.machine.sapcloud.io/last-applied-anno-labels-taints";
-
 /// On a MachineDeployment or MachineSet, with any value: unfreezes it once. The controller removes it.
 pub const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
-
 /// On a MachineSet or MachineDeployment: the revision of the template.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
-
 /// On a MachineSet: its former revisions, separated by commas.
 pub const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
-
 /// On a MachineSet: the replicas of its deployment when the set was last scaled.
 pub const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
-
 /// On a MachineSet: the replicas plus the surge of its deployment when the set was last scaled.
 pub const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
-
-/// On a MachineSet: its Nodes have the taint [`taints::PREFER_NO_SCHEDULE`](crate::taints::PREFER_NO_SCHEDULE). Both have
-/// the same key.
+/// On a MachineSet: its Nodes have the taint [`crate::taints::PREFER_NO_SCHEDULE`], which has the same key.
 pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
-
 /// The value of [`PREFER_NO_SCHEDULE`].
 pub const PREFER_NO_SCHEDULE_VALUE: &str = "True";
-
 /// kubectl's own. Never copied from a MachineDeployment to its MachineSets.
 pub const KUBECTL_LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 /// Ours, on a MachineSet: the ledger of the names of its Machines.
 pub const LEDGER: &str = "nodewright.dev/ledger";
-
 /// Ours, on a MachineSet: the MachineDeployment that last sized it, as `<uid>/<generation>`. A controller that has seen an
 /// older generation of the deployment does not size its sets.
 pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
-
 /// Ours, on a MachineClass in use: a [`ClassIdentity`](crate::ClassIdentity) as JSON.
 pub const IDENTITY: &str = "nodewright.dev/identity";
-
-/// Ours, on a Machine: its index in the ledger of its set, a decimal number. Valid only if the Machine has the name that
-/// belongs to the index.
+/// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";
-
 /// Ours, on a Machine: what was copied to its Node, as JSON: the keys of labels and annotations, and the taints as
 /// `key:effect`. Absent when nothing was copied. MCM keeps this on the Node
 /// ([`LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS`]), where a kubelet can write it.
 pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
-
 /// Ours, on each of the four kinds: the W3C trace context (`traceparent`) of the request that last changed the spec.
 pub const TRACEPARENT: &str = "nodewright.dev/traceparent";
-
-/// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage of its
-/// machines. Defaults to 1.
+/// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage (default 1).
 pub const REMEDIATION_MAX_IN_FLIGHT: &str = "nodewright.dev/remediation-max-in-flight";
-
-/// Ours, on a MachineDeployment or MachineSet: which of equal machines is deleted first, one of [`DELETION_ORDER_VALUES`].
-/// Defaults to the oldest, as in MCM.
+/// Ours, on a MachineDeployment or MachineSet: which of equal machines is deleted first. Defaults to the oldest, as in MCM.
 pub const DELETION_ORDER: &str = "nodewright.dev/deletion-order";
-
 /// Value of [`DELETION_ORDER`]: the newest machine is deleted first.
 pub const DELETION_ORDER_NEWEST: &str = "Newest";
-
 /// The values of [`DELETION_ORDER`].
 pub const DELETION_ORDER_VALUES: [&str; 2] = ["Oldest", DELETION_ORDER_NEWEST];

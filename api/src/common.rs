@@ -17,12 +17,10 @@ pub struct ClassRef {
     /// API group of the class. Not used.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub api_group: String,
-
     /// Kind of the class. Required; the value is not used.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub kind: String,
-
     /// Name of the class. Required. Changing it in a template starts a rollout.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     #[schemars(length(max = 253))]
@@ -38,7 +36,6 @@ pub struct NodeTemplate {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::free_object")]
     pub metadata: ObjectMeta,
-
     /// Spec of the Node. Only its taints are used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::node_spec")]
@@ -148,18 +145,14 @@ pub struct Condition {
     /// Type of the condition, such as `Frozen`.
     #[serde(rename = "type")]
     pub condition_type: String,
-
     /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
-
     /// When the status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
-
     /// Reason of the status, in CamelCase.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub reason: String,
-
     /// Message for users.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub message: String,
@@ -172,19 +165,15 @@ pub struct LastOperation {
     /// Description of the operation, for users. Nodewright does not read it.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub description: String,
-
     /// Code of the failure, such as `ResourceExhausted`. Absent when the operation did not fail.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub error_code: String,
-
     /// When the operation was last updated.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
-
     /// State of the operation.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub state: OperationState,
-
     /// Type of the operation.
     #[serde(rename = "type", skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub operation_type: OperationType,
@@ -197,15 +186,12 @@ pub struct MachineSummary {
     /// Name of the machine.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub name: String,
-
     /// ID of the VM at the provider.
     #[serde(rename = "providerID", skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub provider_id: String,
-
     /// Last operation on the machine.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_operation: LastOperation,
-
     /// Name of the MachineSet that controls the machine.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub owner_ref: String,

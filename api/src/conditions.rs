@@ -52,7 +52,6 @@ pub mod machine {
     pub const HEALTH_TIMEOUT: &str = "HealthTimeout";
     /// Present only while False: the Node object exists and cannot be decoded.
     pub const NODE_READABLE: &str = "NodeReadable";
-
     /// All types of this module. Other types are the Node's.
     pub const ALL: [&str; 11] = [
         INSTANCE_PROVISIONED,
@@ -85,7 +84,6 @@ pub mod node {
     pub const TERMINATING: &str = "Terminating";
     /// Written by the kubelet, and read.
     pub const READY: &str = "Ready";
-
     /// The conditions that make a machine unhealthy unless they are False, by default.
     pub const DEFAULT_UNHEALTHY: [&str; 4] =
         ["KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"];

@@ -11,6 +11,7 @@
 
 use crate::validation::machine::PROVIDER_ID_IMMUTABLE;
 use crate::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
+use k8s_openapi::Resource;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
@@ -74,18 +75,9 @@ fn tidy_schema(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Removes the markup of rustdoc: replaces links by their text, and joins lines.
+/// Removes the markup of rustdoc, and joins lines.
 fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, link)) = rest.split_once('[') {
-        let Some((label, after)) = link.split_once(']') else { break };
-        plain.extend([before, label]);
-        let target = after.strip_prefix('(').map(|target| target.split_once(')').map_or("", |(_, after)| after));
-        rest = target.unwrap_or(after);
-    }
-    plain.push_str(rest);
-    plain.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
+    text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl CustomResourceExt for MachineClass {
@@ -103,7 +95,7 @@ impl CustomResourceExt for MachineClass {
                 "group": GROUP,
                 "names": {
                     "kind": Self::KIND,
-                    "plural": Self::PLURAL,
+                    "plural": Self::URL_PATH_SEGMENT,
                     "shortNames": Self::shortnames(),
                     "singular": Self::KIND.to_lowercase(),
                 },

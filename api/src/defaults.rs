@@ -9,7 +9,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// The default of `maxSurge`.
 pub const MAX_SURGE: i32 = 1;
-
 /// The default of `maxUnavailable`.
 pub const MAX_UNAVAILABLE: i32 = 0;
 

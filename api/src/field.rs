@@ -20,15 +20,9 @@ impl FieldPath {
         Self(format!("{}.{name}", self.0))
     }
 
-    /// The path of an element of this list.
+    /// The path of an entry of this map, or of an element of this list.
     #[must_use]
-    pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
-    }
-
-    /// The path of an entry of this map.
-    #[must_use]
-    pub fn key(&self, key: &str) -> Self {
+    pub fn key(&self, key: impl fmt::Display) -> Self {
         Self(format!("{}[{key}]", self.0))
     }
 
@@ -44,62 +38,27 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// What is wrong with a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FieldErrorKind {
-    /// The field is missing.
-    Required,
-    /// The value is invalid.
-    Invalid,
-    /// The value is not one of a list of supported values.
-    NotSupported,
-    /// The field must not be set, or not be changed.
-    Forbidden,
-    /// The list has the value twice.
-    Duplicate,
-    /// The value is too long.
-    TooLong,
+/// A kind of error, as in Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Kind {
+    reason: &'static str,
+    text: &'static str,
+    shows_value: bool,
 }
 
-impl FieldErrorKind {
-    /// The `reason` of a cause in a `Status`.
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Required => "FieldValueRequired",
-            Self::Invalid => "FieldValueInvalid",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::TooLong => "FieldValueTooLong",
-        }
-    }
-
-    /// Whether the text shows the value.
-    const fn shows_value(self) -> bool {
-        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
-    }
-}
-
-impl fmt::Display for FieldErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Required => "Required value",
-            Self::Invalid => "Invalid value",
-            Self::NotSupported => "Unsupported value",
-            Self::Forbidden => "Forbidden",
-            Self::Duplicate => "Duplicate value",
-            Self::TooLong => "Too long",
-        })
-    }
-}
+const REQUIRED: Kind = Kind { reason: "FieldValueRequired", text: "Required value", shows_value: false };
+const INVALID: Kind = Kind { reason: "FieldValueInvalid", text: "Invalid value", shows_value: true };
+const NOT_SUPPORTED: Kind = Kind { reason: "FieldValueNotSupported", text: "Unsupported value", shows_value: true };
+const FORBIDDEN: Kind = Kind { reason: "FieldValueForbidden", text: "Forbidden", shows_value: false };
+const DUPLICATE: Kind = Kind { reason: "FieldValueDuplicate", text: "Duplicate value", shows_value: true };
+const TOO_LONG: Kind = Kind { reason: "FieldValueTooLong", text: "Too long", shows_value: false };
 
 /// An error of a field, such as `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
     /// The field.
     pub path: FieldPath,
-    /// The kind of the error.
-    pub kind: FieldErrorKind,
+    kind: Kind,
     /// The value, or null.
     pub value: Value,
     /// Whether no text shows the value.
@@ -109,18 +68,18 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(path: FieldPath, kind: FieldErrorKind, value: Value, detail: impl Into<String>) -> Self {
+    fn new(path: FieldPath, kind: Kind, value: Value, detail: impl Into<String>) -> Self {
         Self { path, kind, value, is_confidential: false, detail: detail.into() }
     }
 
     /// The field is missing.
     pub fn required(path: FieldPath, detail: impl Into<String>) -> Self {
-        Self::new(path, FieldErrorKind::Required, Value::Null, detail)
+        Self::new(path, REQUIRED, Value::Null, detail)
     }
 
     /// The value is invalid.
     pub fn invalid(path: FieldPath, value: impl Into<Value>, detail: impl Into<String>) -> Self {
-        Self::new(path, FieldErrorKind::Invalid, value.into(), detail)
+        Self::new(path, INVALID, value.into(), detail)
     }
 
     /// The value is invalid and confidential. The error keeps only a hash of it.
@@ -134,29 +93,39 @@ impl FieldError {
     pub fn not_supported(path: FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
         let supported: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
         let detail = format!("supported values: {}", supported.join(", "));
-        Self::new(path, FieldErrorKind::NotSupported, value.into(), detail)
+        Self::new(path, NOT_SUPPORTED, value.into(), detail)
     }
 
     /// The field must not be set, or not be changed.
     pub fn forbidden(path: FieldPath, detail: impl Into<String>) -> Self {
-        Self::new(path, FieldErrorKind::Forbidden, Value::Null, detail)
+        Self::new(path, FORBIDDEN, Value::Null, detail)
     }
 
     /// The list has the value twice.
     pub fn duplicate(path: FieldPath, value: impl Into<Value>) -> Self {
-        Self::new(path, FieldErrorKind::Duplicate, value.into(), "")
+        Self::new(path, DUPLICATE, value.into(), "")
     }
 
     /// The value has more than `limit` bytes.
     pub fn too_long(path: FieldPath, value: impl Into<Value>, limit: usize) -> Self {
         let detail = format!("may not be more than {limit} bytes");
-        Self::new(path, FieldErrorKind::TooLong, value.into(), detail)
+        Self::new(path, TOO_LONG, value.into(), detail)
+    }
+
+    /// The same error with the value that the user wrote.
+    pub(crate) fn with_value(self, value: &str) -> Self {
+        Self { value: value.into(), ..self }
+    }
+
+    /// The `reason` of a cause in a `Status`.
+    pub fn reason(&self) -> &'static str {
+        self.kind.reason
     }
 
     /// The text without the path: the `message` of a cause in a `Status`.
     pub fn body(&self) -> String {
-        let mut body = self.kind.to_string();
-        if self.kind.shows_value() && !self.is_confidential {
+        let mut body = self.kind.text.to_owned();
+        if self.kind.shows_value && !self.is_confidential {
             body.push_str(": ");
             body.push_str(&self.value.to_string());
         }
@@ -202,7 +171,7 @@ mod tests {
 
     #[test]
     fn reads_like_the_errors_of_kubernetes() {
-        let path = FieldPath::new("spec").child("taints").index(2).child("key");
+        let path = FieldPath::new("spec").child("taints").key(2).child("key");
         for (error, expected) in [
             (FieldError::required(path.clone(), ""), "spec.taints[2].key: Required value"),
             (

@@ -71,9 +71,7 @@ pub use raw_json::RawJson;
 
 /// The API group.
 pub const GROUP: &str = "machine.sapcloud.io";
-
 /// The version of [`GROUP`].
 pub const VERSION: &str = "v1alpha1";
-
 /// The `apiVersion` of all four kinds.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";

@@ -59,51 +59,40 @@ pub struct MachineSpec {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub class: ClassRef,
-
     /// ID of the VM at the provider. The controller writes it once the VM exists.
     #[serde(rename = "providerID", skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub provider_id: String,
-
     /// Metadata and taints that are copied to the Node. A change does not start a rollout.
     // Shared: the machines of a set have equal ones, which are the largest part of most machines.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub node_template: Arc<NodeTemplate>,
-
     /// How long the drain may take before Pods are deleted by force, such as `2h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::not_negative_duration))]
     pub drain_timeout: Option<GoDuration>,
-
     /// How long the Node may be unhealthy before the machine fails, such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::not_negative_duration))]
     pub health_timeout: Option<GoDuration>,
-
     /// How long creating and joining may take before the machine fails, such as `20m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::not_negative_duration))]
     pub creation_timeout: Option<GoDuration>,
-
     /// How long an update in place may take before it fails, such as `20m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::not_negative_duration))]
     pub in_place_update_timeout: Option<GoDuration>,
-
     /// How long a machine is preserved, such as `96h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::not_negative_duration))]
     pub machine_preserve_timeout: Option<GoDuration>,
-
     /// Whether an unhealthy machine never fails. Used for updates in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_health_timeout: Option<bool>,
-
     /// How often the eviction of a Pod is retried before the Pod is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative_if_set))]
+    #[garde(range(min = 0))]
     pub max_evict_retries: Option<i32>,
-
     /// Node condition types, separated by commas. The machine is unhealthy while one of them is not False.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(custom(rules::condition_types))]
@@ -137,19 +126,15 @@ pub struct MachineStatus {
     /// Addresses of the VM, sorted. Only written without a target cluster, where there is no Node with addresses.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub addresses: Vec<NodeAddress>,
-
     /// Conditions that are copied from the Node, and those of the machine itself.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient::copied_node_conditions")]
     pub conditions: Vec<NodeCondition>,
-
     /// Last operation on the machine.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_operation: LastOperation,
-
     /// Phase of the machine.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub current_status: CurrentStatus,
-
     /// Opaque state that the driver receives at its next call.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub last_known_state: String,
@@ -162,15 +147,12 @@ pub struct CurrentStatus {
     /// Phase of the machine.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub phase: MachinePhase,
-
     /// Written by MCM. Not used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub timeout_active: bool,
-
     /// When the phase last changed. The health and in-place timeouts count from here.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
-
     /// When the preservation of the machine ends. Absent when it is not preserved.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub preserve_expiry_time: Option<Time>,
@@ -262,7 +244,6 @@ pub struct MachineTemplate {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::free_object")]
     pub metadata: ObjectMeta,
-
     /// Spec of the machines.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[garde(dive)]

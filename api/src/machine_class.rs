@@ -9,11 +9,10 @@ use garde::Validate;
 use k8s_openapi::api::core::v1::SecretReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{NamespaceResourceScope, Resource};
+use k8s_openapi::{Metadata, NamespaceResourceScope, Resource};
 use schemars::JsonSchema;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 // The kind has no `spec`, so kube's derive does not fit: it would flatten the fields, and serde's buffer for that neither
@@ -27,26 +26,21 @@ pub struct MachineClass {
     #[serde(deserialize_with = "null_as_default")]
     #[schemars(skip)]
     pub metadata: ObjectMeta,
-
     /// Description of a Node of the class. The autoscaler needs it to scale up from zero.
     pub node_template: Option<MachineClassNodeTemplate>,
-
     /// Secret with the credentials of the provider. Its keys override those of `secretRef`.
     #[schemars(schema_with = "crate::schema::secret_reference")]
     pub credentials_secret_ref: Option<SecretReference>,
-
     /// Configuration of a VM, in the format of the provider.
     #[serde(deserialize_with = "null_as_default")]
+    #[schemars(schema_with = "crate::schema::free_object")]
     pub provider_spec: RawJson,
-
     /// Name of the provider.
     #[serde(deserialize_with = "null_as_default")]
     pub provider: String,
-
     /// Secret with the user data, and with the credentials unless `credentialsSecretRef` is set.
     #[schemars(schema_with = "crate::schema::secret_reference")]
     pub secret_ref: Option<SecretReference>,
-
     /// Status of the class. Not part of MCM's schema.
     pub status: Option<MachineClassStatus>,
 }
@@ -64,27 +58,22 @@ pub struct MachineClassNodeTemplate {
     #[serde(deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub capacity: BTreeMap<String, Quantity>,
-
     /// Extended resources that are added to the capacity of the Node without a rollout.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "lenient::quantities")]
     #[schemars(schema_with = "crate::schema::resource_list")]
     pub virtual_capacity: BTreeMap<String, Quantity>,
-
     /// Instance type, in the format of the provider.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub instance_type: String,
-
     /// Region of the provider.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub region: String,
-
     /// Zone of the region.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(custom(rules::not_empty))]
     pub zone: String,
-
     /// CPU architecture, such as `amd64`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
@@ -97,11 +86,9 @@ pub struct MachineClassStatus {
     /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub observed_generation: i64,
-
     /// Number of machines that refer to the class.
     #[serde(deserialize_with = "null_as_default")]
     pub machines: i32,
-
     /// Conditions of the class.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -112,9 +99,6 @@ pub struct MachineClassStatus {
 pub type MachineClassCondition = Condition;
 
 impl MachineClass {
-    pub(crate) const KIND: &str = "MachineClass";
-    pub(crate) const PLURAL: &str = "machineclasses";
-
     /// Whether the object is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -141,35 +125,24 @@ impl MachineClass {
     }
 }
 
+// kube's `Resource` follows from these.
 impl Resource for MachineClass {
-    type DynamicType = ();
+    const API_VERSION: &str = API_VERSION;
+    const GROUP: &str = GROUP;
+    const KIND: &str = "MachineClass";
+    const VERSION: &str = VERSION;
+    const URL_PATH_SEGMENT: &str = "machineclasses";
     type Scope = NamespaceResourceScope;
+}
 
-    fn kind((): &()) -> Cow<'_, str> {
-        Self::KIND.into()
-    }
+impl Metadata for MachineClass {
+    type Ty = ObjectMeta;
 
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-
-    fn api_version((): &()) -> Cow<'_, str> {
-        API_VERSION.into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Self::PLURAL.into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
+    fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
     }
 }

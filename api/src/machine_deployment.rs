@@ -3,7 +3,6 @@
 use crate::common::{ConditionStatus, MachineSummary};
 use crate::int_or_percent::{ParseIntOrPercentError, UpdateBounds};
 use crate::machine::MachineTemplate;
-use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
 use crate::{labels, lenient};
 use garde::Validate;
@@ -68,56 +67,42 @@ use serde::{Deserialize, Serialize};
 pub struct MachineDeploymentSpec {
     /// Number of desired machines.
     #[serde(deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub replicas: i32,
-
     /// Selects the machines of the deployment. Must match the labels of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
-
     /// Template of the machines. A change of its labels, its annotations or the name of its class starts a rollout. Other
     /// changes are copied to the existing machines.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub template: MachineTemplate,
-
     /// How machines are replaced when the template changes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub strategy: Strategy,
-
     /// Seconds that a machine must have been ready to be available. Not used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub min_ready_seconds: i32,
-
     /// How many old MachineSets are kept for a rollback. Defaults to all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative_if_set))]
+    #[garde(range(min = 0))]
     pub revision_history_limit: Option<i32>,
-
     /// Whether rollouts are paused. Scaling is not.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub paused: bool,
-
     /// Deprecated. The revision to roll back to. The controller clears it after the rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[garde(dive)]
     pub rollback_to: Option<RollbackConfig>,
-
     /// Seconds without progress after which the condition Progressing becomes False. Defaults to never.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative_if_set))]
+    #[garde(range(min = 0))]
     pub progress_deadline_seconds: Option<i32>,
-
     /// How many failed machines of all MachineSets are preserved automatically.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub auto_preserve_failed_machine_max: i32,
 }
 
@@ -129,11 +114,9 @@ pub struct Strategy {
     #[serde(rename = "type", skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[schemars(schema_with = "crate::schema::strategy_type")]
     pub strategy_type: StrategyType,
-
     /// Bounds of a rolling update. Only used with type `RollingUpdate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
-
     /// Bounds of an update in place. Only used with type `InPlaceUpdate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_update: Option<InPlaceUpdate>,
@@ -175,7 +158,6 @@ pub struct RollingUpdate {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
-
     /// How many machines may exist above the desired number: a number, or a percentage of it, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
@@ -190,12 +172,10 @@ pub struct InPlaceUpdate {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_unavailable: Option<IntOrString>,
-
     /// How many machines may exist above the desired number: a number, or a percentage of it, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::bound")]
     pub max_surge: Option<IntOrString>,
-
     /// Who chooses the next machine: Auto or Manual.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub orchestration_type: OrchestrationType,
@@ -207,8 +187,7 @@ pub struct InPlaceUpdate {
 pub struct RollbackConfig {
     /// Revision to roll back to. 0 is the one before the current.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub revision: i64,
 }
 
@@ -219,43 +198,33 @@ pub struct MachineDeploymentStatus {
     /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub observed_generation: i64,
-
     /// Number of machines, including those that are being deleted.
     #[serde(deserialize_with = "null_as_default")]
     pub replicas: i32,
-
     /// Number of machines with the current template.
     #[serde(deserialize_with = "null_as_default")]
     pub updated_replicas: i32,
-
     /// Number of machines in phase Running.
     #[serde(deserialize_with = "null_as_default")]
     pub ready_replicas: i32,
-
     /// Number of machines in phase Running or Available.
     #[serde(deserialize_with = "null_as_default")]
     pub available_replicas: i32,
-
     /// Number of preserved machines in phase Failed.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub preserved_failed_replicas: i32,
-
     /// Number of machines that are desired and not available.
     #[serde(deserialize_with = "null_as_default")]
     pub unavailable_replicas: i32,
-
     /// Conditions of the deployment.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub conditions: Vec<MachineDeploymentCondition>,
-
     /// Number of hash collisions. Part of the name of the next MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-
     /// Machines whose last operation failed.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub failed_machines: Vec<MachineSummary>,
-
     /// Selector as text, for the scale subresource. Not part of MCM's schema.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub selector: String,
@@ -268,22 +237,17 @@ pub struct MachineDeploymentCondition {
     /// Type of the condition, such as `Progressing`.
     #[serde(rename = "type")]
     pub condition_type: String,
-
     /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
-
     /// When the condition was last updated. The progress deadline counts from that of `Progressing`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_update_time: Option<Time>,
-
     /// When the status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::time")]
     pub last_transition_time: Option<Time>,
-
     /// Reason of the status, in CamelCase.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub reason: String,
-
     /// Message for users.
     #[serde(default, skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub message: String,

@@ -3,7 +3,6 @@
 use crate::common::{ClassRef, Condition, LastOperation, MachineSummary};
 use crate::labels;
 use crate::machine::MachineTemplate;
-use crate::validation::rules;
 use crate::wire::{is_default, null_as_default};
 use garde::Validate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -59,34 +58,26 @@ use serde::{Deserialize, Serialize};
 pub struct MachineSetSpec {
     /// Number of desired machines.
     #[serde(deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub replicas: i32,
-
     /// Selects the machines of the set. Must match the labels of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
-
     /// Class of the machines in a metric. The machines have the class of the template.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub machine_class: ClassRef,
-
     /// Template of the machines.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub template: MachineTemplate,
-
     /// Seconds that a machine must have been ready to be available. Not used.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub min_ready_seconds: i32,
-
     /// How many failed machines are preserved automatically.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
-    #[schemars(range(min = 0))]
-    #[garde(custom(rules::not_negative))]
+    #[garde(range(min = 0))]
     pub auto_preserve_failed_machine_max: i32,
 }
 
@@ -97,27 +88,21 @@ pub struct MachineSetStatus {
     /// Number of machines, including those that are being deleted.
     #[serde(deserialize_with = "null_as_default")]
     pub replicas: i32,
-
     /// Number of machines that have all labels of the template.
     #[serde(deserialize_with = "null_as_default")]
     pub fully_labeled_replicas: i32,
-
     /// Number of machines in phase Running.
     #[serde(deserialize_with = "null_as_default")]
     pub ready_replicas: i32,
-
     /// Number of machines in phase Running or Available.
     #[serde(deserialize_with = "null_as_default")]
     pub available_replicas: i32,
-
     /// Number of preserved machines in phase Failed.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub preserved_failed_replicas: i32,
-
     /// Generation of the object that this status describes.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub observed_generation: i64,
-
     /// Conditions of the set.
     #[serde(
         rename = "machineSetCondition",
@@ -125,19 +110,15 @@ pub struct MachineSetStatus {
         deserialize_with = "null_as_default"
     )]
     pub conditions: Vec<MachineSetCondition>,
-
     /// Last operation on the set.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub last_operation: LastOperation,
-
     /// Machines whose last operation failed.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub failed_machines: Vec<MachineSummary>,
-
     /// Number of failed machines that are preserved automatically.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_as_default")]
     pub auto_preserve_failed_machine_count: i32,
-
     /// Selector as text, for the scale subresource. Not part of MCM's schema.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub selector: String,

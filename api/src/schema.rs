@@ -16,7 +16,6 @@ pub(crate) fn bound(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "minimum": 0, "pattern": "^0*(100|[0-9]{1,2})%$"})
 }
 
-/// Resource names and quantities.
 pub(crate) fn resource_list(_: &mut SchemaGenerator) -> Schema {
     let quantity = json!({"pattern": QUANTITY_PATTERN, "x-kubernetes-int-or-string": true});
     json_schema!({"type": "object", "additionalProperties": quantity})

@@ -4,12 +4,12 @@
 //! names an undeclared field fails as a whole, so a controller checks here before it writes one.
 
 use crate::{GROUP, MachineClass};
+use k8s_openapi::Resource;
 use serde_json::Value;
 
 /// The path of the API server's description of our group. Every authenticated client may read it, unlike the definitions. It
 /// follows a change of the definitions after a few seconds.
 pub const OPENAPI_PATH: &str = "/openapi/v3/apis/machine.sapcloud.io/v1alpha1";
-
 /// The four kinds.
 pub const KINDS: [&str; 4] = ["Machine", "MachineClass", "MachineDeployment", "MachineSet"];
 
@@ -30,7 +30,7 @@ impl Served {
     /// Reads the document at [`OPENAPI_PATH`].
     pub fn from_openapi(document: &Value) -> Self {
         let has_selector = |kind| properties(document, kind).pointer("/status/properties/selector").is_some();
-        let status_path = format!("/{}/{{name}}/status", MachineClass::PLURAL);
+        let status_path = format!("/{}/{{name}}/status", MachineClass::URL_PATH_SEGMENT);
         let paths = document["paths"].as_object();
         Self {
             missing_kinds: KINDS.into_iter().filter(|kind| properties(document, kind).is_null()).collect(),

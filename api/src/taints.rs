@@ -2,12 +2,9 @@
 
 /// Effect `PreferNoSchedule`, value [`PREFER_NO_SCHEDULE_VALUE`]: the Node belongs to an old MachineSet of a rollout.
 pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
-
 /// The value of [`PREFER_NO_SCHEDULE`].
 pub const PREFER_NO_SCHEDULE_VALUE: &str = "True";
-
 /// Effect `NoSchedule`: the Node lacks critical components, and its Machine stays Pending.
 pub const CRITICAL_COMPONENTS_NOT_READY: &str = "node.gardener.cloud/critical-components-not-ready";
-
 /// Kubernetes sets this taint on a cordoned Node.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";

@@ -236,7 +236,7 @@ fn a_template_must_be_one_of_which_machines_and_nodes_can_be_made() {
         ),
     ]);
     let found: Vec<_> =
-        deployment.validate().iter().map(|error| format!("{} {}", error.path, error.kind.reason())).collect();
+        deployment.validate().iter().map(|error| format!("{} {}", error.path, error.reason())).collect();
     assert_eq!(
         found,
         [

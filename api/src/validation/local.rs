@@ -1,7 +1,7 @@
 //! Converts garde's errors to field errors.
 //!
-//! garde reports the name of the field in Rust, and a text. This module derives the name on the wire, and looks the value up
-//! in the object as JSON to tell a missing field from an invalid one.
+//! garde reports the name of the field in Rust, and a text. This module derives the name on the wire and Kubernetes' text, and
+//! looks the value up in the object as JSON to tell a missing field from an invalid one.
 
 use crate::field::{FieldError, FieldPath};
 use serde::Serialize;
@@ -17,22 +17,26 @@ where
 {
     let Err(report) = value.validate() else { return Vec::new() };
     let object = serde_json::to_value(value).unwrap_or_default();
-    report.iter().map(|(place, error)| field_error(&object, path, place, error.message())).collect()
+    let text = |message| match message {
+        "lower than 0" => "must be greater than or equal to 0",
+        message => message,
+    };
+    report.iter().map(|(field, error)| field_error(&object, path, field, text(error.message()))).collect()
 }
 
-fn field_error(object: &Value, root: &FieldPath, place: &garde::Path, message: &str) -> FieldError {
+fn field_error(object: &Value, root: &FieldPath, field: &garde::Path, message: &str) -> FieldError {
     let mut path = root.clone();
     let mut value = Some(object);
-    for step in steps(place) {
-        match step {
-            Step::Field(name) => {
-                value = value.and_then(|value| value.get(&name));
-                path = path.child(&name);
-            }
-            Step::Index(index) => {
-                value = value.and_then(|value| value.get(index));
-                path = path.index(index);
-            }
+    // Only the serialized form of garde's path distinguishes a field from an index.
+    let steps: Vec<(String, String)> = serde_json::to_value(field).and_then(serde_json::from_value).unwrap_or_default();
+    for (kind, name) in steps {
+        if let ("index", Ok(index)) = (kind.as_str(), name.parse::<usize>()) {
+            value = value.and_then(|value| value.get(index));
+            path = path.key(index);
+        } else {
+            let name = wire_name(&name);
+            value = value.and_then(|value| value.get(&name));
+            path = path.child(&name);
         }
     }
     match value {
@@ -40,23 +44,6 @@ fn field_error(object: &Value, root: &FieldPath, place: &garde::Path, message: &
         Some(Value::String(text)) if text.is_empty() => FieldError::required(path, message),
         Some(value) => FieldError::invalid(path, value.clone(), message),
     }
-}
-
-enum Step {
-    Field(String),
-    Index(usize),
-}
-
-/// The steps of a path. Only its serialized form distinguishes a field from an index.
-fn steps(place: &garde::Path) -> Vec<Step> {
-    let steps: Vec<(String, String)> = serde_json::to_value(place).and_then(serde_json::from_value).unwrap_or_default();
-    steps
-        .into_iter()
-        .map(|(kind, name)| match name.parse() {
-            Ok(index) if kind == "index" => Step::Index(index),
-            _ => Step::Field(wire_name(&name)),
-        })
-        .collect()
 }
 
 fn wire_name(name: &str) -> String {

@@ -16,14 +16,11 @@ impl Validate for Machine {
         errors
     }
 
-    fn validate_update(&self, old: &Self) -> Vec<FieldError> {
-        let before = old.validate();
-        let mut errors: Vec<_> = self.validate().into_iter().filter(|error| !before.contains(error)).collect();
-        if old.provider_id().is_some_and(|id| id != self.spec.provider_id) {
-            let path = FieldPath::new("spec").child("providerID");
-            errors.push(FieldError::invalid(path, self.spec.provider_id.as_str(), PROVIDER_ID_IMMUTABLE));
-        }
-        errors
+    fn change_error(&self, old: &Self) -> Option<FieldError> {
+        let id = &self.spec.provider_id;
+        let path = FieldPath::new("spec").child("providerID");
+        let is_changed = old.provider_id().is_some_and(|old| old != id);
+        is_changed.then(|| FieldError::invalid(path, id.as_str(), PROVIDER_ID_IMMUTABLE))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -8,14 +8,11 @@ use crate::int_or_percent::{self, Rounding};
 use crate::{MachineDeployment, OrchestrationType, Strategy, StrategyType, annotations, labels, selector};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Length of the suffix of a machine's name: two hyphens and two times five characters.
 const NAME_SUFFIX: usize = 12;
-
-/// Maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
-
 /// Maximum length of a label value, such as the machine's name on its Node.
 const LONGEST_LABEL: usize = 63;
 
@@ -31,11 +28,18 @@ impl Validate for MachineDeployment {
         errors
     }
 
-    fn validate_update(&self, old: &Self) -> Vec<FieldError> {
-        let before = old.validate();
-        let mut errors: Vec<_> = self.validate().into_iter().filter(|error| !before.contains(error)).collect();
-        errors.extend(selector_change_error(self, old));
-        errors
+    /// The error of a changed selector. It must still match the existing MachineSets, which have the labels of the previous
+    /// template, or their machines would be orphaned.
+    fn change_error(&self, old: &Self) -> Option<FieldError> {
+        let (new_selector, old_selector) = (self.spec.selector.as_ref(), old.spec.selector.as_ref());
+        let labels = old.spec.template.metadata.labels.as_ref();
+        let is_harmless = new_selector == old_selector
+            || selector::is_empty(new_selector)
+            || !selector::matches(old_selector, labels)
+            || selector::matches(new_selector, labels);
+        let detail = "must still match the labels of the previous template, or its machines would be orphaned";
+        let path = FieldPath::new("spec").child("selector");
+        (!is_harmless).then(|| FieldError::invalid(path, json!(new_selector), detail))
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -143,22 +147,7 @@ fn annotation_errors(deployment: &MachineDeployment) -> Vec<FieldError> {
         let path = FieldPath::new("metadata").child("annotations").key(annotations::REMEDIATION_MAX_IN_FLIGHT);
         let value = text.parse().map_or_else(|_| IntOrString::String(text.clone()), IntOrString::Int);
         let error = int_or_percent_error(&value, deployment.spec.replicas, path);
-        errors.extend(error.map(|error| FieldError { value: Value::from(text.as_str()), ..error }));
+        errors.extend(error.map(|error| error.with_value(text)));
     }
     errors
-}
-
-/// The error of a changed selector. It must still match the existing MachineSets, which have the labels of the previous
-/// template, or their machines would be orphaned.
-fn selector_change_error(new: &MachineDeployment, old: &MachineDeployment) -> Option<FieldError> {
-    let (new_selector, old_selector) = (new.spec.selector.as_ref(), old.spec.selector.as_ref());
-    if new_selector == old_selector || selector::is_empty(new_selector) {
-        return None;
-    }
-    let labels = old.spec.template.metadata.labels.as_ref();
-    if !selector::matches(old_selector, labels) || selector::matches(new_selector, labels) {
-        return None;
-    }
-    let detail = "must still match the labels of the previous template, or its machines would be orphaned";
-    Some(FieldError::invalid(FieldPath::new("spec").child("selector"), json!(new_selector), detail))
 }

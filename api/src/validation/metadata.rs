@@ -6,11 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Maximum length of a label value, and of the name in a key.
 const LABEL_LENGTH: usize = 63;
-
 /// Maximum length of an object's name, and of the prefix of a key.
 const NAME_LENGTH: usize = 253;
-
-/// The error of [`is_object_name`].
 pub(super) const OBJECT_NAME: &str = "must be a name of at most 253 lower-case letters, digits, '-' and '.', \
      each part between dots beginning and ending with a letter or digit";
 
@@ -54,12 +51,10 @@ fn is_enclosed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> boo
         && bytes.iter().all(|&byte| outer(byte) || inner(byte))
 }
 
-/// The error of a key.
 pub(super) fn key_error(key: &str, path: &FieldPath) -> Option<FieldError> {
     (!is_qualified_name(key)).then(|| FieldError::invalid(path.clone(), key, QUALIFIED_NAME))
 }
 
-/// The error of a value of a label or taint.
 pub(super) fn label_value_error(value: &str, path: &FieldPath) -> Option<FieldError> {
     (!is_label_value(value)).then(|| FieldError::invalid(path.clone(), value, LABEL_VALUE))
 }
@@ -75,7 +70,7 @@ pub(super) fn template_errors(metadata: &ObjectMeta, path: &FieldPath) -> Vec<Fi
     let of_annotations = metadata.annotations.iter().flatten().filter_map(|(key, _)| {
         // Keys of annotations may have upper-case letters in the prefix.
         let error = key_error(&key.to_lowercase(), &annotations);
-        error.map(|error| FieldError { value: key.as_str().into(), ..error })
+        error.map(|error| error.with_value(key))
     });
     of_labels.take(MOST_ERRORS).chain(of_annotations.take(MOST_ERRORS)).collect()
 }

@@ -29,7 +29,13 @@ pub trait Validate: Sized {
     /// can be scaled and deleted.
     fn validate_update(&self, old: &Self) -> Vec<FieldError> {
         let before = old.validate();
-        self.validate().into_iter().filter(|error| !before.contains(error)).collect()
+        let new = self.validate().into_iter().filter(|error| !before.contains(error));
+        new.chain(self.change_error(old)).collect()
+    }
+
+    /// The error of a change between two valid objects.
+    fn change_error(&self, _old: &Self) -> Option<FieldError> {
+        None
     }
 
     /// Warnings for the user who writes the object.

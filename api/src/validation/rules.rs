@@ -9,25 +9,13 @@ use garde::Error;
 
 type Result = garde::Result;
 
-/// A text that must not be empty.
 pub(crate) fn not_empty(text: &str, (): &()) -> Result {
     if text.is_empty() { Err(Error::new("must not be empty")) } else { Ok(()) }
 }
 
-/// A text that must be the name of an object.
 pub(crate) fn object_name(text: &str, context: &()) -> Result {
     not_empty(text, context)?;
     if metadata::is_object_name(text) { Ok(()) } else { Err(Error::new(metadata::OBJECT_NAME)) }
-}
-
-/// A number that must not be negative.
-pub(crate) fn not_negative<N: PartialOrd + From<i32>>(number: &N, (): &()) -> Result {
-    if *number < N::from(0) { Err(Error::new("must be greater than or equal to 0")) } else { Ok(()) }
-}
-
-/// An optional number that must not be negative.
-pub(crate) fn not_negative_if_set(number: &Option<i32>, context: &()) -> Result {
-    number.as_ref().map_or(Ok(()), |number| not_negative(number, context))
 }
 
 /// An optional duration that must not be negative, nor too long for Go.
@@ -41,7 +29,6 @@ pub(crate) fn not_negative_duration(duration: &Option<GoDuration>, (): &()) -> R
     Ok(())
 }
 
-/// An optional list of condition types, separated by commas.
 pub(crate) fn condition_types(text: &Option<String>, (): &()) -> Result {
     let mut types = text.iter().flat_map(|text| text.split(',')).map(str::trim);
     let is_list = types.all(|name| name.is_empty() || metadata::is_qualified_name(name));

@@ -40,7 +40,7 @@ fn syntax_errors(selector: &LabelSelector, path: &FieldPath) -> Vec<FieldError> 
     });
     let requirements = selector.match_expressions.iter().flatten().enumerate();
     let of_requirements = requirements
-        .flat_map(|(index, requirement)| requirement_errors(requirement, &path.child("matchExpressions").index(index)));
+        .flat_map(|(index, requirement)| requirement_errors(requirement, &path.child("matchExpressions").key(index)));
     of_labels.take(MOST_ERRORS).chain(of_requirements.take(MOST_ERRORS)).collect()
 }
 
@@ -65,7 +65,7 @@ fn requirement_errors(requirement: &LabelSelectorRequirement, path: &FieldPath) 
         values
             .iter()
             .enumerate()
-            .filter_map(|(index, value)| metadata::label_value_error(value, &values_path.index(index)))
+            .filter_map(|(index, value)| metadata::label_value_error(value, &values_path.key(index)))
             .take(MOST_ERRORS),
     );
     errors

@@ -31,7 +31,7 @@ pub(super) fn node_template_errors(template: &NodeTemplate, path: &FieldPath) ->
     let taints = template.spec.taints.as_deref().unwrap_or_default();
     let mut known = HashSet::new();
     let of_taints = taints.iter().enumerate().flat_map(|(index, taint)| {
-        let path = path.index(index);
+        let path = path.key(index);
         let mut errors = taint_errors(taint, &path);
         if !known.insert((&taint.key, &taint.effect)) {
             errors.push(FieldError::duplicate(path, json!({"key": taint.key, "effect": taint.effect})));

@@ -9,7 +9,6 @@ use nodewright_runtime::clip::{LONGEST, clip};
 use super::decode::{DecodeError, Problem};
 use crate::configurations::ReviewedKind;
 
-/// Maximum number of causes in a refusal.
 const MAX_CAUSES: usize = 50;
 
 /// The object is invalid: `MachineDeployment.machine.sapcloud.io "x" is invalid: spec.replicas: Invalid value: …`.
@@ -18,7 +17,7 @@ pub(super) fn invalid(kind: ReviewedKind, name: &str, errors: &[FieldError]) -> 
     let causes = shown
         .iter()
         .map(|error| StatusCause {
-            reason: error.kind.reason().to_owned(),
+            reason: error.reason().to_owned(),
             message: clip(error.body()),
             field: clip(error.path.as_str()),
         })
@@ -40,7 +39,6 @@ fn summary_of(errors: &[FieldError]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// The object cannot be decoded.
 pub(super) fn undecodable(kind: ReviewedKind, name: &str, error: DecodeError) -> Status {
     // The reasons of the API server for a missing field and for a value of the wrong type.
     let (reason, message) = match error.problem {
@@ -51,13 +49,11 @@ pub(super) fn undecodable(kind: ReviewedKind, name: &str, error: DecodeError) ->
     status(kind, name, &text, vec![StatusCause { reason: reason.to_owned(), message, field: error.field }])
 }
 
-/// The object is too large for a review.
 pub(super) fn too_large(kind: ReviewedKind, name: &str, problem: &str) -> Status {
     let message = format!("{}.{GROUP} {name:?} is too large: {problem}", kind.kind());
     Status::failure(&message, "RequestEntityTooLarge").with_code(413)
 }
 
-/// The request is invalid.
 pub(super) fn bad_request(message: &str) -> Status {
     Status::failure(message, "BadRequest").with_code(400)
 }
@@ -101,7 +97,7 @@ mod tests {
     fn the_answer_stays_small() {
         let long = "ä".repeat(100_000);
         let errors: Vec<_> = (0..10_000)
-            .map(|index| FieldError::invalid(FieldPath::new("spec").index(index), long.as_str(), "no"))
+            .map(|index| FieldError::invalid(FieldPath::new("spec").key(index), long.as_str(), "no"))
             .collect();
         let status = invalid(ReviewedKind::MachineClass, "x", &errors);
         assert!(status.message.len() < 200_000, "{}", status.message.len());

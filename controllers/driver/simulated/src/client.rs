@@ -266,7 +266,7 @@ fn lost(what: &Call<'_>, error: &(dyn std::error::Error + 'static)) -> DriverErr
 /// The cloud's own error, or one that is derived from the status code.
 fn refusal(what: &Call<'_>, status: StatusCode, body: &[u8]) -> DriverError {
     let failure = serde_json::from_slice::<Failure>(body).ok();
-    let failure = failure.and_then(|failure| Some((failure.code.parse().ok()?, failure)));
+    let failure = failure.and_then(|failure| Some((Code::from_name(&failure.code)?, failure)));
     let Some((code, Failure { message, quota, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
         // Most likely a gateway answered. The request may have taken effect.
         let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
