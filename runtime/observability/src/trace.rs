@@ -1,9 +1,8 @@
 //! Spans of long lives: recorded when they end, with deterministic ids.
 //!
-//! The spans of `tracing` live in memory from start to end. The creation of a machine takes minutes and may span several
-//! processes. So such a span is written once, when it is over, from the contents of objects: its start, its end, and an id
-//! derived from names and UIDs. If the process dies between that write and the write that marks it as done, the next process
-//! writes the same span again, and the collector sees one span.
+//! The spans of `tracing` live in memory from start to end, but the creation of a machine may outlive a process. So such a span
+//! is written once, when it is over, from the contents of objects: its start, its end, and an id derived from names and UIDs. A
+//! process that repeats the write of a dead one writes the same span, and the collector sees one.
 //!
 //! # Guarantees
 //!
@@ -20,7 +19,9 @@ use jiff::Timestamp;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState};
 pub use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks, SpanProcessor};
+use opentelemetry_sdk::trace::{
+    Sampler, SamplingDecision, ShouldSample, SpanData, SpanEvents, SpanLinks, SpanProcessor,
+};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// A position in a trace: the span that others are children of or link to. The wire form is W3C's `traceparent`.
@@ -111,8 +112,7 @@ pub fn span_id(seed: &str) -> SpanId {
     SpanId::from(hash(&["span", seed]).max(1))
 }
 
-/// FNV-1a with the finaliser of `MurmurHash3`: small, well mixed, and stable for ever, unlike the hashers of the standard
-/// library. Ids need no secrecy.
+/// FNV-1a with the finaliser of `MurmurHash3`: well mixed, and stable for ever, unlike the hashers of the standard library.
 fn hash(parts: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
@@ -123,14 +123,13 @@ fn hash(parts: &[&str]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The context of the current `tracing` span; `None` if nothing is traced. Its text is the `traceparent` of requests within the
-/// span.
+/// The context of the current `tracing` span, for the `traceparent` of requests; `None` if nothing is traced.
 pub fn current() -> Option<TraceContext> {
     let context = tracing::Span::current().context();
     let span = context.span();
-    let place = span.span_context();
-    let found = TraceContext { trace_id: place.trace_id(), span_id: place.span_id(), sampled: place.is_sampled() };
-    place.is_valid().then_some(found)
+    let own = span.span_context();
+    let found = TraceContext { trace_id: own.trace_id(), span_id: own.span_id(), sampled: own.is_sampled() };
+    own.is_valid().then_some(found)
 }
 
 /// The target of spans that exist only for the log: they give context to log lines and are not part of a trace.
@@ -166,8 +165,7 @@ pub struct SpanRecord {
 impl SpanRecord {
     /// A child of the span in `context`. `seed` identifies the child among all spans.
     pub fn child(name: &'static str, context: TraceContext, seed: &str, start: Timestamp, end: Timestamp) -> Self {
-        let id = span_id(seed);
-        Self { name, context, id, links: vec![], start, end, attributes: vec![], error: None }
+        Self { id: span_id(seed), ..Self::root(name, context, start, end) }
     }
 
     /// The span in `context`, as the root of its trace.
@@ -175,17 +173,12 @@ impl SpanRecord {
         Self { name, context, id: context.span_id, links: vec![], start, end, attributes: vec![], error: None }
     }
 
-    /// The context of this span, for its children and for links.
-    pub fn place(&self) -> TraceContext {
-        self.context.at(self.id)
-    }
-
     fn into_data(self, scope: InstrumentationScope) -> SpanData {
         let is_root = self.id == self.context.span_id;
         let start_time = system_time(self.start);
-        let links = self.links.iter().map(|link| link.to_span_context(link.sampled, true));
-        let mut span_links = SpanLinks::default();
-        span_links.links = links.map(|context| Link::new(context, vec![], 0)).collect();
+        let mut links = SpanLinks::default();
+        links.links =
+            self.links.iter().map(|link| Link::new(link.to_span_context(link.sampled, true), vec![], 0)).collect();
         SpanData {
             // Mark it as sampled: `record` has already decided to export it.
             span_context: self.context.at(self.id).to_span_context(true, false),
@@ -198,7 +191,7 @@ impl SpanRecord {
             attributes: self.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: span_links,
+            links,
             status: self.error.map_or(Status::Unset, Status::error),
             instrumentation_scope: scope,
         }
@@ -220,7 +213,7 @@ pub struct Spans {
 struct Export {
     processor: Arc<dyn SpanProcessor>,
     scope: InstrumentationScope,
-    ratio: f64,
+    sampler: Sampler,
 }
 
 impl Spans {
@@ -233,44 +226,28 @@ impl Spans {
     /// here (0 to 1).
     pub fn new(processor: Arc<dyn SpanProcessor>, name: &'static str, ratio: f64) -> Self {
         let scope = InstrumentationScope::builder(name).build();
-        Self { export: Some(Arc::new(Export { processor, scope, ratio })) }
-    }
-
-    /// Whether any spans are exported.
-    pub fn is_enabled(&self) -> bool {
-        self.export.is_some()
+        Self { export: Some(Arc::new(Export { processor, scope, sampler: Sampler::TraceIdRatioBased(ratio) })) }
     }
 
     /// The context of a new trace that `seed` identifies. Sampling depends only on its id and the ratio, so that every process
     /// decides alike.
     pub fn begin(&self, seed: &str) -> TraceContext {
         let context = TraceContext::from_seed(seed, false);
-        let sampled = self.export.as_ref().is_some_and(|export| is_within(context.trace_id, export.ratio));
+        let sampled = self.export.as_ref().is_some_and(|export| {
+            let result = export.sampler.should_sample(None, context.trace_id, "", &SpanKind::Internal, &[], &[]);
+            result.decision == SamplingDecision::RecordAndSample
+        });
         TraceContext { sampled, ..context }
     }
 
     /// Exports a finished span, if its trace is sampled or it failed. Never blocks.
     pub fn record(&self, record: SpanRecord) {
-        let Some(export) = self.export.as_ref().filter(|_| record.context.sampled || record.error.is_some()) else {
-            return;
-        };
-        export.processor.on_end(record.into_data(export.scope.clone()));
+        if let Some(export) = &self.export
+            && (record.context.sampled || record.error.is_some())
+        {
+            export.processor.on_end(record.into_data(export.scope.clone()));
+        }
     }
-}
-
-/// OpenTelemetry's rule for ratios: the low 63 bits of the id as a fraction of their range.
-fn is_within(trace_id: TraceId, ratio: f64) -> bool {
-    let [_, _, _, _, _, _, _, _, low @ ..] = trace_id.to_bytes();
-    // 53 bits are exact in a float, and precise enough for ratios.
-    let part = (u64::from_be_bytes(low) << 1) >> 11;
-    ratio >= 1.0 || (as_exact(part) / as_exact(1 << 53)) < ratio
-}
-
-/// Exact for up to 53 bits.
-fn as_exact(number: u64) -> f64 {
-    let high = u32::try_from(number >> 32).unwrap_or(u32::MAX);
-    let low = u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-    f64::from(high) * 4_294_967_296.0 + f64::from(low)
 }
 
 #[cfg(test)]

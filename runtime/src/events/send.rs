@@ -146,8 +146,7 @@ impl Sender {
                 Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
             };
             let status = if result.is_ok() { Some(200) } else { result.as_ref().err().and_then(code) };
-            self.metrics.requested(method, path, status.unwrap_or(0));
-            self.metrics.request_took(method, path, begun.elapsed());
+            self.metrics.requested(method, path, status.unwrap_or(0), begun.elapsed());
             let may_pass =
                 result.as_ref().is_err_and(|error| code(error).is_none_or(|code| code == 429 || code >= 500));
             match pauses.next().filter(|_| may_pass) {

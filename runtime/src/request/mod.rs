@@ -192,8 +192,7 @@ impl Connection {
             Ok(answer) => answer.status.as_u16(),
             Err(error) => error.status.map_or(0, |status| status.as_u16()),
         };
-        self.metrics.requested(&method, &path, code);
-        self.metrics.request_took(&method, &path, begun.elapsed());
+        self.metrics.requested(&method, &path, code, begun.elapsed());
         result
     }
 

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
 
-use super::{Histograms, saturating, scrape};
+use super::{Counters, Histograms, Labels, Metrics, Seconds, add, add_histograms, saturating, scrape};
 
 /// The ages of the runs in progress in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,43 +26,46 @@ pub struct Unfinished {
 
 type Probe = Box<dyn Fn() -> Option<Unfinished> + Send + Sync>;
 
-/// The queues of a process, each with its own name and optional aliases.
-#[derive(Default)]
 pub(super) struct Queues {
-    own: Families,
-    aliases: RwLock<Vec<Alias>>,
+    /// The families of the queues by their own names, then those by other names.
+    families: RwLock<Vec<Families>>,
     probes: RwLock<BTreeMap<&'static str, Probe>>,
 }
 
-/// The same queues with another prefix and other names.
-struct Alias {
-    prefix: &'static str,
-    names: BTreeMap<&'static str, &'static str>,
-    families: Families,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QueueLabels {
-    name: &'static str,
-}
-
+/// The families of all queues under one prefix.
 struct Families {
-    depth: Family<QueueLabels, Gauge>,
-    adds: Family<QueueLabels, Counter>,
-    retries: Family<QueueLabels, Counter>,
-    waited: Histograms<QueueLabels>,
-    ran: Histograms<QueueLabels>,
+    prefix: &'static str,
+    /// The names of the queues here, where they are not their own.
+    aliases: Option<BTreeMap<&'static str, &'static str>>,
+    depth: Family<Labels<1>, Gauge>,
+    adds: Counters<Labels<1>>,
+    retries: Counters<Labels<1>>,
+    waited: Histograms<Labels<1>>,
+    ran: Histograms<Labels<1>>,
 }
 
-impl Default for Families {
-    fn default() -> Self {
+impl Families {
+    fn new(
+        registry: &mut Registry,
+        prefix: &'static str,
+        aliases: Option<BTreeMap<&'static str, &'static str>>,
+    ) -> Self {
+        let name = |name: &str| format!("{prefix}workqueue_{name}");
+        let waited = "Time that keys waited in the queue";
         Self {
-            depth: Family::default(),
-            adds: Family::default(),
-            retries: Family::default(),
-            waited: Family::new_with_constructor(queue_buckets),
-            ran: Family::new_with_constructor(queue_buckets),
+            prefix,
+            aliases,
+            depth: add(registry, &name("depth"), "Keys that wait in the queue"),
+            adds: add(registry, &name("adds"), "Keys that joined the queue"),
+            retries: add(registry, &name("retries"), "Keys that joined the queue again after a failure"),
+            waited: add_histograms(registry, &name("queue_duration_seconds"), waited, queue_buckets),
+            ran: add_histograms(registry, &name("work_duration_seconds"), "Time that runs took", queue_buckets),
         }
+    }
+
+    fn labels(&self, queue: &'static str) -> Option<Labels<1>> {
+        let name = self.aliases.as_ref().map_or(Some(queue), |aliases| aliases.get(queue).copied())?;
+        Some([("name", name)])
     }
 }
 
@@ -72,31 +75,53 @@ fn queue_buckets() -> Histogram {
 }
 
 impl Queues {
-    pub(super) fn alias(&self, prefix: &'static str, names: &[(&'static str, &'static str)]) {
-        let names = names.iter().copied().collect();
-        self.aliases.write().push(Alias { prefix, names, families: Families::default() });
+    pub(super) fn new(registry: &mut Registry) -> Arc<Self> {
+        let families = RwLock::new(vec![Families::new(registry, "", None)]);
+        let queues = Arc::new(Self { families, probes: RwLock::default() });
+        registry.register_collector(Box::new(queues.clone()));
+        queues
     }
 
-    pub(super) fn probe(&self, name: &'static str, probe: Probe) {
-        self.probes.write().insert(name, probe);
+    /// Records a value for the queue under each of its names.
+    fn each(&self, queue: &'static str, record: impl Fn(&Families, &Labels<1>)) {
+        for families in self.families.read().iter() {
+            if let Some(labels) = families.labels(queue) {
+                record(families, &labels);
+            }
+        }
+    }
+}
+
+impl Metrics {
+    /// Publishes queues a second time as `<prefix>workqueue_*` with other names: for dashboards of a program that named its
+    /// queues differently. `names` are pairs of own name and other name.
+    #[must_use]
+    pub fn with_queue_alias(self, prefix: &'static str, names: &[(&'static str, &'static str)]) -> Self {
+        let aliases = Some(names.iter().copied().collect());
+        let families = Families::new(&mut self.registry.write(), prefix, aliases);
+        self.queues.families.write().push(families);
+        self
     }
 
-    pub(super) fn added(&self, name: &'static str, depth: usize) {
-        self.each(name, |families, labels| {
+    /// Records that a key has joined the queue `name`, which now holds `depth` keys.
+    pub fn queue_added(&self, name: &'static str, depth: usize) {
+        self.queues.each(name, |families, labels| {
             families.depth.get_or_create(labels).set(saturating(depth));
             families.adds.get_or_create(labels).inc();
         });
     }
 
-    pub(super) fn taken(&self, name: &'static str, depth: usize, waited: Duration) {
-        self.each(name, |families, labels| {
+    /// Records that a key was taken from the queue after it had waited for `waited`; a run begins.
+    pub fn queue_taken(&self, name: &'static str, depth: usize, waited: Duration) {
+        self.queues.each(name, |families, labels| {
             families.depth.get_or_create(labels).set(saturating(depth));
             families.waited.get_or_create(labels).observe(waited.as_secs_f64());
         });
     }
 
-    pub(super) fn done(&self, name: &'static str, depth: usize, ran: Duration, failed: bool) {
-        self.each(name, |families, labels| {
+    /// Records that a run has ended after `ran`; a failed one counts as a retry.
+    pub fn queue_done(&self, name: &'static str, depth: usize, ran: Duration, failed: bool) {
+        self.queues.each(name, |families, labels| {
             families.depth.get_or_create(labels).set(saturating(depth));
             families.ran.get_or_create(labels).observe(ran.as_secs_f64());
             if failed {
@@ -105,57 +130,32 @@ impl Queues {
         });
     }
 
-    /// Records a value for the queue under each of its names.
-    fn each(&self, name: &'static str, record: impl Fn(&Families, &QueueLabels)) {
-        record(&self.own, &QueueLabels { name });
-        for alias in self.aliases.read().iter() {
-            if let Some(name) = alias.names.get(name) {
-                record(&alias.families, &QueueLabels { name });
-            }
-        }
-    }
-
-    fn unfinished(&self) -> Vec<(&'static str, Unfinished)> {
-        self.probes.read().iter().filter_map(|(name, probe)| Some((*name, probe()?))).collect()
+    /// At each scrape, calls `probe` for the ages of the runs in progress in the queue `name`. If the probe returns `None`, the
+    /// queue is gone and is left out.
+    pub fn queue_unfinished(&self, name: &'static str, probe: impl Fn() -> Option<Unfinished> + Send + Sync + 'static) {
+        self.queues.probes.write().insert(name, Box::new(probe));
     }
 }
 
 impl Collector for Queues {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let unfinished = self.unfinished();
-        self.own.encode(&mut encoder, "", &unfinished)?;
-        for alias in self.aliases.read().iter() {
-            let renamed = unfinished.iter().filter_map(|(name, ages)| Some((*alias.names.get(name)?, *ages)));
-            alias.families.encode(&mut encoder, &format!("{}_", alias.prefix), &renamed.collect::<Vec<_>>())?;
+        let probes = self.probes.read();
+        let unfinished: Vec<_> = probes.iter().filter_map(|(queue, probe)| Some((*queue, probe()?))).collect();
+        for families in self.families.read().iter() {
+            let (total, longest) = (Seconds::<Labels<1>>::default(), Seconds::<Labels<1>>::default());
+            for (queue, ages) in &unfinished {
+                if let Some(labels) = families.labels(queue) {
+                    total.get_or_create(&labels).set(ages.total.as_secs_f64());
+                    longest.get_or_create(&labels).set(ages.longest.as_secs_f64());
+                }
+            }
+            let name = |name| format!("{}workqueue_{name}", families.prefix);
+            let help = "Sum of the ages of the runs under way";
+            scrape(&mut encoder, &name("unfinished_work_seconds"), help, &total)?;
+            let help = "Age of the longest run under way";
+            scrape(&mut encoder, &name("longest_running_processor_seconds"), help, &longest)?;
         }
         Ok(())
-    }
-}
-
-impl Families {
-    fn encode(
-        &self,
-        encoder: &mut DescriptorEncoder,
-        prefix: &str,
-        unfinished: &[(&'static str, Unfinished)],
-    ) -> fmt::Result {
-        let mut put = |name: &str, help: &str, metric: &dyn prometheus_client::encoding::EncodeMetric| {
-            scrape(encoder, &format!("{prefix}workqueue_{name}"), help, metric)
-        };
-        put("depth", "Keys that wait in the queue", &self.depth)?;
-        put("adds", "Keys that joined the queue", &self.adds)?;
-        put("retries", "Keys that joined the queue again after a failure", &self.retries)?;
-        put("queue_duration_seconds", "Time that keys waited in the queue", &self.waited)?;
-        put("work_duration_seconds", "Time that runs took", &self.ran)?;
-        let ages = |pick: fn(&Unfinished) -> Duration| {
-            let family = Family::<QueueLabels, Gauge<f64, AtomicU64>>::default();
-            for (name, unfinished) in unfinished {
-                family.get_or_create(&QueueLabels { name }).set(pick(unfinished).as_secs_f64());
-            }
-            family
-        };
-        put("unfinished_work_seconds", "Sum of the ages of the runs under way", &ages(|of| of.total))?;
-        put("longest_running_processor_seconds", "Age of the longest run under way", &ages(|of| of.longest))
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_counted_under_client_gos_names_and_under_its_alias() {
-        let metrics = Metrics::new().with_queue_alias("mcm", &[("machine-set", "machineset")]);
+        let metrics = Metrics::new().with_queue_alias("mcm_", &[("machine-set", "machineset")]);
         metrics.queue_added("machine-set", 3);
         metrics.queue_taken("machine-set", 2, Duration::from_millis(5));
         metrics.queue_done("machine-set", 2, Duration::from_millis(50), true);

@@ -4,28 +4,18 @@ use std::time::Duration;
 
 use http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::{Histograms, add};
+use super::{Counters, Histograms, Metrics, add, add_histograms};
 
 /// The labels of client-go's `rest_client_requests_total` without the host, plus the verb and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RequestLabels {
+struct RequestLabels {
     code: String,
     method: String,
     verb: &'static str,
     resource: String,
-}
-
-impl RequestLabels {
-    pub(super) fn new(method: &Method, path: &str, code: u16) -> Self {
-        let (verb, resource) = classify(method, path);
-        let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
-        Self { code, method: method.to_string(), verb, resource }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,14 +25,19 @@ struct DurationLabels {
 }
 
 #[derive(Debug)]
-pub(super) struct RestClient {
-    requests: Family<RequestLabels, Counter>,
+pub(super) struct Requests {
+    count: Counters<RequestLabels>,
     durations: Histograms<DurationLabels>,
 }
 
-impl Default for RestClient {
-    fn default() -> Self {
-        Self { requests: Family::default(), durations: Family::new_with_constructor(request_buckets) }
+impl Requests {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let (name, help) =
+            ("rest_client_request_duration_seconds", "Time until a request to an API server was answered");
+        Self {
+            count: add(registry, "rest_client_requests", "Requests to API servers by answer"),
+            durations: add_histograms(registry, name, help, request_buckets),
+        }
     }
 }
 
@@ -51,20 +46,17 @@ fn request_buckets() -> Histogram {
     Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
 }
 
-impl RestClient {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        add(registry, "rest_client_requests", "Requests to API servers by answer", &self.requests);
-        let help = "Time until a request to an API server was answered";
-        add(registry, "rest_client_request_duration_seconds", help, &self.durations);
-    }
-
-    pub(super) fn count(&self, labels: &RequestLabels) {
-        self.requests.get_or_create(labels).inc();
-    }
-
-    pub(super) fn observe(&self, method: &Method, path: &str, took: Duration) {
+impl Metrics {
+    /// Records a request to an API server that ended after `took` with this status code; 0 means no answer.
+    ///
+    /// `path` is the request's path and query. It yields the resource, but not the name of the object.
+    pub fn requested(&self, method: &Method, path: &str, code: u16, took: Duration) {
         let (verb, resource) = classify(method, path);
-        self.durations.get_or_create(&DurationLabels { verb, resource }).observe(took.as_secs_f64());
+        let labels = DurationLabels { verb, resource: resource.clone() };
+        self.requests.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
+        let labels = RequestLabels { code, method: method.to_string(), verb, resource };
+        self.requests.count.get_or_create(&labels).inc();
     }
 }
 
@@ -140,8 +132,9 @@ mod tests {
 
     #[test]
     fn a_request_without_an_answer_counts_as_client_go_counts_it() {
-        let labels = RequestLabels::new(&Method::PUT, "/api/v1/nodes/n1", 0);
-        assert_eq!(labels.code, "<error>");
-        assert_eq!(labels.method, "PUT");
+        let metrics = Metrics::new();
+        metrics.requested(&Method::PUT, "/api/v1/nodes/n1", 0, Duration::ZERO);
+        let line = r#"rest_client_requests_total{code="<error>",method="PUT",verb="update",resource="nodes"} 1"#;
+        assert!(metrics.encode().unwrap().lines().any(|candidate| candidate == line));
     }
 }

@@ -11,8 +11,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The log interval of export failures.
-const COMPLAIN_EVERY: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A processor that the provider and [`crate::trace::Spans`] share.
 #[derive(Debug)]
@@ -41,19 +40,19 @@ impl<P: SpanProcessor> SpanProcessor for Shared<P> {
 pub(super) struct Bounded<E> {
     exporter: E,
     lost: AtomicU64,
-    told: Mutex<Option<Instant>>,
+    logged: Mutex<Option<Instant>>,
 }
 
 impl<E> Bounded<E> {
     pub(super) fn new(exporter: E) -> Self {
-        Self { exporter, lost: AtomicU64::new(0), told: Mutex::new(None) }
+        Self { exporter, lost: AtomicU64::new(0), logged: Mutex::new(None) }
     }
 
-    fn complain(&self, count: usize, error: &dyn std::fmt::Display) {
+    fn log(&self, count: usize, error: &dyn std::fmt::Display) {
         self.lost.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= COMPLAIN_EVERY) {
-            *told = Some(Instant::now());
+        let mut logged = self.logged.lock();
+        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            *logged = Some(Instant::now());
             let lost = self.lost.swap(0, Ordering::Relaxed);
             tracing::warn!(lost, %error, "failed to export spans, is the collector reachable?");
         }
@@ -64,17 +63,13 @@ impl<E: SpanExporter> SpanExporter for Bounded<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         if let Err(error) = self.exporter.export(batch).await {
-            self.complain(count, &error);
+            self.log(count, &error);
         }
         Ok(())
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
         self.exporter.shutdown_with_timeout(timeout)
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.exporter.force_flush()
     }
 
     fn set_resource(&mut self, resource: &Resource) {

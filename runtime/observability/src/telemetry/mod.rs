@@ -43,13 +43,10 @@ use crate::trace::{LOG_ONLY, Spans};
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit of one export, including its retries.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many spans may be queued for export.
 const QUEUE_LENGTH: usize = 4_096;
-/// How many spans are exported at once.
 const BATCH_LENGTH: usize = 512;
 /// The instrumentation scope of spans of this process.
 const SCOPE: &str = "nodewright";
-
 /// Levels for verbose libraries. The configured levels come after them and take precedence. kube logs each failed request as an
 /// error, although its caller gets the error and logs it.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,tower=warn,rustls=warn,tonic=warn,kube_client=off";
@@ -114,13 +111,8 @@ pub enum TelemetryError {
     #[error("failed to set up tracing: the ratio {0} must be between 0 and 1")]
     Ratio(f64),
     /// The collector's address is invalid.
-    #[error("failed to set up tracing to {endpoint}: {source}; say for example http://collector:4317")]
-    Endpoint {
-        /// The address.
-        endpoint: String,
-        /// The cause.
-        source: Box<ExporterBuildError>,
-    },
+    #[error("failed to set up tracing to {0}: {1}; say for example http://collector:4317")]
+    Endpoint(String, Box<ExporterBuildError>),
     /// The collector's address asks for TLS.
     #[error("failed to set up tracing to {0}: TLS is not supported, use a collector beside this process over http://")]
     Tls(String),
@@ -153,14 +145,8 @@ impl Levels {
     }
 }
 
-impl std::fmt::Debug for Levels {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Levels").field(&self.current()).finish()
-    }
-}
-
 /// The logs and traces of this process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Telemetry {
     levels: Levels,
     spans: Spans,
@@ -181,18 +167,16 @@ impl Telemetry {
         W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
     {
         let (filter, handle) = reload::Layer::new(parse_levels(&config.levels)?);
-        let traces = config.endpoint.as_deref().map(|endpoint| Traces::new(config, endpoint)).transpose()?;
-        let layer = traces.as_ref().map(|traces| trace_layer(traces.provider.tracer(SCOPE)));
+        let traces = config.endpoint.as_deref().map(|endpoint| traces(config, endpoint)).transpose()?;
+        let (provider, spans) = traces.unzip();
+        let layer = provider.as_ref().map(|provider| trace_layer(provider.tracer(SCOPE)));
         // The log layer comes last: it writes, the other layer only collects.
         let subscriber = Registry::default().with(layer).with(log_layer(config.format, writer).with_filter(filter));
         let levels = Levels {
             set: Arc::new(move |filter| handle.reload(filter).is_ok()),
             current: Arc::new(parking_lot::Mutex::new(config.levels.clone())),
         };
-        let spans = traces.as_ref().map(|traces| Spans::new(traces.processor.clone(), SCOPE, config.ratio));
-        let telemetry =
-            Self { levels, spans: spans.unwrap_or_default(), provider: traces.map(|traces| traces.provider) };
-        Ok((telemetry, Dispatch::new(subscriber)))
+        Ok((Self { levels, spans: spans.unwrap_or_default(), provider }, Dispatch::new(subscriber)))
     }
 
     /// The handle that changes the log levels.
@@ -268,49 +252,35 @@ where
 }
 
 /// The path of spans to the collector: one queue for both kinds of spans.
-struct Traces {
-    provider: SdkTracerProvider,
-    processor: Arc<dyn SpanProcessor>,
-}
-
-impl Traces {
-    fn new(config: &TelemetryConfig, endpoint: &str) -> Result<Self, TelemetryError> {
-        if !(0.0..=1.0).contains(&config.ratio) {
-            return Err(TelemetryError::Ratio(config.ratio));
-        }
-        if endpoint.starts_with("https:") {
-            return Err(TelemetryError::Tls(endpoint.to_owned()));
-        }
-        let exporter =
-            SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT).build();
-        let exporter = exporter
-            .map_err(|source| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), source: Box::new(source) })?;
-        let batches = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE_LENGTH)
-            .with_max_export_batch_size(BATCH_LENGTH)
-            .with_scheduled_delay(config.interval)
-            .build();
-        let resource = resource(config);
-        let mut processor = BatchSpanProcessor::builder(Bounded::new(exporter)).with_batch_config(batches).build();
-        // Set it before the processor is shared; the provider cannot do it later.
-        processor.set_resource(&resource);
-        let processor = Arc::new(processor);
-        let provider = SdkTracerProvider::builder()
-            .with_span_processor(Shared(processor.clone()))
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.ratio))))
-            .with_resource(resource)
-            .build();
-        Ok(Self { provider, processor })
+fn traces(config: &TelemetryConfig, endpoint: &str) -> Result<(SdkTracerProvider, Spans), TelemetryError> {
+    if !(0.0..=1.0).contains(&config.ratio) {
+        return Err(TelemetryError::Ratio(config.ratio));
     }
-}
-
-fn resource(config: &TelemetryConfig) -> Resource {
-    let attributes = config.attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone()));
-    Resource::builder()
+    if endpoint.starts_with("https:") {
+        return Err(TelemetryError::Tls(endpoint.to_owned()));
+    }
+    let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT).build();
+    let exporter = exporter.map_err(|error| TelemetryError::Endpoint(endpoint.to_owned(), Box::new(error)))?;
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE_LENGTH)
+        .with_max_export_batch_size(BATCH_LENGTH)
+        .with_scheduled_delay(config.interval)
+        .build();
+    let resource = Resource::builder()
         .with_service_name(config.service.clone())
         .with_attribute(KeyValue::new("service.version", config.version.clone()))
-        .with_attributes(attributes)
-        .build()
+        .with_attributes(config.attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone())))
+        .build();
+    let mut processor = BatchSpanProcessor::builder(Bounded::new(exporter)).with_batch_config(batches).build();
+    // Set it before the processor is shared; the provider cannot do it later.
+    processor.set_resource(&resource);
+    let processor = Arc::new(processor);
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(Shared(processor.clone()))
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.ratio))))
+        .with_resource(resource)
+        .build();
+    Ok((provider, Spans::new(processor, SCOPE, config.ratio)))
 }
 
 #[cfg(test)]
