@@ -8,30 +8,12 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use nodewright_api::{GROUP, VERSION};
 
-/// One installation of Nodewright, which serves the objects of one namespace. Several can share a cluster, each with
-/// its own configurations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installation {
-    /// The namespace.
-    pub namespace: String,
-}
+/// The namespace of `config/default`.
+pub const DEFAULT_NAMESPACE: &str = "nodewright-system";
 
-impl Installation {
-    /// The installation of `config/default`.
-    pub fn default_one() -> Self {
-        Self { namespace: "nodewright-system".to_owned() }
-    }
-
-    /// The name of both configurations.
-    pub fn configuration_name(&self) -> String {
-        format!("nodewright-{}", self.namespace)
-    }
-
-    /// Selects the namespace by the label that the API server sets.
-    fn selector(&self) -> LabelSelector {
-        let name = ("kubernetes.io/metadata.name".to_owned(), self.namespace.clone());
-        LabelSelector { match_labels: Some([name].into()), match_expressions: None }
-    }
+/// The name of both configurations of the installation that serves a namespace. Several installations can share a cluster.
+pub(crate) fn configuration_name(namespace: &str) -> String {
+    format!("nodewright-{namespace}")
 }
 
 /// How long the API server waits for a response. A review takes about a millisecond; the rest covers the replacement of a
@@ -94,11 +76,9 @@ impl ReviewedKind {
 
 /// Objects that are being deleted are not reviewed.
 const NOT_DELETING: (&str, &str) = ("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)");
-
 /// With `.?` an object without a spec reaches the webhook, whose error names the field. With `.` the expression would fail.
 const SPEC_CHANGES: (&str, &str) =
     ("changes-the-spec", "request.operation == 'CREATE' || object.?spec != oldObject.?spec");
-
 /// A MachineClass has its fields at the top level. The annotation with its identity is reviewed while the class is in use. A
 /// controller removes it together with its finalizer.
 const CLASS_CHANGES: (&str, &str) = (
@@ -192,45 +172,28 @@ pub fn endpoints() -> impl Iterator<Item = Endpoint> {
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientConfig {
-    /// Through a Service of the cluster.
-    Service {
-        /// The namespace of the Service.
-        namespace: String,
-        /// The name of the Service.
-        name: String,
-        /// The port of the Service.
-        port: i32,
-    },
-    /// Directly, without a Service.
-    Url {
-        /// Scheme, host and port, such as `https://127.0.0.1:9443`.
-        base: String,
-    },
+    /// Through the Service of `config/webhook`.
+    Service,
+    /// Directly, by scheme, host and port, such as `https://127.0.0.1:9443`.
+    Url(String),
 }
 
 impl ClientConfig {
-    /// The Service of `config/webhook`.
-    pub fn default_service() -> Self {
-        Self::Service { namespace: "nodewright-system".to_owned(), name: "nodewright-webhook".to_owned(), port: 443 }
-    }
-
     fn of(&self, endpoint: Endpoint, bundle: Option<&[u8]>) -> WebhookClientConfig {
         let ca_bundle = bundle.map(|bundle| ByteString(bundle.to_vec()));
-        match self {
-            Self::Service { namespace, name, port } => {
-                let (namespace, name, port) = (namespace.clone(), name.clone(), Some(*port));
-                let service = ServiceReference { namespace, name, port, path: Some(endpoint.path()) };
-                WebhookClientConfig { ca_bundle, service: Some(service), url: None }
+        let (service, url) = match self {
+            Self::Service => {
+                let (namespace, name) = (DEFAULT_NAMESPACE.to_owned(), "nodewright-webhook".to_owned());
+                let service = ServiceReference { namespace, name, port: Some(443), path: Some(endpoint.path()) };
+                (Some(service), None)
             }
-            Self::Url { base } => {
-                let url = format!("{}{}", base.trim_end_matches('/'), endpoint.path());
-                WebhookClientConfig { ca_bundle, service: None, url: Some(url) }
-            }
-        }
+            Self::Url(base) => (None, Some(format!("{}{}", base.trim_end_matches('/'), endpoint.path()))),
+        };
+        WebhookClientConfig { ca_bundle, service, url }
     }
 }
 
-/// The webhook configurations of an installation.
+/// Both webhook configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configurations {
     /// The webhooks that set absent fields.
@@ -239,12 +202,15 @@ pub struct Configurations {
     pub validating: ValidatingWebhookConfiguration,
 }
 
-/// The configurations of all webhooks. `bundle` has the certificates, as PEM, that the API server trusts. Without it, another
+/// The configurations of all webhooks for the objects of a namespace. `bundle` has the certificates, as PEM, that the API server trusts. Without it, another
 /// program sets them.
 ///
 /// The rules do not exclude Nodewright's service account and namespace: the match conditions let the writes of its
 /// controllers pass.
-pub fn configurations(installation: &Installation, client: &ClientConfig, bundle: Option<&[u8]>) -> Configurations {
+pub fn configurations(namespace: &str, client: &ClientConfig, bundle: Option<&[u8]>) -> Configurations {
+    // The API server sets the label.
+    let name = ("kubernetes.io/metadata.name".to_owned(), namespace.to_owned());
+    let selector = LabelSelector { match_labels: Some([name].into()), match_expressions: None };
     let webhook = |endpoint: Endpoint| MutatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: client.of(endpoint, bundle),
@@ -252,7 +218,7 @@ pub fn configurations(installation: &Installation, client: &ClientConfig, bundle
         match_conditions: Some(endpoint.kind.conditions()),
         match_policy: Some("Equivalent".to_owned()),
         name: endpoint.name(),
-        namespace_selector: Some(installation.selector()),
+        namespace_selector: Some(selector.clone()),
         object_selector: None,
         // Another webhook may change the spec after this one and leave fields without defaults.
         reinvocation_policy: Some("IfNeeded".to_owned()),
@@ -261,7 +227,7 @@ pub fn configurations(installation: &Installation, client: &ClientConfig, bundle
         timeout_seconds: Some(TIMEOUT_SECONDS),
     };
     let of = |action| endpoints().filter(move |endpoint| endpoint.action == action).map(webhook);
-    let metadata = ObjectMeta { name: Some(installation.configuration_name()), ..ObjectMeta::default() };
+    let metadata = ObjectMeta { name: Some(configuration_name(namespace)), ..ObjectMeta::default() };
     let mutating = Some(of(Action::Mutate).collect());
     let validating = Some(of(Action::Validate).map(validating).collect());
     Configurations {
@@ -293,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_url_is_joined_to_the_path() {
-        let client = ClientConfig::Url { base: "https://127.0.0.1:9443/".to_owned() };
-        let all = configurations(&Installation::default_one(), &client, Some(b"PEM"));
+        let client = ClientConfig::Url("https://127.0.0.1:9443/".to_owned());
+        let all = configurations(DEFAULT_NAMESPACE, &client, Some(b"PEM"));
         let webhooks = all.mutating.webhooks.unwrap();
         assert_eq!(webhooks[0].client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate-machinedeployment"));
         assert_eq!(webhooks[0].client_config.ca_bundle, Some(ByteString(b"PEM".to_vec())));
@@ -303,9 +269,7 @@ mod tests {
 
     #[test]
     fn installations_share_neither_name_nor_namespace() {
-        let all = |namespace: &str| {
-            configurations(&Installation { namespace: namespace.to_owned() }, &ClientConfig::default_service(), None)
-        };
+        let all = |namespace: &str| configurations(namespace, &ClientConfig::Service, None);
         let (a, b) = (all("a"), all("b"));
         assert_ne!(a.mutating.metadata.name, b.mutating.metadata.name);
         assert_ne!(a.validating.metadata.name, b.validating.metadata.name);
@@ -320,7 +284,7 @@ mod tests {
 
     #[test]
     fn only_what_users_write_depends_on_the_webhook() {
-        let all = configurations(&Installation::default_one(), &ClientConfig::default_service(), None);
+        let all = configurations(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
         let policies: Vec<_> = all
             .validating
             .webhooks

@@ -8,7 +8,6 @@
 pub(crate) struct JsonSize {
     /// An upper bound of the number of values.
     pub(crate) values: usize,
-    /// The depth of nested objects and lists.
     pub(crate) depth: usize,
 }
 
@@ -34,7 +33,6 @@ impl JsonSize {
     }
 }
 
-/// Skips the rest of a string.
 fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
     while let Some(byte) = bytes.next() {
         match byte {

@@ -34,11 +34,10 @@ mod server;
 pub use admission::{IdentityFields, ProviderSpecCheck};
 pub use certificates::CertificateSource;
 pub use configurations::{
-    Action, ClientConfig, Configurations, Endpoint, Installation, ReviewedKind, configurations, endpoints,
+    Action, ClientConfig, Configurations, DEFAULT_NAMESPACE, Endpoint, ReviewedKind, configurations, endpoints,
 };
-pub use error::WebhookError;
 pub use registration::{FIELD_MANAGER, Registration};
-pub use server::{Limits, Options, Readiness, ServedCertificate, WebhookServer};
+pub use server::{BindError, Limits, Options, Readiness, WebhookServer};
 
 /// The `User-Agent` of this crate's requests to the API server.
 pub const USER_AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (webhook)");

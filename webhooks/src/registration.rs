@@ -1,12 +1,14 @@
 //! Registers the webhooks at the API server.
 
 use http::Method;
-use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::{ByteString, Resource};
 use nodewright_runtime::request::{Call, Connection};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::WebhookError;
-use crate::configurations::{ClientConfig, Endpoint, Installation, configurations, endpoints};
+use crate::configurations::{ClientConfig, Endpoint, configuration_name, configurations, endpoints};
+use crate::error::RoundError;
 
 /// The field manager of the webhook configurations.
 pub const FIELD_MANAGER: &str = "nodewright-webhook";
@@ -31,80 +33,68 @@ pub enum Registration {
 pub(crate) struct Registrar {
     pub(crate) connection: Connection,
     pub(crate) registration: Registration,
-    pub(crate) installation: Installation,
-    /// The server's port.
+    pub(crate) namespace: String,
     pub(crate) port: u16,
 }
 
-/// A kind of webhook configuration.
-#[derive(Clone, Copy)]
-struct Kind {
-    name: &'static str,
-    resource: &'static str,
-}
-
-const MUTATING: Kind = Kind { name: "MutatingWebhookConfiguration", resource: "mutatingwebhookconfigurations" };
-const VALIDATING: Kind = Kind { name: "ValidatingWebhookConfiguration", resource: "validatingwebhookconfigurations" };
-
 impl Registrar {
     /// Makes the API server call the webhooks and trust `bundle`.
-    pub(crate) async fn ensure(&self, bundle: Option<&[u8]>) -> Result<(), WebhookError> {
+    pub(crate) async fn ensure(&self, bundle: Option<&[u8]>) -> Result<(), RoundError> {
         if self.registration == Registration::None {
             return Ok(());
         }
-        let bundle = bundle.ok_or(WebhookError::NoAuthority)?;
+        let bundle = bundle.ok_or(RoundError::NoAuthority)?;
         let Registration::Whole { host } = &self.registration else {
-            self.ensure_bundle(MUTATING, bundle).await?;
-            return self.ensure_bundle(VALIDATING, bundle).await;
+            self.ensure_bundle::<MutatingWebhookConfiguration>(bundle).await?;
+            return self.ensure_bundle::<ValidatingWebhookConfiguration>(bundle).await;
         };
-        let client = ClientConfig::Url { base: format!("https://{host}:{}", self.port) };
-        let wanted = configurations(&self.installation, &client, Some(bundle));
-        self.ensure_whole(MUTATING, serde_json::to_value(wanted.mutating)).await?;
-        self.ensure_whole(VALIDATING, serde_json::to_value(wanted.validating)).await
+        let client = ClientConfig::Url(format!("https://{host}:{}", self.port));
+        let wanted = configurations(&self.namespace, &client, Some(bundle));
+        self.ensure_whole(&wanted.mutating).await?;
+        self.ensure_whole(&wanted.validating).await
     }
 
-    async fn ensure_whole(&self, kind: Kind, wanted: serde_json::Result<Value>) -> Result<(), WebhookError> {
-        let wanted = wanted.map_err(|source| WebhookError::Answer { action: self.action("write", kind), source })?;
-        let live = self.read(kind).await?;
+    async fn ensure_whole<K: Resource + Serialize>(&self, wanted: &K) -> Result<(), RoundError> {
+        let unwritable = |source| RoundError::Response { action: self.action::<K>("write"), source };
+        let wanted = serde_json::to_value(wanted).map_err(unwritable)?;
+        let live = self.read::<K>().await?;
         let is_registered = live.is_some_and(|live| covers(&live["webhooks"], &wanted["webhooks"]));
-        if is_registered { Ok(()) } else { self.apply(kind, &wanted).await }
+        if is_registered { Ok(()) } else { self.apply::<K>(&wanted).await }
     }
 
-    async fn ensure_bundle(&self, kind: Kind, bundle: &[u8]) -> Result<(), WebhookError> {
-        let name = self.installation.configuration_name();
-        let missing = || WebhookError::NotRegistered { kind: kind.name, name };
-        let live = self.read(kind).await?.ok_or_else(missing)?;
-        match bundle_patch(kind, &live, bundle) {
-            Some(patch) => self.apply(kind, &patch).await,
+    async fn ensure_bundle<K: Resource>(&self, bundle: &[u8]) -> Result<(), RoundError> {
+        let name = configuration_name(&self.namespace);
+        let live = self.read::<K>().await?.ok_or(RoundError::NotRegistered { kind: K::KIND, name })?;
+        match bundle_patch::<K>(&live, bundle) {
+            Some(patch) => self.apply::<K>(&patch).await,
             None => Ok(()),
         }
     }
 
-    async fn read(&self, kind: Kind) -> Result<Option<Value>, WebhookError> {
-        let answer = match self.connection.send(Call::get(self.path(kind))).await {
+    async fn read<K: Resource>(&self) -> Result<Option<Value>, RoundError> {
+        let answer = match self.connection.send(Call::get(self.path::<K>())).await {
             Err(error) if error.is_not_found() => return Ok(None),
-            answer => answer.map_err(|source| WebhookError::Request { action: self.action("read", kind), source })?,
+            answer => answer.map_err(|source| RoundError::Request { action: self.action::<K>("read"), source })?,
         };
-        let unreadable = |source| WebhookError::Answer { action: self.action("read", kind), source };
+        let unreadable = |source| RoundError::Response { action: self.action::<K>("read"), source };
         serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
     }
 
-    async fn apply(&self, kind: Kind, body: &Value) -> Result<(), WebhookError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path(kind));
+    async fn apply<K: Resource>(&self, body: &Value) -> Result<(), RoundError> {
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path::<K>());
         let call = Call::with(Method::PATCH, path, "application/apply-patch+yaml", body);
-        let failed = |source| WebhookError::Request { action: self.action("write", kind), source };
+        let failed = |source| RoundError::Request { action: self.action::<K>("write"), source };
         self.connection.send(call).await.map_err(failed)?;
-        tracing::info!(kind = kind.name, name = self.installation.configuration_name(), "registered the webhooks");
+        tracing::info!(kind = K::KIND, name = configuration_name(&self.namespace), "registered the webhooks");
         Ok(())
     }
 
-    fn path(&self, kind: Kind) -> String {
-        let name = self.installation.configuration_name();
-        format!("/apis/admissionregistration.k8s.io/v1/{}/{name}", kind.resource)
+    fn path<K: Resource>(&self) -> String {
+        format!("/apis/{}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, configuration_name(&self.namespace))
     }
 
-    fn action(&self, verb: &str, kind: Kind) -> String {
-        format!("{verb} the {} {}", kind.name, self.installation.configuration_name())
+    fn action<K: Resource>(&self, verb: &str) -> String {
+        format!("{verb} the {} {}", K::KIND, configuration_name(&self.namespace))
     }
 }
 
@@ -123,7 +113,7 @@ fn covers(live: &Value, wanted: &Value) -> bool {
 
 /// An apply of the bundle to each of our webhooks in a configuration. `None` if all have it. The UID prevents the apply from
 /// creating a configuration that was deleted.
-fn bundle_patch(kind: Kind, live: &Value, bundle: &[u8]) -> Option<Value> {
+fn bundle_patch<K: Resource>(live: &Value, bundle: &[u8]) -> Option<Value> {
     let bundle = json!(ByteString(bundle.to_vec()));
     let ours: Vec<_> = endpoints().map(Endpoint::name).collect();
     let is_ours = |webhook: &&Value| webhook["name"].as_str().is_some_and(|name| ours.iter().any(|ours| ours == name));
@@ -134,8 +124,8 @@ fn bundle_patch(kind: Kind, live: &Value, bundle: &[u8]) -> Option<Value> {
     found.sort_by_key(|webhook| webhook["name"].as_str());
     let apply = |webhook: &Value| json!({"name": webhook["name"], "clientConfig": {"caBundle": bundle}});
     Some(json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind.name,
+        "apiVersion": K::API_VERSION,
+        "kind": K::KIND,
         "metadata": {"name": live["metadata"]["name"], "uid": live["metadata"]["uid"]},
         "webhooks": found.into_iter().map(apply).collect::<Vec<_>>(),
     }))

@@ -67,7 +67,6 @@ struct RequestReview<'a> {
     request: Option<Request<'a>>,
 }
 
-/// Why a body is no valid review.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidReview {
     #[error("failed to read the review: {0}")]
@@ -78,7 +77,6 @@ pub(crate) enum InvalidReview {
     NoRequest,
 }
 
-/// Parses the envelope of a review.
 pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, InvalidReview> {
     let review: RequestReview<'_> = serde_json::from_slice(body).map_err(|error| {
         // The text of the error may quote the body.
@@ -96,9 +94,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, InvalidReview> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Response {
-    /// The error if the object is refused.
     pub(crate) refusal: Option<Status>,
-    /// The changes of the object.
     pub(crate) patch: json_patch::Patch,
     /// Warnings for the user, whether the object is accepted or not.
     pub(crate) warnings: Vec<String>,

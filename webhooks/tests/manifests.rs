@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use nodewright_webhooks::{ClientConfig, Installation, configurations};
+use nodewright_webhooks::{ClientConfig, DEFAULT_NAMESPACE, configurations};
 use serde_json::Value;
 
 #[test]
 fn the_manifests_are_those_of_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/webhook/manifests.yaml");
-    let all = configurations(&Installation::default_one(), &ClientConfig::default_service(), None);
+    let all = configurations(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
     let of_code = [serde_json::to_value(all.mutating).unwrap(), serde_json::to_value(all.validating).unwrap()];
     let text = std::fs::read_to_string(path).unwrap();
     let of_file: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();

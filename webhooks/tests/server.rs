@@ -162,7 +162,9 @@ async fn what_is_no_tls_and_old_tls_is_closed() {
 #[tokio::test]
 async fn slow_clients_are_given_up() {
     let (short, idle) = (Duration::from_millis(300), Duration::from_millis(900));
-    let server = Running::start(Limits { first_request: short, body: short, idle, ..Limits::default() }).await;
+    let mut limits = Limits { body: short, ..Limits::default() };
+    (limits.port.first_request, limits.port.idle) = (short, idle);
+    let server = Running::start(limits).await;
     let mut silent = server.tcp().await;
     let mut half_a_head = server.tls().await;
     half_a_head.write_all(b"POST /validate-machineclass HTTP/1.1\r\nhost:").await.unwrap();
@@ -187,9 +189,11 @@ async fn slow_clients_are_given_up() {
 async fn idle_and_slow_connections_make_room_for_reviews() {
     let files = raise_open_files().unwrap();
     assert!(files.is_none_or(|files| files >= 5_000), "5,000 open files are needed: {files:?}");
-    let server = Running::start(Limits { first_request: PATIENCE, ..Limits::default() }).await;
+    let mut limits = Limits::default();
+    limits.port.first_request = PATIENCE;
+    let server = Running::start(limits).await;
     let mut kept = Vec::new();
-    for number in 0..2 * Limits::default().connections {
+    for number in 0..2 * limits.port.connections {
         let mut stream = server.tcp().await;
         if number % 2 == 1 {
             // The beginning of a handshake; the server may have closed the connection already.
@@ -214,7 +218,8 @@ async fn idle_and_slow_connections_make_room_for_reviews() {
 /// The memory that slow clients hold is bounded by time.
 #[tokio::test]
 async fn slow_heads_and_bodies_make_room_for_reviews() {
-    let limits = Limits { connections: 16, first_request: PATIENCE, body: PATIENCE, ..Limits::default() };
+    let mut limits = Limits { body: PATIENCE, ..Limits::default() };
+    (limits.port.connections, limits.port.first_request) = (16, PATIENCE);
     let server = Running::start(limits).await;
     let head = "POST /validate-machineclass HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
     let mut kept = Vec::new();

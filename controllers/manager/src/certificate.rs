@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use nodewright_webhooks::ServedCertificate;
 use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
     server::{ClientHello, ResolvesServerCert},
@@ -12,9 +11,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Outcome;
 
-/// The names in the self-signed certificate.
-const NAMES: [&str; 2] = ["nodewright", "localhost"];
-
 /// The certificate of the webhooks if this process serves them. Otherwise a self-signed one that is created at the start, as in
 /// controller-runtime.
 #[derive(Clone, Debug)]
@@ -23,12 +19,12 @@ pub(crate) struct Certificate(Arc<Sources>);
 #[derive(Debug)]
 struct Sources {
     own: Arc<CertifiedKey>,
-    webhooks: OnceLock<ServedCertificate>,
+    webhooks: OnceLock<Arc<dyn ResolvesServerCert>>,
 }
 
 impl Certificate {
     pub(crate) fn create() -> Outcome<Self> {
-        let created = rcgen::generate_simple_self_signed(NAMES.map(str::to_owned))?;
+        let created = rcgen::generate_simple_self_signed(["nodewright".to_owned(), "localhost".to_owned()])?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(created.signing_key.serialize_der()));
         let provider = rustls::crypto::ring::default_provider();
         let own = CertifiedKey::from_der(vec![created.cert.der().clone()], key, &provider)?;
@@ -36,7 +32,7 @@ impl Certificate {
     }
 
     /// Serves the certificate of the webhooks once they have one. Later calls have no effect.
-    pub(crate) fn prefer(&self, webhooks: ServedCertificate) {
+    pub(crate) fn prefer(&self, webhooks: Arc<dyn ResolvesServerCert>) {
         // A process has one webhook server.
         let _ = self.0.webhooks.set(webhooks);
     }
@@ -47,8 +43,8 @@ impl Certificate {
 }
 
 impl ResolvesServerCert for Sources {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let webhooks = self.webhooks.get().and_then(ServedCertificate::current);
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let webhooks = self.webhooks.get().and_then(|webhooks| webhooks.resolve(hello));
         Some(webhooks.unwrap_or_else(|| self.own.clone()))
     }
 }

@@ -10,7 +10,6 @@ use nodewright_runtime::{error::with_causes, leadership::LeadershipHandle, reque
 
 use crate::flags::ProcessFlags;
 
-/// The clients of a process.
 #[derive(Clone)]
 pub(crate) struct Clusters {
     /// The cluster of the custom resources.

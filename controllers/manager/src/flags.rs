@@ -1,12 +1,16 @@
 //! The flags: those of machine-controller-manager, with its names and defaults, and ours.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
+use nodewright_driver::Driver;
+use nodewright_driver_simulated::{Options, PROVIDER, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
-use nodewright_runtime::manager::Rate;
+use nodewright_runtime::{leadership::LeadershipHandle, manager::Rate};
+
+use crate::Outcome;
 
 /// Manages Kubernetes worker machines.
 ///
@@ -109,7 +113,6 @@ pub(crate) struct ProcessFlags {
 impl ProcessFlags {
     pub(crate) fn telemetry(&self) -> TelemetryConfig {
         TelemetryConfig {
-            service: "nodewright".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             attributes: vec![("k8s.namespace.name", self.namespace.clone())],
             format: match self.log_format {
@@ -244,6 +247,12 @@ pub(crate) struct ProviderFlags {
 }
 
 impl ProviderFlags {
+    /// The driver of `--cloud-provider`.
+    pub(crate) fn driver(&self, leading: &LeadershipHandle) -> Outcome<Arc<dyn Driver>> {
+        debug_assert_eq!(self.cloud_provider, PROVIDER);
+        Ok(Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leading)?))
+    }
+
     /// The limit of requests, if any.
     pub(crate) fn request_rate(&self) -> Option<Rate> {
         let rate = Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst };
@@ -284,21 +293,13 @@ const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-conte
     machine-inplace-update-timeout machine-preserve-timeout machine-pv-reattach-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
     machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
-
 /// More such flags, which need no value.
 const IGNORED_SWITCHES: [&str; 3] =
     ["autoscaler-scaledown-annotation-during-rollout", "contention-profiling", "profiling"];
 
-/// The flags without effect that the user has set.
+/// The names of the flags without effect that the user has set.
 #[derive(Clone, Debug)]
-pub(crate) struct IgnoredFlags(Vec<&'static str>);
-
-impl IgnoredFlags {
-    /// The names of the flags.
-    pub(crate) fn given(&self) -> impl ExactSizeIterator<Item = String> {
-        self.0.iter().map(|name| format!("--{name}"))
-    }
-}
+pub(crate) struct IgnoredFlags(pub(crate) Vec<&'static str>);
 
 impl FromArgMatches for IgnoredFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
@@ -361,7 +362,7 @@ mod tests {
                     --namespace=shoot--a --port=10258 --safety-up=2 --safety-down=1 --target-kubeconfig=/t --concurrent-syncs=3 --v=3";
         let Command::Mcm(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert_eq!(flags.process.namespace, "shoot--a");
-        assert_eq!(flags.ignored.given().len(), 5);
+        assert_eq!(flags.ignored.0.len(), 5);
         let line = "nodewright mc --machine-creation-timeout=20m --machine-drain-timeout=2h --leader-elect=false \
                     --node-conditions=ReadonlyFilesystem,KernelDeadlock --bootstrap-token-auth-extra-groups=system:x -v 3";
         let Command::Mc(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };

@@ -7,7 +7,6 @@
 
 mod certificate;
 mod clusters;
-mod driver;
 mod flags;
 mod manager;
 mod preflight;

@@ -21,7 +21,6 @@ use nodewright_runtime::{
 use crate::{
     Outcome,
     clusters::Clusters,
-    driver::driver,
     flags::{ElectionFlags, ManagerFlags},
     process::{DEFAULT_PORT, PRODUCT, Process, agent},
     webhooks,
@@ -31,7 +30,6 @@ use crate::{
 const SET_LEASE: &str = "machine-controller-manager";
 const MACHINE_LEASE: &str = "machine-controller";
 
-/// The controllers of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     All,
@@ -59,10 +57,10 @@ impl Role {
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let chosen = choose(&flags.controllers, &role.controllers())?;
     let leading = LeadershipHandle::default();
-    let driver = driver(&flags.provider, &leading)?;
+    let driver = flags.provider.driver(&leading)?;
     let process = Process::start(&flags.process, role.default_port()).await?;
-    for flag in flags.ignored.given() {
-        tracing::warn!(flag, "the flag is accepted for compatibility and has no effect");
+    for name in &flags.ignored.0 {
+        tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
     let clusters = Clusters::connect(&flags.process, &leading).await?;
     let Some(served) = process.preflight(&clusters).await? else {
@@ -90,7 +88,7 @@ impl ControllerProcess {
         self.process.follow_clusters(&self.clusters, served, &schemas);
         self.add_controllers(&mut manager, schemas)?;
         self.process.ready.add("caches", manager.readiness());
-        self.process.startup.pass();
+        *self.process.startup.lock() = Ok(());
         if self.flags.webhook.webhooks {
             self.serve_webhooks(&manager).await?;
         }

@@ -11,6 +11,7 @@ use nodewright_api::{
 };
 use nodewright_controllers::shared::schema::Schemas;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::clusters::one_line;
@@ -24,7 +25,7 @@ pub(crate) enum PreflightError {
     #[error("the API server of the {cluster} cluster does not accept the credentials in its kubeconfig ({code})")]
     Refused { cluster: &'static str, code: StatusCode },
     #[error("the API server of the {cluster} cluster answered {code} to GET {path}")]
-    Answer { cluster: &'static str, code: StatusCode, path: String },
+    Status { cluster: &'static str, code: StatusCode, path: &'static str },
     #[error(
         "the control cluster does not serve {missing} of {API_VERSION}: install the CRDs with `kubectl apply --server-side -k config/crd`"
     )]
@@ -34,11 +35,9 @@ pub(crate) enum PreflightError {
 /// How long a reachable API server may fail the check. It describes new CRDs after a delay, and has no roles right after its
 /// start.
 const GRACE: Duration = Duration::from_secs(15);
-/// The period of the check.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The period of the check of the CRDs after the start.
 const SCHEMA_PERIOD: Duration = Duration::from_secs(30);
-/// The period of log lines about an unreachable API server.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 impl PreflightError {
@@ -46,41 +45,21 @@ impl PreflightError {
     fn is_unavailable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Answer { code, .. } => code.is_server_error() || *code == StatusCode::TOO_MANY_REQUESTS,
+            Self::Status { code, .. } => code.is_server_error() || *code == StatusCode::TOO_MANY_REQUESTS,
             Self::Refused { .. } | Self::NoCrd { .. } => false,
         }
     }
 }
 
-/// The readiness check of the start. It fails with the reason until [`StartupCheck::pass`].
-#[derive(Clone, Debug)]
-pub(crate) struct StartupCheck(Arc<Mutex<Option<String>>>);
-
-impl StartupCheck {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Some("the clusters are not checked yet".to_owned()))))
-    }
-
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.0.lock().clone().map_or(Ok(()), Err)
-    }
-
-    fn fail(&self, reason: String) {
-        *self.0.lock() = Some(reason);
-    }
-
-    /// The process has started.
-    pub(crate) fn pass(&self) {
-        *self.0.lock() = None;
-    }
-}
+/// The readiness check of the start: an error until the process has started.
+pub(crate) type Startup = Arc<Mutex<Result<(), String>>>;
 
 /// Waits until the control cluster serves the CRDs. Waits forever for an unavailable API server: the kubelet would restart a
 /// process that exits with an increasing delay.
 pub(crate) async fn wait_for_crds(
     control: &Client,
     agent: &HeaderValue,
-    startup: &StartupCheck,
+    startup: &Startup,
 ) -> Result<Served, PreflightError> {
     let (mut answered, mut logged) = (None, None::<Instant>);
     loop {
@@ -93,7 +72,7 @@ pub(crate) async fn wait_for_crds(
         } else if answered.get_or_insert_with(Instant::now).elapsed() >= GRACE {
             return Err(error);
         }
-        startup.fail(error.to_string());
+        *startup.lock() = Err(error.to_string());
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_PERIOD) {
             match &error {
                 error if error.is_unavailable() => tracing::warn!("waiting: {error}"),
@@ -110,9 +89,9 @@ pub(crate) async fn wait_for_crds(
 pub(crate) async fn log_target(target: Client, agent: HeaderValue) {
     let mut is_logged = false;
     loop {
-        match check_target(&target, &agent).await {
-            Ok(()) if is_logged => return tracing::info!("the API server of the target cluster answers"),
-            Ok(()) => return,
+        match get(&target, &agent, "target", "/api/v1").await {
+            Ok(_) if is_logged => return tracing::info!("the API server of the target cluster answers"),
+            Ok(_) => return,
             Err(error) => tracing::warn!("machines wait: {error}"),
         }
         is_logged = true;
@@ -139,12 +118,12 @@ pub(crate) async fn follow_schemas(control: Client, agent: HeaderValue, first: S
 }
 
 async fn check_control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
-    let (code, body) = get(client, agent, "control", OPENAPI_PATH).await?;
-    let served = match code {
-        StatusCode::OK => Served::from_openapi(&serde_json::from_slice(&body).unwrap_or_default()),
-        StatusCode::NOT_FOUND => Served::from_openapi(&serde_json::Value::Null),
-        code => return Err(refused("control", code, OPENAPI_PATH.to_owned())),
+    let document = match get(client, agent, "control", OPENAPI_PATH).await {
+        Ok(body) => serde_json::from_slice(&body).unwrap_or_default(),
+        Err(PreflightError::Status { code: StatusCode::NOT_FOUND, .. }) => Value::Null,
+        Err(error) => return Err(error),
     };
+    let served = Served::from_openapi(&document);
     if served.missing_kinds.is_empty() {
         Ok(served)
     } else {
@@ -152,28 +131,13 @@ async fn check_control(client: &Client, agent: &HeaderValue) -> Result<Served, P
     }
 }
 
-/// Checks that the target cluster is reachable.
-async fn check_target(client: &Client, agent: &HeaderValue) -> Result<(), PreflightError> {
-    let path = "/api/v1".to_owned();
-    match get(client, agent, "target", &path).await? {
-        (StatusCode::OK, _) => Ok(()),
-        (code, _) => Err(refused("target", code, path)),
-    }
-}
-
-fn refused(cluster: &'static str, code: StatusCode, path: String) -> PreflightError {
-    match code {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PreflightError::Refused { cluster, code },
-        code => PreflightError::Answer { cluster, code, path },
-    }
-}
-
+/// The body of a successful response.
 async fn get(
     client: &Client,
     agent: &HeaderValue,
     cluster: &'static str,
-    path: &str,
-) -> Result<(StatusCode, bytes::Bytes), PreflightError> {
+    path: &'static str,
+) -> Result<bytes::Bytes, PreflightError> {
     let failed = |message| PreflightError::Unreachable { cluster, message };
     let request = Request::get(path).header(header::USER_AGENT, agent).body(Body::empty());
     let request = request.map_err(|error| failed(error.to_string()))?;
@@ -183,5 +147,9 @@ async fn get(
     let code = response.status();
     let body =
         Limited::new(response.into_body(), 4 << 20).collect().await.map_err(|error| failed(error.to_string()))?;
-    Ok((code, body.to_bytes()))
+    match code {
+        StatusCode::OK => Ok(body.to_bytes()),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PreflightError::Refused { cluster, code }),
+        code => Err(PreflightError::Status { cluster, code, path }),
+    }
 }

@@ -1,6 +1,6 @@
 //! The common parts of all commands: telemetry, the ports for operators, and a graceful stop on a signal.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use nodewright_api::served::Served;
@@ -10,7 +10,8 @@ use nodewright_runtime::{
     leadership::{BootClock, Clock, Leadership},
     request::Connection,
 };
-use nodewright_serving::{Authorization, Checks, Endpoints, ListenError, Server, raise_open_files};
+use nodewright_serving::{Authorization, Checks, Endpoints, Server, raise_open_files};
+use parking_lot::Mutex;
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
@@ -22,18 +23,15 @@ use crate::{
     certificate::Certificate,
     clusters::Clusters,
     flags::ProcessFlags,
-    preflight::{self, StartupCheck},
+    preflight::{self, Startup},
 };
 
 /// Name and version, for `User-Agent`.
 pub(crate) const PRODUCT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
-
 /// The default of `--port`, except for `mc`.
 pub(crate) const DEFAULT_PORT: u16 = 10258;
-
 /// Maximum number of concurrent requests that authorize clients of the metrics.
 const AUTHORIZATIONS: usize = 4;
-
 /// The names of the queues in machine-controller-manager's metrics.
 const QUEUE_ALIASES: &[(&str, &str)] = &[
     ("machine-deployment", "machinedeployment"),
@@ -43,7 +41,6 @@ const QUEUE_ALIASES: &[(&str, &str)] = &[
 ];
 
 pub(crate) struct Process {
-    /// The namespace of the custom resources.
     pub(crate) namespace: String,
     pub(crate) telemetry: Telemetry,
     pub(crate) metrics: Arc<Metrics>,
@@ -51,15 +48,10 @@ pub(crate) struct Process {
     /// Cancelled by SIGTERM and SIGINT.
     pub(crate) stop: CancellationToken,
     pub(crate) ready: Checks,
-    pub(crate) startup: StartupCheck,
-    pub(crate) secured: Option<SecuredMetrics>,
+    pub(crate) startup: Startup,
+    /// The authorization and the certificate of the metrics port with `--secure-metrics`.
+    pub(crate) secured: Option<(Authorization, Certificate)>,
     pub(crate) tasks: JoinSet<()>,
-}
-
-/// The metrics port with `--secure-metrics`.
-pub(crate) struct SecuredMetrics {
-    authorization: Authorization,
-    pub(crate) certificate: Certificate,
 }
 
 impl Process {
@@ -69,25 +61,22 @@ impl Process {
         if let Err(error) = raise_open_files() {
             tracing::warn!(%error, "failed to raise the limit of open files; many connections may exhaust it");
         }
-        let metrics = Arc::new(Metrics::new().with_queue_alias("mcm", QUEUE_ALIASES));
-        let secured = if flags.secure_metrics {
-            Some(SecuredMetrics { authorization: Authorization::new(), certificate: Certificate::create()? })
-        } else {
-            None
-        };
+        let metrics = Arc::new(Metrics::new().with_queue_alias("mcm_", QUEUE_ALIASES));
+        let secured =
+            if flags.secure_metrics { Some((Authorization::default(), Certificate::create()?)) } else { None };
         let mut process = Self {
             namespace: flags.namespace.clone(),
             telemetry,
             metrics,
             clock: Arc::new(BootClock),
             stop: CancellationToken::new(),
-            ready: Checks::new(),
-            startup: StartupCheck::new(),
+            ready: Checks::default(),
+            startup: Arc::new(Mutex::new(Err("the clusters are not checked yet".to_owned()))),
             secured,
             tasks: JoinSet::new(),
         };
         let startup = process.startup.clone();
-        process.ready.add("start", move || startup.check());
+        process.ready.add("start", move || startup.lock().clone());
         process.serve_operators(flags, default_port).await?;
         cancel_on_signal(process.stop.clone())?;
         Ok(process)
@@ -98,32 +87,28 @@ impl Process {
         tracing::info!(address = %server.address(), "serving metrics, health and readiness");
         let endpoints = Endpoints {
             metrics: self.metrics.clone(),
-            health: Checks::new(),
+            health: Checks::default(),
             ready: self.ready.clone(),
             levels: Some(self.telemetry.levels().clone()),
-            authorization: self.secured.as_ref().map(|secured| secured.authorization.clone()),
+            authorization: self.secured.as_ref().map(|(authorization, _)| authorization.clone()),
         };
         if let Some(port) = flags.health_probe_port {
             let server = bind(SocketAddr::new(flags.address, port), "--health-probe-port").await?;
             tracing::info!(address = %server.address(), "serving health and readiness");
-            self.tasks.spawn(server.serve(endpoints.probes(), self.stop.clone()));
+            self.tasks.spawn(server.serve(None, endpoints.probes(), self.stop.clone()));
         }
-        match &self.secured {
-            Some(SecuredMetrics { certificate, .. }) => {
-                self.tasks.spawn(server.serve_with(certificate.acceptor()?, endpoints.router(), self.stop.clone()))
-            }
-            None => self.tasks.spawn(server.serve(endpoints.router(), self.stop.clone())),
-        };
+        let tls = self.secured.as_ref().map(|(_, certificate)| certificate.acceptor()).transpose()?;
+        self.tasks.spawn(server.serve(tls, endpoints.router(), self.stop.clone()));
         Ok(())
     }
 
     /// Waits until the control cluster serves the CRDs. `None` if the process is asked to stop first.
     pub(crate) async fn preflight(&self, clusters: &Clusters) -> Outcome<Option<Served>> {
-        if let Some(secured) = &self.secured {
+        if let Some((authorization, _)) = &self.secured {
             let (client, metrics) = (clusters.control.clone(), self.metrics.clone());
             let connection =
                 Connection::new(client, agent("metrics"), Leadership::unlimited(), AUTHORIZATIONS, metrics);
-            secured.authorization.connect(connection);
+            authorization.connect(connection);
         }
         let agent = agent("preflight");
         let served = preflight::wait_for_crds(&clusters.control, &agent, &self.startup);
@@ -164,7 +149,7 @@ async fn bind(address: SocketAddr, flag: &'static str) -> Outcome<Server> {
     let begun = tokio::time::Instant::now();
     loop {
         match Server::bind(address, flag).await {
-            Err(ListenError::InUse { .. }) if begun.elapsed() < PATIENCE => {
+            Err(error) if error.source.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             result => return Ok(result?),

@@ -10,14 +10,13 @@ use nodewright_runtime::{
     request::Connection,
 };
 use nodewright_webhooks::{
-    CertificateSource, Installation, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
+    CertificateSource, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
 };
 use serde_json::Value;
 
 use crate::{
     Outcome,
     clusters::Clusters,
-    driver::driver,
     flags::{WebhookFlags, WebhookOnlyFlags},
     process::{DEFAULT_PORT, Process, agent},
 };
@@ -30,7 +29,7 @@ const REQUESTS: usize = 8;
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let leading = LeadershipHandle::default();
-    let driver = driver(&flags.provider, &leading)?;
+    let driver = flags.provider.driver(&leading)?;
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
     let clusters = Clusters::connect(&flags.process, &leading).await?;
     if process.preflight(&clusters).await?.is_some() {
@@ -38,8 +37,8 @@ pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
         let connection =
             Connection::new(clusters.control, agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
         let readiness = serve(&mut process, &flags.webhook, connection, driver).await?;
-        process.ready.add("webhooks", move || readiness.check());
-        process.startup.pass();
+        process.ready.add("webhooks", move || readiness());
+        *process.startup.lock() = Ok(());
         process.stop.cancelled().await;
     }
     process.end().await;
@@ -57,7 +56,7 @@ pub(crate) async fn serve(
         listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
         certificates: certificates(flags, &process.namespace),
         registration: registration(flags),
-        installation: Installation { namespace: process.namespace.clone() },
+        namespace: process.namespace.clone(),
         connection,
         provider_specs: provider_specs(driver.clone()),
         identity: Arc::new(move |class| identity(driver.as_ref(), class)),
@@ -67,8 +66,8 @@ pub(crate) async fn serve(
     })
     .await?;
     tracing::info!(address = %server.address(), "serving webhooks");
-    if let Some(secured) = &process.secured {
-        secured.certificate.prefer(server.certificate());
+    if let Some((_, certificate)) = &process.secured {
+        certificate.prefer(server.certificate());
     }
     let readiness = server.readiness();
     let stop = process.stop.clone();

@@ -20,7 +20,7 @@ use nodewright_runtime::{
     leadership::{BootClock, Leadership},
     request::Connection,
 };
-use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, DEFAULT_NAMESPACE, Limits, Options, Registration, WebhookServer};
 
 use nodewright_e2e_control_plane::testing::{TestResult, eventually};
 
@@ -183,7 +183,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
             hosts: vec![format!("nodewright-webhook.{NAMESPACE}.svc")],
         },
         registration: Registration::Bundle,
-        installation: Installation::default_one(),
+        namespace: DEFAULT_NAMESPACE.to_owned(),
         connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(|_| vec![]),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
@@ -194,7 +194,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
     .await?;
     let readiness = server.readiness();
     let running = tokio::spawn(server.run(std::future::pending()));
-    eventually("the registration", async || Ok(readiness.check().is_ok())).await?;
+    eventually("the registration", async || Ok(readiness().is_ok())).await?;
     running.abort();
     let bundles = bundles(plane).await?;
     assert!(bundles.len() == 4 && bundles[0].is_some() && bundles.iter().all(|bundle| *bundle == bundles[0]));

@@ -21,7 +21,7 @@ use nodewright_runtime::{
     leadership::{BootClock, Leadership},
     request::Connection,
 };
-use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -217,7 +217,7 @@ impl Webhook {
         let readiness = server.readiness();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async { stopped.await.unwrap_or_default() }));
-        eventually("the registration", async || Ok(readiness.check().is_ok())).await?;
+        eventually("the registration", async || Ok(readiness().is_ok())).await?;
         Ok(Self { stop, task })
     }
 
@@ -238,7 +238,7 @@ fn options(client: Client) -> Options {
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
-        installation: Installation { namespace: "default".to_owned() },
+        namespace: "default".to_owned(),
         connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(cluster_is_given),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),

@@ -26,10 +26,8 @@ use tokio::time::Instant;
 
 use nodewright_runtime::request::{Call, Connection, RequestError};
 
-/// How long a decision is cached.
-const LIFETIME: Duration = Duration::from_secs(10);
-/// How many decisions are cached.
-const DECISIONS: usize = 256;
+const DECISION_LIFETIME: Duration = Duration::from_secs(10);
+const MAX_DECISIONS: usize = 256;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -37,13 +35,8 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews
 /// Asks an API server for authorization. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Authorization {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    connection: OnceLock<Connection>,
-    decisions: Mutex<Decisions>,
+    connection: Arc<OnceLock<Connection>>,
+    decisions: Arc<Mutex<Decisions>>,
 }
 
 /// The key of a decision: a token, a verb and a path.
@@ -66,15 +59,10 @@ enum Decision {
 }
 
 impl Authorization {
-    /// An authorization without an API server yet. Until [`Self::connect`], all requests get 503.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the API server to ask. Only the first call has an effect.
+    /// Sets the API server to ask. Until then, all requests get 503. Only the first call has an effect.
     pub fn connect(&self, connection: Connection) {
         // A second connection would be to the same API server.
-        let _ = self.shared.connection.set(connection);
+        let _ = self.connection.set(connection);
     }
 
     /// Wraps the routes with authorization.
@@ -83,13 +71,13 @@ impl Authorization {
     }
 
     async fn decide(&self, question: Question) -> Result<Decision, String> {
-        if let Some(known) = self.shared.decisions.lock().get(&question, Instant::now()) {
+        if let Some(known) = self.decisions.lock().get(&question, Instant::now()) {
             return Ok(known);
         }
-        let connection = self.shared.connection.get().ok_or("not connected to the API server yet")?;
+        let connection = self.connection.get().ok_or("not connected to the API server yet")?;
         let decision = ask(connection, &question).await.map_err(|error| error.to_string())?;
         if decision != Decision::Unauthenticated {
-            self.shared.decisions.lock().insert(question, decision.clone(), Instant::now());
+            self.decisions.lock().insert(question, decision.clone(), Instant::now());
         }
         Ok(decision)
     }
@@ -162,22 +150,21 @@ async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Val
     Ok(review["status"].clone())
 }
 
-/// Recent decisions.
 #[derive(Debug, Default)]
 struct Decisions(HashMap<Question, (Decision, Instant)>);
 
 impl Decisions {
     fn get(&self, question: &Question, now: Instant) -> Option<Decision> {
         let (decision, since) = self.0.get(question)?;
-        (now < *since + LIFETIME).then(|| decision.clone())
+        (now < *since + DECISION_LIFETIME).then(|| decision.clone())
     }
 
     fn insert(&mut self, question: Question, decision: Decision, now: Instant) {
-        if self.0.len() >= DECISIONS {
-            self.0.retain(|_, (_, since)| now < *since + LIFETIME);
+        if self.0.len() >= MAX_DECISIONS {
+            self.0.retain(|_, (_, since)| now < *since + DECISION_LIFETIME);
         }
         // All decisions are recent: clear the cache instead of growing it.
-        if self.0.len() >= DECISIONS {
+        if self.0.len() >= MAX_DECISIONS {
             self.0.clear();
         }
         self.0.insert(question, (decision, now));
@@ -235,7 +222,7 @@ mod tests {
             let client = kube::Client::new(service, "default");
             let metrics = Arc::new(Metrics::new());
             let agent = HeaderValue::from_static("test");
-            let authorization = Authorization::new();
+            let authorization = Authorization::default();
             authorization.connect(Connection::new(client, agent, Leadership::unlimited(), 4, metrics));
             let router = Router::new().route("/metrics", get(|| async { "numbers" }).put(|| async { "set" }));
             Self { asked, router: authorization.protect(router), authorization }
@@ -276,29 +263,29 @@ mod tests {
             assert_eq!(server.status("GET", Some("Bearer reader")).await, 200);
         }
         assert_eq!(server.asked.lock().len(), 2, "one review of each kind");
-        tokio::time::sleep(LIFETIME).await;
+        tokio::time::sleep(DECISION_LIFETIME).await;
         assert_eq!(server.status("GET", Some("Bearer reader")).await, 200);
         assert_eq!(server.asked.lock().len(), 4);
         for _ in 0..3 {
             assert_eq!(server.status("GET", Some("Bearer nobody")).await, 401);
         }
-        assert_eq!(server.authorization.shared.decisions.lock().0.len(), 1, "what is nobody's is not remembered");
+        assert_eq!(server.authorization.decisions.lock().0.len(), 1, "what is nobody's is not remembered");
     }
 
     #[test]
     fn no_more_decisions_are_remembered_than_the_bound() {
         let (mut decisions, now) = (Decisions::default(), Instant::now());
-        for number in 0..DECISIONS * 3 {
+        for number in 0..MAX_DECISIONS * 3 {
             let question = Question { token: number.to_string(), verb: "get".to_owned(), path: "/".to_owned() };
             decisions.insert(question.clone(), Decision::Allowed, now);
             assert_eq!(decisions.get(&question, now), Some(Decision::Allowed));
-            assert!(decisions.0.len() <= DECISIONS);
+            assert!(decisions.0.len() <= MAX_DECISIONS);
         }
     }
 
     #[tokio::test]
     async fn nothing_is_answered_before_the_api_server_can_be_asked() {
-        let router = Authorization::new().protect(Router::new().route("/metrics", get(|| async { "numbers" })));
+        let router = Authorization::default().protect(Router::new().route("/metrics", get(|| async { "numbers" })));
         let request = Request::get("/metrics").header("authorization", "Bearer a").body(Body::empty()).unwrap();
         assert_eq!(router.oneshot(request).await.unwrap().status(), 503);
     }

@@ -5,77 +5,40 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::StatusCode;
+use http::{HeaderName, StatusCode, header};
 use parking_lot::RwLock;
-
-use crate::text::plain;
-
-/// The result of a check: true or false, or a reason for the failure.
-pub trait Verdict {
-    /// The reason if the check failed.
-    fn into_result(self) -> Result<(), String>;
-}
-
-impl Verdict for bool {
-    fn into_result(self) -> Result<(), String> {
-        if self { Ok(()) } else { Err("not yet".to_owned()) }
-    }
-}
-
-impl Verdict for Result<(), String> {
-    fn into_result(self) -> Result<(), String> {
-        self
-    }
-}
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Named checks behind one endpoint. Clones share one set.
 #[derive(Clone, Default)]
 pub struct Checks {
-    checks: Arc<RwLock<Vec<(String, Check)>>>,
+    checks: Arc<RwLock<Vec<(&'static str, Check)>>>,
 }
 
 impl Checks {
-    /// An empty set, which passes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a check, or replaces the one with that name. Each request calls it, so it must not block.
-    pub fn add<V: Verdict>(&self, name: impl Into<String>, check: impl Fn() -> V + Send + Sync + 'static) {
-        let (name, check): (_, Check) = (name.into(), Arc::new(move || check().into_result()));
+    pub fn add(&self, name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         let mut checks = self.checks.write();
-        match checks.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => *known = check,
-            None => checks.push((name, check)),
-        }
-    }
-
-    /// The names of the failing checks with their reasons.
-    pub fn failures(&self) -> Vec<(String, String)> {
-        let results = self.results(|_| true);
-        results.into_iter().filter_map(|(name, result)| Some((name, result.err()?))).collect()
-    }
-
-    fn results(&self, wanted: impl Fn(&str) -> bool) -> Vec<(String, Result<(), String>)> {
-        // Call the checks without the lock: a check may add another one.
-        let checks = self.checks.read().clone();
-        checks.into_iter().filter(|(name, _)| wanted(name)).map(|(name, check)| (name, check())).collect()
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.checks.read().iter().any(|(known, _)| known == name)
+        checks.retain(|(known, _)| *known != name);
+        checks.push((name, Arc::new(check)));
     }
 
     /// The answer in Kubernetes' format: `ok`, or one line for each check if one fails or the query has `?verbose`.
     fn answer(&self, endpoint: &str, query: &str, only: Option<&str>) -> Response {
+        // Call the checks without the lock: a check may add another one.
+        let mut checks = self.checks.read().clone();
+        if let Some(only) = only {
+            checks.retain(|(name, _)| *name == only);
+            if checks.is_empty() {
+                return plain(StatusCode::NOT_FOUND, format!("no such check: {only}"));
+            }
+        }
         let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let excluded = |name: &str| parameters().any(|(key, value)| key == "exclude" && value == name);
-        let wanted = |name: &str| !excluded(name) && only.is_none_or(|only| only == name);
-        let results = self.results(wanted);
+        checks.retain(|(name, _)| !parameters().any(|(key, value)| key == "exclude" && value == *name));
+        let results: Vec<_> = checks.into_iter().map(|(name, check)| (name, check())).collect();
         let failed = results.iter().any(|(_, result)| result.is_err());
         if !failed && !parameters().any(|(key, _)| key == "verbose") {
             return plain(StatusCode::OK, "ok".to_owned());
@@ -95,27 +58,19 @@ impl Checks {
     }
 }
 
-impl std::fmt::Debug for Checks {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let checks = self.checks.read();
-        formatter.debug_set().entries(checks.iter().map(|(name, _)| name)).finish()
-    }
-}
-
 /// `/readyz` for all checks and `/readyz/<name>` for one.
 pub(crate) fn check_routes(endpoint: &'static str, checks: Checks) -> Router {
-    let all = move |State(checks): State<Checks>, RawQuery(query): RawQuery| async move {
-        checks.answer(endpoint, &query.unwrap_or_default(), None)
-    };
-    let one = move |State(checks): State<Checks>, Path(name): Path<String>, RawQuery(query): RawQuery| async move {
-        if checks.has(&name) {
-            checks.answer(endpoint, &query.unwrap_or_default(), Some(&name))
-        } else {
-            plain(StatusCode::NOT_FOUND, format!("no such check: {name}"))
-        }
+    let answer = move |State(checks): State<Checks>, name: Option<Path<String>>, RawQuery(query): RawQuery| async move {
+        checks.answer(endpoint, &query.unwrap_or_default(), name.as_ref().map(|Path(name)| name.as_str()))
     };
     Router::new()
-        .route(&format!("/{endpoint}"), get(all))
-        .route(&format!("/{endpoint}/{{name}}"), get(one))
+        .route(&format!("/{endpoint}"), get(answer))
+        .route(&format!("/{endpoint}/{{name}}"), get(answer))
         .with_state(checks)
+}
+
+pub(crate) fn plain(status: StatusCode, text: String) -> Response {
+    const NO_SNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (NO_SNIFF, "nosniff")];
+    (status, headers, text).into_response()
 }

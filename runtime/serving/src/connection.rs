@@ -1,9 +1,11 @@
 //! One connection, from its handshake to its end. Client errors are logged at debug level.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use std::{io, mem};
 
 use axum::Router;
@@ -16,97 +18,90 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::handshake::{Handshake, Peer};
 use crate::limits::Limits;
 use crate::progress::Progress;
 
-/// Serves one connection until its client ends it, a deadline passes, or the server stops.
-pub(super) async fn run<H: Handshake>(
-    stream: TcpStream,
-    peer: Peer,
-    handshake: H,
-    router: Router,
-    limits: Limits,
-    progress: Arc<Progress>,
-    stopping: CancellationToken,
-) {
-    // Answers are small and written at once.
-    let _ = stream.set_nodelay(true);
-    let mut shaken = pin!(handshake.shake(stream));
-    let shaken = tokio::select! {
-        biased;
-        () = stopping.cancelled() => return,
-        shaken = within_deadline(&progress, &limits, |context| shaken.as_mut().poll(context)) => shaken,
-    };
-    match shaken {
-        Ok(Ok(stream)) => requests(stream, peer, router, limits, progress, stopping).await,
-        Ok(Err(error)) => tracing::debug!(%error, "failed to shake hands on a connection"),
-        Err(why) => tracing::debug!(why, "closed a connection"),
-    }
+/// The address of a client: an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// What a connection needs of its port.
+pub(super) struct Connection {
+    pub(super) peer: Peer,
+    pub(super) router: Router,
+    pub(super) limits: Limits,
+    pub(super) progress: Arc<Progress>,
+    /// Cancelled when the server stops.
+    pub(super) stopping: CancellationToken,
 }
 
-/// The requests of one connection.
-async fn requests<S>(
-    stream: S,
-    peer: Peer,
-    router: Router,
-    limits: Limits,
-    progress: Arc<Progress>,
-    stopping: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let service = service_fn(|request| answer(request, peer, router.clone(), progress.clone()));
-    let stream = TokioIo::new(ObservedStream { stream, progress: progress.clone() });
-    let served = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_buf_size(limits.head_size)
-        .serve_connection(stream, service);
-    let mut served = pin!(served);
-    let lifetime = async {
-        match limits.lifetime {
-            Some(lifetime) => sleep(lifetime).await,
-            None => std::future::pending().await,
+impl Connection {
+    /// Serves until the client ends the connection, a deadline passes, or the server stops.
+    pub(super) async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        // Answers are small and written at once.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else { return self.requests(stream).await };
+        let accepted = tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => return,
+            accepted = self.within_deadline(tls.accept(stream)) => accepted,
+        };
+        match accepted {
+            Ok(Ok(stream)) => self.requests(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "failed to shake hands on a connection"),
+            Err(why) => tracing::debug!(why, "closed a connection"),
         }
-    };
-    let mut ended = tokio::select! {
-        biased;
-        ended = within_deadline(&progress, &limits, |context| served.as_mut().poll(context)) => Some(ended),
-        () = stopping.cancelled() => None,
-        () = lifetime => None,
-    };
-    if ended.is_none() {
-        served.as_mut().graceful_shutdown();
-        ended = Some(timeout(limits.end, served).await.map_err(|_| "its request was still under way at the end"));
     }
-    match ended {
-        Some(Ok(Err(error))) => tracing::debug!(%error, "a connection broke"),
-        Some(Err(why)) => tracing::debug!(why, "closed a connection"),
-        Some(Ok(Ok(()))) | None => {}
-    }
-}
 
-/// Polls until completion, or until the deadline of the current phase. Each poll may move the deadline.
-async fn within_deadline<T>(
-    progress: &Progress,
-    limits: &Limits,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-) -> Result<T, &'static str> {
-    let mut timer = pin!(sleep_until(Instant::now()));
-    poll_fn(|context| {
-        if let Poll::Ready(ended) = poll(context) {
-            return Poll::Ready(Ok(ended));
+    async fn requests<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let service = service_fn(|request| answer(request, self.peer, self.router.clone(), self.progress.clone()));
+        let stream = TokioIo::new(ObservedStream { stream, progress: self.progress.clone() });
+        let served = http1::Builder::new()
+            .header_read_timeout(None)
+            .max_buf_size(self.limits.head_size)
+            .serve_connection(stream, service);
+        let mut served = pin!(served);
+        let ended = tokio::select! {
+            biased;
+            ended = self.within_deadline(served.as_mut()) => Some(ended),
+            () = self.stopping.cancelled() => None,
+            () = sleep(self.limits.lifetime.unwrap_or(Duration::MAX)) => None,
+        };
+        let ended = if let Some(ended) = ended {
+            ended
+        } else {
+            served.as_mut().graceful_shutdown();
+            timeout(self.limits.end, served).await.map_err(|_| "its request was still under way at the end")
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a connection broke"),
+            Err(why) => tracing::debug!(why, "closed a connection"),
         }
-        let Some((deadline, why)) = progress.deadline(limits) else { return Poll::Pending };
-        if timer.deadline() != deadline {
-            timer.as_mut().reset(deadline);
-        }
-        timer.as_mut().poll(context).map(|()| Err(why))
-    })
-    .await
+    }
+
+    /// Polls until completion, or until the deadline of the current phase. Each poll may move the deadline.
+    async fn within_deadline<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Result<T, &'static str> {
+        let mut timer = pin!(sleep_until(Instant::now()));
+        poll_fn(|context| {
+            if let Poll::Ready(ended) = Pin::new(&mut future).poll(context) {
+                return Poll::Ready(Ok(ended));
+            }
+            let Some((deadline, why)) = self.progress.deadline(&self.limits) else { return Poll::Pending };
+            if timer.deadline() != deadline {
+                timer.as_mut().reset(deadline);
+            }
+            timer.as_mut().poll(context).map(|()| Err(why))
+        })
+        .await
+    }
 }
 
 async fn answer(
@@ -252,7 +247,9 @@ mod tests {
         let (begun, limits) = (Instant::now(), Limits::default());
         let progress = Arc::new(Progress::new(begun));
         let peer = Peer(([10, 0, 0, 1], 1).into());
-        let task = tokio::spawn(requests(server, peer, router, limits, progress.clone(), CancellationToken::new()));
+        let stopping = CancellationToken::new();
+        let connection = Connection { peer, router, limits, progress: progress.clone(), stopping };
+        let task = tokio::spawn(connection.requests(server));
         Running { client, task, progress, limits, begun }
     }
 

@@ -1,25 +1,23 @@
-//! Selects the connection to close for a new one.
+//! The open connections of a port, and which of them to close for a new one.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::task::{AbortHandle, Id};
-use tokio::time::Instant;
+use tokio::task::{AbortHandle, Id, JoinSet};
 
 use crate::progress::Progress;
 
 /// The open connections of a port, by their tasks.
 #[derive(Default)]
-pub(super) struct Places {
-    open: HashMap<Id, Place>,
-    /// How many connections each address has.
-    by_address: HashMap<IpAddr, usize>,
-    /// How many connections there have been in total.
+pub(super) struct Connections {
+    tasks: JoinSet<()>,
+    open: HashMap<Id, Open>,
     count: u64,
 }
 
-struct Place {
+struct Open {
     address: IpAddr,
     /// Orders connections with the same instant.
     number: u64,
@@ -27,53 +25,43 @@ struct Place {
     progress: Arc<Progress>,
 }
 
-impl Places {
-    pub(super) fn insert(&mut self, address: IpAddr, task: AbortHandle, progress: Arc<Progress>) {
+impl Connections {
+    /// Includes closed connections whose tasks have not ended.
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(super) fn open(
+        &mut self,
+        address: IpAddr,
+        progress: Arc<Progress>,
+        run: impl Future<Output = ()> + Send + 'static,
+    ) {
         self.count += 1;
-        *self.by_address.entry(address).or_default() += 1;
-        self.open.insert(task.id(), Place { address, number: self.count, task, progress });
+        let task = self.tasks.spawn(run);
+        self.open.insert(task.id(), Open { address, number: self.count, task, progress });
     }
 
-    pub(super) fn remove(&mut self, id: Id) -> Option<AbortHandle> {
-        let place = self.open.remove(&id)?;
-        if let Some(count) = self.by_address.get_mut(&place.address) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&place.address);
-            }
+    /// Waits until a connection has ended. `None` if there is none.
+    pub(super) async fn ended(&mut self) -> Option<()> {
+        let ended = self.tasks.join_next_with_id().await?;
+        self.open.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
+        Some(())
+    }
+
+    /// Closes a connection. Returns false if all are answering requests. The address with the most connections loses one first,
+    /// so that no client can have all.
+    pub(super) fn close_idle(&mut self) -> bool {
+        let mut of_address = HashMap::<_, usize>::new();
+        for open in self.open.values() {
+            *of_address.entry(open.address).or_default() += 1;
         }
-        Some(place.task)
-    }
-
-    /// Removes and returns the connection to close; `None` if all are answering requests.
-    pub(super) fn take_idle(&mut self) -> Option<AbortHandle> {
-        let idle = self.open.iter().filter_map(|(id, place)| {
-            let candidate = Candidate {
-                of_its_address: self.by_address.get(&place.address).copied().unwrap_or_default(),
-                idle_since: place.progress.idle_since()?,
-                number: place.number,
-            };
-            Some((candidate, *id))
+        let idle = self.open.iter().filter_map(|(id, open)| {
+            let priority = (Reverse(of_address.get(&open.address)), open.progress.idle_since()?, open.number);
+            Some((priority, *id))
         });
-        let (_, id) = idle.reduce(|one, other| if other.0.goes_before(&one.0) { other } else { one })?;
-        self.remove(id)
-    }
-}
-
-/// An idle connection as a candidate to close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
-    /// How many connections its address has. The address with the most loses one first, so that no client can take all places.
-    of_its_address: usize,
-    idle_since: Instant,
-    number: u64,
-}
-
-impl Candidate {
-    fn goes_before(&self, other: &Self) -> bool {
-        let key =
-            |candidate: &Self| (std::cmp::Reverse(candidate.of_its_address), candidate.idle_since, candidate.number);
-        key(self) < key(other)
+        let closed = idle.min_by_key(|(priority, _)| *priority).and_then(|(_, id)| self.open.remove(&id));
+        closed.inspect(|open| open.task.abort()).is_some()
     }
 }
 
@@ -81,27 +69,25 @@ impl Candidate {
 mod tests {
     use std::time::Duration;
 
-    use tokio::task::JoinSet;
+    use tokio::time::Instant;
 
     use super::*;
 
     /// Connections as (address, seconds idle, or None while it answers). Returns the one to close.
-    fn victim(open: &[(u8, Option<u64>)]) -> Option<usize> {
+    fn victim(open: &[(u8, Option<u64>)]) -> Option<u64> {
         let now = Instant::now() + Duration::from_hours(1);
-        let (mut places, mut tasks, mut ids) = (Places::default(), JoinSet::new(), vec![]);
+        let mut connections = Connections::default();
         for (address, idle) in open {
             let progress = Progress::new(now - Duration::from_secs(idle.unwrap_or_default()));
             if idle.is_none() {
                 progress.head_read(false);
             }
-            let task = tasks.spawn(std::future::pending::<()>());
-            ids.push(task.id());
-            places.insert(IpAddr::from([10, 0, 0, *address]), task, Arc::new(progress));
+            connections.open(IpAddr::from([10, 0, 0, *address]), Arc::new(progress), std::future::pending());
         }
-        let taken = places.take_idle()?.id();
-        assert_eq!(places.open.len(), open.len() - 1);
-        assert_eq!(places.by_address.values().sum::<usize>(), open.len() - 1);
-        ids.iter().position(|id| *id == taken)
+        let is_closed = connections.close_idle();
+        let left: Vec<_> = connections.open.values().map(|open| open.number).collect();
+        assert_eq!(left.len(), open.len() - usize::from(is_closed));
+        (1..=connections.count).find(|number| !left.contains(number)).map(|number| number - 1)
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 //! # Guarantees
 //!
 //! - Connections, headers, bodies, and the duration of requests and connections are limited: no client can hold memory or a
-//!   connection for ever (see [`crate::serve`]).
+//!   connection for ever (see [`crate::Limits`]).
 //! - Probes are answered regardless of the number of other clients: an idle connection is closed for a new one, and other
 //!   requests may use only a part of the connections.
 //! - On stop, requests in progress are answered, for at most a second.
@@ -24,16 +24,15 @@ use nodewright_observability::telemetry::Levels;
 use tokio::sync::Semaphore;
 
 use crate::authorization::Authorization;
-use crate::checks::{Checks, check_routes};
-use crate::handshake::Peer;
-use crate::text::plain;
+use crate::checks::{Checks, check_routes, plain};
+use crate::connection::Peer;
 
 /// How many requests other than probes are answered at once. It is less than the number of connections, so that one is always
 /// free for a probe.
 pub(crate) const OTHERS: usize = 32;
 
 /// The endpoints of the server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Endpoints {
     /// Served at `/metrics`.
     pub metrics: Arc<Metrics>,
@@ -52,10 +51,8 @@ impl Endpoints {
     /// The routes, to serve alone or merged with others.
     pub fn router(self) -> Router {
         let probes = self.probes();
-        let metrics = self.metrics;
-        let metrics = get(move || async move { serve_metrics(&metrics) });
         let levels = self.levels.map(level_routes).unwrap_or_default();
-        let metrics = Router::new().route("/metrics", metrics);
+        let metrics = Router::new().route("/metrics", get(move || async move { serve_metrics(&self.metrics) }));
         let others = match self.authorization {
             Some(authorization) => authorization.protect(metrics.merge(levels)),
             None => metrics.merge(levels.layer(middleware::from_fn(from_this_host))),
@@ -77,8 +74,8 @@ pub(crate) fn leave_room(others: Router) -> Router {
     others.layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(OTHERS)), answer_if_few))
 }
 
-async fn answer_if_few(State(places): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
-    let Ok(_place) = places.try_acquire() else {
+async fn answer_if_few(State(permits): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let Ok(_permit) = permits.try_acquire() else {
         let response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again\n".to_owned());
         return ([(header::RETRY_AFTER, "1")], response).into_response();
     };

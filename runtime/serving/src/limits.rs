@@ -1,8 +1,8 @@
-//! Limits for the clients of a port.
+//! Limits for clients.
 
 use std::time::Duration;
 
-/// Limits for clients.
+/// Limits for the clients of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How many connections may be open at once.
@@ -32,7 +32,7 @@ impl Default for Limits {
             head: Duration::from_secs(5),
             head_size: 16 << 10,
             answer: Duration::from_secs(30),
-            lifetime: None,
+            lifetime: Some(Duration::from_mins(10)),
             end: Duration::from_secs(1),
         }
     }

@@ -28,7 +28,6 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// When the phase began.
     since: Instant,
     /// When the last answer was ready, or the connection was accepted.
     idle_since: Instant,
@@ -51,7 +50,6 @@ impl Progress {
         Self(Mutex::new(State { phase: Phase::Opening, since, idle_since, is_ahead: false, is_handed_over: false }))
     }
 
-    /// Records that bytes have arrived.
     pub(super) fn received(&self) {
         let mut state = self.0.lock();
         match state.phase {
@@ -76,7 +74,6 @@ impl Progress {
         }
     }
 
-    /// Records that the handler has an answer.
     pub(super) fn answered(&self) {
         let mut state = self.0.lock();
         state.enter(Phase::Writing);

@@ -1,7 +1,8 @@
-//! A port for operators.
+//! A listening port, its TLS, and the limit of open files for its connections.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,58 +10,30 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use http::StatusCode;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::server::ResolvesServerCert;
+use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::accept;
-use crate::handshake::{Handshake, Plain};
+use crate::checks::plain;
 use crate::limits::Limits;
-use crate::text::plain;
 
 /// Limit of a request's body, in bytes.
 const BODY_LIMIT: usize = 64 << 10;
 /// How long a handler may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-pub(crate) const LIMITS: Limits = Limits {
-    connections: 128,
-    first_request: Duration::from_secs(10),
-    idle: Duration::from_secs(90),
-    head: Duration::from_secs(5),
-    head_size: 16 << 10,
-    answer: Duration::from_secs(30),
-    lifetime: Some(Duration::from_mins(10)),
-    end: Duration::from_secs(1),
-};
 
 /// Why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// Another process uses the port.
-    #[error("failed to listen on {address}: address already in use; choose another with {flag}")]
-    InUse {
-        /// The address.
-        address: SocketAddr,
-        /// The flag that sets it.
-        flag: &'static str,
-    },
-    /// Probably a port below 1024.
-    #[error("failed to listen on {address}: permission denied; choose a port above 1023 with {flag}")]
-    NotPermitted {
-        /// The address.
-        address: SocketAddr,
-        /// The flag that sets it.
-        flag: &'static str,
-    },
-    /// Any other error.
-    #[error("failed to listen on {address}: {source}; choose another with {flag}")]
-    Other {
-        /// The address.
-        address: SocketAddr,
-        /// The flag that sets it.
-        flag: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+#[error("failed to listen on {address}: {source}; choose another with {flag}")]
+pub struct ListenError {
+    address: SocketAddr,
+    flag: &'static str,
+    /// The system's error.
+    pub source: io::Error,
 }
 
 /// A listening socket that is not served yet.
@@ -77,11 +50,7 @@ impl Server {
             let address = listener.local_addr()?;
             Ok(Self { listener, address })
         });
-        listener.map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ListenError::InUse { address, flag },
-            io::ErrorKind::PermissionDenied => ListenError::NotPermitted { address, flag },
-            _ => ListenError::Other { address, flag, source },
-        })
+        listener.map_err(|source| ListenError { address, flag, source })
     }
 
     /// The address of the socket.
@@ -89,16 +58,44 @@ impl Server {
         self.address
     }
 
-    /// Serves HTTP until `stop` is cancelled, then answers requests in progress and returns within about a second.
-    pub async fn serve(self, router: Router, stop: CancellationToken) {
-        self.serve_with(Plain, router, stop).await;
+    /// Serves operators until `stop` is cancelled, then answers requests in progress and returns within about a second.
+    pub async fn serve(self, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+        let router = router.layer(DefaultBodyLimit::max(BODY_LIMIT)).layer(middleware::from_fn(limit_time));
+        self.serve_within(Limits::default(), tls, router, stop.cancelled()).await;
     }
 
-    /// The same after a handshake, such as TLS.
-    pub async fn serve_with(self, handshake: impl Handshake, router: Router, stop: CancellationToken) {
-        let router = router.layer(DefaultBodyLimit::max(BODY_LIMIT)).layer(middleware::from_fn(limit_time));
-        accept::serve(self.listener, handshake, router, LIMITS, stop.cancelled()).await;
+    /// Serves a router that limits the time and the bodies of its requests itself, until `stop` resolves.
+    pub async fn serve_within(
+        self,
+        limits: Limits,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        accept::serve(self.listener, tls, router, limits, stop).await;
     }
+}
+
+/// A TLS 1.2 and 1.3 acceptor for HTTP/1.1. `certificates` selects the certificate of each handshake.
+pub fn tls_acceptor(certificates: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Raises the soft limit of open files to the hard limit, as Go programs do. Each connection uses a file, and container
+/// runtimes start with 1,024. Returns the limit; `None` means unlimited.
+pub fn raise_open_files() -> io::Result<Option<u64>> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(limit.current)
 }
 
 async fn limit_time(request: Request, next: Next) -> Response {

@@ -9,7 +9,6 @@ use super::overlay::has_field;
 /// The only field that a kind may require.
 const SPEC: &str = "spec";
 
-/// Why an object cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DecodeError {
     /// The path of the field, or empty.
@@ -17,10 +16,8 @@ pub(super) struct DecodeError {
     pub(super) problem: Problem,
 }
 
-/// What is wrong with the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The field is missing.
     Missing,
     /// The value has the wrong type or form.
     Invalid(String),

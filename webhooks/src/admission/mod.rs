@@ -7,7 +7,6 @@ mod overlay;
 mod refusal;
 mod validate;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -31,10 +30,8 @@ pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send
 /// Maximum number of values of an object. An API server stores at most 1.5 MiB of an object; a large object of ordinary content
 /// has a fraction of this number.
 pub(crate) const MAX_VALUES: usize = 40_000;
-
 /// Maximum depth of an object, as in an API server.
 const MAX_DEPTH: usize = 10_000;
-
 /// Maximum bytes of memory for a value during a review, which decodes the object before and after a change as a type, and once
 /// as a tree. The test of memory measures it.
 const VALUE_SIZE: usize = 400;
@@ -59,28 +56,13 @@ fn is_readable(object: &str) -> bool {
 /// * Unknown fields stay as they are.
 #[derive(Clone)]
 pub(crate) struct Admission {
-    provider_specs: ProviderSpecCheck,
-    identity: IdentityFields,
-    spans: Spans,
-    clock: Arc<dyn Clock>,
-}
-
-impl fmt::Debug for Admission {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Admission").finish_non_exhaustive()
-    }
+    pub(crate) provider_specs: ProviderSpecCheck,
+    pub(crate) identity: IdentityFields,
+    pub(crate) spans: Spans,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Admission {
-    pub(crate) fn new(
-        provider_specs: ProviderSpecCheck,
-        identity: IdentityFields,
-        spans: Spans,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { provider_specs, identity, spans, clock }
-    }
-
     /// Reviews a request, given and returned as JSON. `caller` is the trace of the HTTP request.
     pub(crate) fn answer(
         &self,
@@ -122,12 +104,12 @@ impl Admission {
         let result = match kind {
             ReviewedKind::MachineDeployment => {
                 let start = self.clock.wall();
-                let trace = |chosen: Option<TraceContext>| self.begin(request, chosen, caller);
-                mutate::machine_deployment(request, text, trace).map(|changed| {
-                    if let Some(begun) = changed.begun {
-                        self.spans.record(begun.into_record(request, start, self.clock.wall()));
+                let begin = |chosen: Option<TraceContext>| self.begin(request, chosen, caller, start);
+                mutate::machine_deployment(request, text, begin).map(|mutation| {
+                    if let Some(span) = mutation.span {
+                        self.spans.record(SpanRecord { end: self.clock.wall(), ..span });
                     }
-                    changed.patch
+                    mutation.patch
                 })
             }
             ReviewedKind::MachineClass => mutate::machine_class(request, text),
@@ -140,14 +122,10 @@ impl Admission {
     }
 
     fn validate(&self, kind: ReviewedKind, request: &Request<'_>, text: &str) -> Response {
-        match kind {
+        let start = self.clock.wall();
+        let (response, trace) = match kind {
             ReviewedKind::MachineDeployment => {
-                let start = self.clock.wall();
-                let outcome = validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![]);
-                if let Some(record) = outcome.failed_span(request, start, self.clock.wall()) {
-                    self.spans.record(record);
-                }
-                outcome.response
+                validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![])
             }
             ReviewedKind::MachineClass => {
                 let rules = |class: &MachineClass, old: Option<&MachineClass>| {
@@ -155,21 +133,39 @@ impl Admission {
                     errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
                     errors
                 };
-                validate::object(kind, request, text, rules).response
+                validate::object(kind, request, text, rules)
             }
-            ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]).response,
-            ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]).response,
+            ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]),
+            ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]),
+        };
+        // The trace began with the mutation.
+        if kind == ReviewedKind::MachineDeployment
+            && !request.dry_run
+            && let (Some(refusal), Some(trace)) = (&response.refusal, trace)
+        {
+            let seed = format!("{}/validation", request.uid);
+            let span = SpanRecord::child("validation", trace, &seed, start, self.clock.wall());
+            let error = Some(refusal.message.clone());
+            self.spans.record(SpanRecord { attributes: attributes(request), error, ..span });
         }
+        response
     }
 
-    /// The trace of a change: the one that the user chose, or that of the HTTP request, or a new one. An API server without
+    /// The span of a change, in the trace that the user chose, or that of the HTTP request, or a new one. An API server without
     /// tracing sends an unsampled context, which is ignored.
-    fn begin(&self, request: &Request<'_>, chosen: Option<TraceContext>, caller: Option<TraceContext>) -> Begun {
+    fn begin(
+        &self,
+        request: &Request<'_>,
+        chosen: Option<TraceContext>,
+        caller: Option<TraceContext>,
+        start: Timestamp,
+    ) -> SpanRecord {
         let seed = format!("{}/admission", request.uid);
-        match chosen.or(caller.filter(|caller| caller.sampled)) {
-            Some(parent) => Begun { parent: Some(parent), seed, own: parent },
-            None => Begun { parent: None, own: self.spans.begin(&seed), seed },
-        }
+        let span = match chosen.or(caller.filter(|caller| caller.sampled)) {
+            Some(parent) => SpanRecord::child("admission", parent, &seed, start, start),
+            None => SpanRecord::root("admission", self.spans.begin(&seed), start, start),
+        };
+        SpanRecord { attributes: attributes(request), ..span }
     }
 }
 
@@ -182,31 +178,6 @@ fn refused(status: kube::core::Status) -> Response {
     Response { refusal: Some(status), ..Response::default() }
 }
 
-/// The trace that an admission begins or continues.
-#[derive(Clone, Debug)]
-struct Begun {
-    parent: Option<TraceContext>,
-    /// The context of the parent, or of the root.
-    own: TraceContext,
-    seed: String,
-}
-
-impl Begun {
-    /// The context of the admission's span, for the annotation.
-    fn place(&self) -> TraceContext {
-        self.parent.map_or(self.own, |parent| parent.at(nodewright_observability::trace::span_id(&self.seed)))
-    }
-
-    fn into_record(self, request: &Request<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
-        let record = match self.parent {
-            Some(parent) => SpanRecord::child("admission", parent, &self.seed, start, end),
-            None => SpanRecord::root("admission", self.own, start, end),
-        };
-        SpanRecord { attributes: attributes(request), ..record }
-    }
-}
-
-/// The attributes of spans.
 fn attributes(request: &Request<'_>) -> Vec<(&'static str, String)> {
     vec![
         ("k8s.object.kind", request.kind.kind.clone()),

@@ -2,43 +2,43 @@
 
 use json_patch::Patch;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
-use nodewright_observability::trace::TraceContext;
+use nodewright_observability::trace::{SpanRecord, TraceContext};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::decode::{DecodeError, decode};
+use super::old_object;
 use super::overlay::{overlay, parts};
-use super::{Begun, old_object};
 use crate::review::Request;
 
 pub(super) struct Mutation {
     pub(super) patch: Patch,
-    /// The trace of the change, if the spec changes.
-    pub(super) begun: Option<Begun>,
+    /// The span of the change, if the spec changes.
+    pub(super) span: Option<SpanRecord>,
 }
 
 /// Sets the defaults of the strategy and, if the spec changes, the annotation with the trace. The template gets none, because
 /// that would start a rollout.
 ///
-/// `trace` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or
+/// `begin` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or
 /// the stored object would differ from the applied one.
 pub(super) fn machine_deployment(
     request: &Request<'_>,
     text: &str,
-    trace: impl FnOnce(Option<TraceContext>) -> Begun,
+    begin: impl FnOnce(Option<TraceContext>) -> SpanRecord,
 ) -> Result<Mutation, DecodeError> {
     let mut deployment: MachineDeployment = decode(text)?;
     let before = part(&deployment);
     defaults::machine_deployment(&mut deployment);
     let old = old_object::<MachineDeployment>(request);
     let chosen = chosen_trace(&deployment, old.as_ref());
-    let begun = (!request.dry_run && spec_changes(&deployment, old)).then(|| trace(chosen));
-    if let (Some(begun), None) = (&begun, chosen) {
+    let span = (!request.dry_run && spec_changes(&deployment, old)).then(|| begin(chosen));
+    if let (Some(span), None) = (&span, chosen) {
         let annotations = deployment.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotations::TRACEPARENT.to_owned(), begun.place().to_string());
+        annotations.insert(annotations::TRACEPARENT.to_owned(), span.context.at(span.id).to_string());
     }
     let patch = patch(text, &DEPLOYMENT_PARTS, &before, &part(&deployment))?;
-    Ok(Mutation { patch, begun })
+    Ok(Mutation { patch, span })
 }
 
 /// The parts of a MachineDeployment that can change. Only these are copied, because the rest may be large.
@@ -77,7 +77,6 @@ fn spec_changes(new: &MachineDeployment, old: Option<MachineDeployment>) -> bool
     })
 }
 
-/// The parts of a MachineClass that can change.
 const CLASS_PARTS: [&[&str]; 4] = [
     &["secretRef", "name"],
     &["secretRef", "namespace"],

@@ -1,61 +1,41 @@
 //! Validation.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use nodewright_api::annotations;
 use nodewright_api::field::FieldError;
 use nodewright_api::validation::Validate;
-use nodewright_observability::trace::{SpanRecord, TraceContext};
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::clip::clip;
 use serde::de::DeserializeOwned;
 
-use super::{attributes, old_object, refusal, refused};
+use super::{old_object, refusal, refused};
 use crate::admission::decode::decode;
 use crate::configurations::ReviewedKind;
 use crate::review::{Request, Response};
 
-/// The response, and the trace of the object.
-pub(super) struct ValidationOutcome {
-    pub(super) response: Response,
-    trace: Option<TraceContext>,
-}
-
-impl ValidationOutcome {
-    /// The span of a refusal, in the trace that began with the mutation.
-    pub(super) fn failed_span(&self, request: &Request<'_>, start: Timestamp, end: Timestamp) -> Option<SpanRecord> {
-        let refusal = self.response.refusal.as_ref().filter(|_| !request.dry_run)?;
-        let seed = format!("{}/validation", request.uid);
-        let record = SpanRecord::child("validation", self.trace?, &seed, start, end);
-        Some(SpanRecord { attributes: attributes(request), error: Some(refusal.message.clone()), ..record })
-    }
-}
-
 /// Validates an object by the rules of its kind and by `further` rules, which get the object after and before the change.
 ///
 /// Ignores errors that the object had before, so that an object older than a rule can be scaled. An object that is being
-/// deleted is valid.
+/// deleted is valid. Returns the trace of the object besides.
 pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
     kind: ReviewedKind,
     request: &Request<'_>,
     text: &str,
     further: impl Fn(&T, Option<&T>) -> Vec<FieldError>,
-) -> ValidationOutcome {
+) -> (Response, Option<TraceContext>) {
     let new: T = match decode(text) {
         Ok(new) => new,
-        Err(error) => {
-            let response = refused(refusal::undecodable(kind, &request.name, error));
-            return ValidationOutcome { response, trace: None };
-        }
+        Err(error) => return (refused(refusal::undecodable(kind, &request.name, error)), None),
     };
     let trace = TraceContext::from_annotation(new.meta().annotations.as_ref(), annotations::TRACEPARENT);
     if new.meta().deletion_timestamp.is_some() {
-        return ValidationOutcome { response: Response::default(), trace };
+        return (Response::default(), trace);
     }
     let old = old_object::<T>(request);
     let errors = errors(&new, old.as_ref(), further);
     let refusal = (!errors.is_empty()).then(|| refusal::invalid(kind, name(request, &new), &errors));
     let warnings = new.warnings().into_iter().map(clip).collect();
-    ValidationOutcome { response: Response { refusal, warnings, ..Response::default() }, trace }
+    (Response { refusal, warnings, ..Response::default() }, trace)
 }
 
 fn errors<T: Validate>(

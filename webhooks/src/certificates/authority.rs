@@ -11,14 +11,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::validity::Facts;
-use crate::WebhookError;
+use crate::error::RoundError;
 
-/// The lifetime of an authority.
 pub(crate) const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
-
-/// The lifetime of a server's certificate.
 pub(crate) const SERVER_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
-
 /// How long before its creation a certificate becomes valid, because the API server's clock may be behind.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
@@ -31,7 +27,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    pub(crate) fn create(now: Timestamp) -> Result<Self, WebhookError> {
+    pub(crate) fn create(now: Timestamp) -> Result<Self, RoundError> {
         let mut parameters = parameters(&format!("nodewright-webhook-ca@{}", now.as_second()), now, AUTHORITY_LIFE);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -59,7 +55,7 @@ impl Authority {
     }
 
     /// Creates a server's certificate for these names.
-    pub(crate) fn sign(&self, hosts: &[String], now: Timestamp) -> Result<Server, WebhookError> {
+    pub(crate) fn sign(&self, hosts: &[String], now: Timestamp) -> Result<Server, RoundError> {
         let key = self.key.as_deref().ok_or(rcgen::Error::CouldNotParseKeyPair)?;
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(key)?)?;
         let mut parameters = parameters("nodewright-webhook", now, SERVER_LIFE);
@@ -102,6 +98,6 @@ fn parameters(name: &str, now: Timestamp, life: SignedDuration) -> CertificatePa
     parameters
 }
 
-fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, WebhookError> {
+fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, RoundError> {
     Facts::read(certificate).ok_or(rcgen::Error::CouldNotParseCertificate.into())
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rustls::crypto::CryptoProvider;
 
 use super::{Identity, validity};
-use crate::WebhookError;
+use crate::error::RoundError;
 
 const BUNDLE: &str = "ca.crt";
 const CERTIFICATE: &str = "tls.crt";
@@ -28,7 +28,7 @@ impl Directory {
     }
 
     /// The certificate in the files. Reads them only if one has changed.
-    pub(crate) async fn identity(&mut self, provider: &CryptoProvider) -> Result<Identity, WebhookError> {
+    pub(crate) async fn identity(&mut self, provider: &CryptoProvider) -> Result<Identity, RoundError> {
         let times = self.modification_times().await;
         if let Some((read_at, identity)) = &self.read
             && *read_at == times
@@ -49,11 +49,11 @@ impl Directory {
         times
     }
 
-    async fn load(&self, provider: &CryptoProvider) -> Result<Identity, WebhookError> {
+    async fn load(&self, provider: &CryptoProvider) -> Result<Identity, RoundError> {
         let certificate = read(&self.path.join(CERTIFICATE)).await?;
         let key = read(&self.path.join(KEY)).await?;
         let bundle = match read(&self.path.join(BUNDLE)).await {
-            Err(WebhookError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+            Err(RoundError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
             bundle => Some(bundle?),
         };
         let origin = self.path.display().to_string();
@@ -63,6 +63,6 @@ impl Directory {
     }
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, WebhookError> {
-    tokio::fs::read(path).await.map_err(|source| WebhookError::File { path: path.to_owned(), source })
+async fn read(path: &Path) -> Result<Vec<u8>, RoundError> {
+    tokio::fs::read(path).await.map_err(|source| RoundError::File { path: path.to_owned(), source })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use nodewright_runtime::leadership::Clock;
 use rustls::crypto::CryptoProvider;
@@ -13,17 +13,15 @@ use rustls::sign::CertifiedKey;
 use super::Identity;
 use super::directory::Directory;
 use super::secret::SharedSecret;
-use crate::WebhookError;
+use crate::error::RoundError;
 use crate::registration::Registrar;
 
 /// The time between two rounds. Each round reads the wall clock, so that the loop notices a clock that was stepped, or a
 /// machine that was suspended, within this time.
 const PERIOD: Duration = Duration::from_mins(1);
-
 /// The wait after the first failure. It doubles with each failure, up to the period.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// The source of the certificate.
 #[derive(Debug)]
 pub(crate) enum Source {
     Secret(SharedSecret),
@@ -31,19 +29,13 @@ pub(crate) enum Source {
 }
 
 /// The state that TLS handshakes and the readiness check read.
-#[derive(Debug)]
-pub(crate) struct CertificateState {
-    /// The served certificate.
-    pub(crate) certificate: ArcSwapOption<CertifiedKey>,
-    round: ArcSwap<Round>,
-}
+#[derive(Debug, Default)]
+pub(crate) struct CertificateState(ArcSwap<Round>);
 
 /// The result of the last round.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Round {
-    /// When the served certificate is valid.
-    validity: Option<(Timestamp, Timestamp)>,
-    /// The error of the last round.
+    served: Option<Identity>,
     failure: Option<String>,
     is_registered: bool,
 }
@@ -51,12 +43,16 @@ struct Round {
 impl CertificateState {
     /// Fails, with the reason, unless the API server can call the webhooks as far as this process knows.
     pub(crate) fn check(&self, now: Timestamp) -> Result<(), String> {
-        let round = self.round.load();
+        let round = self.0.load();
         let failure = || round.failure.clone().unwrap_or_else(|| "not checked yet".to_owned());
-        match round.validity {
+        match &round.served {
             None => Err(format!("the webhooks have no certificate: {}", failure())),
-            Some((_, until)) if until <= now => Err(format!("the webhooks' certificate expired at {until}")),
-            Some((from, _)) if now < from => Err(format!("the webhooks' certificate is not valid before {from}")),
+            Some(Identity { not_after, .. }) if *not_after <= now => {
+                Err(format!("the webhooks' certificate expired at {not_after}"))
+            }
+            Some(Identity { not_before, .. }) if now < *not_before => {
+                Err(format!("the webhooks' certificate is not valid before {not_before}"))
+            }
             Some(_) if !round.is_registered => Err(format!("the webhooks are not registered: {}", failure())),
             Some(_) => Ok(()),
         }
@@ -65,11 +61,10 @@ impl CertificateState {
 
 impl ResolvesServerCert for CertificateState {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.certificate.load_full()
+        self.0.load().served.as_ref().map(|identity| identity.key.clone())
     }
 }
 
-/// Keeps the certificate valid and the webhooks registered.
 pub(crate) struct CertificateManager {
     source: Source,
     registrar: Registrar,
@@ -85,15 +80,13 @@ impl CertificateManager {
         provider: Arc<CryptoProvider>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let state = CertificateState { certificate: ArcSwapOption::empty(), round: ArcSwap::default() };
-        Self { source, registrar, provider, clock, state: Arc::new(state) }
+        Self { source, registrar, provider, clock, state: Arc::default() }
     }
 
     pub(crate) fn state(&self) -> Arc<CertificateState> {
         self.state.clone()
     }
 
-    /// Runs rounds forever.
     pub(crate) async fn run(mut self) {
         let mut retry = FIRST_RETRY;
         loop {
@@ -114,32 +107,29 @@ impl CertificateManager {
     }
 
     /// Runs one round: serves the certificate, and then makes the API server trust it.
-    pub(crate) async fn round(&mut self) -> Result<(), WebhookError> {
+    pub(crate) async fn round(&mut self) -> Result<(), RoundError> {
         let result = self.reconcile().await;
         let failure = result.as_ref().err().map(ToString::to_string);
-        self.state.round.rcu(|round| Round { failure: failure.clone(), ..**round });
+        self.publish(|round| round.failure = failure);
         result
     }
 
-    async fn reconcile(&mut self) -> Result<(), WebhookError> {
+    async fn reconcile(&mut self) -> Result<(), RoundError> {
         let identity = match &mut self.source {
             Source::Secret(secret) => secret.identity(&self.provider, self.clock.wall()).await?,
             Source::Directory(directory) => directory.identity(&self.provider).await?,
         };
-        self.serve(&identity);
+        self.publish(|round| round.served = Some(identity.clone()));
         // `is_registered` stays true after a failure: the registration still exists.
         self.registrar.ensure(identity.bundle.as_deref()).await?;
-        self.state.round.rcu(|round| Round { failure: None, is_registered: true, ..**round });
+        self.publish(|round| round.is_registered = true);
         Ok(())
     }
 
-    fn serve(&self, identity: &Identity) {
-        let served = self.state.certificate.load();
-        if served.as_ref().is_none_or(|served| served.cert != identity.key.cert) {
-            self.state.certificate.store(Some(identity.key.clone()));
-        }
-        let validity = Some((identity.not_before, identity.not_after));
-        self.state.round.rcu(|round| Round { validity, failure: round.failure.clone(), ..**round });
+    fn publish(&self, change: impl FnOnce(&mut Round)) {
+        let mut round = Round::clone(&self.state.0.load());
+        change(&mut round);
+        self.state.0.store(Arc::new(round));
     }
 }
 

@@ -10,6 +10,8 @@
 //! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock
 //! says that it is not valid yet.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use rcgen::KeyPair;
 use rustls::pki_types::pem::PemObject;
@@ -17,18 +19,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::authority::{Authority, Server};
 use super::validity::Facts;
-use crate::WebhookError;
+use crate::error::RoundError;
 
 /// How long an authority is in the bundle before it signs. The API server sees a bundle within seconds, and other replicas
 /// within a minute. The rest is for replicas that cannot reach the API server.
 pub(crate) const PUBLISHED_BEFORE_USE: SignedDuration = SignedDuration::from_hours(24);
 
-/// The content of the Secret.
 #[derive(Clone)]
 pub(crate) struct Material {
-    /// The authority that signs.
     signing: Authority,
-    /// The authority that will sign next.
     next: Option<Authority>,
     /// The authorities that have signed.
     former: Vec<Authority>,
@@ -47,7 +46,7 @@ pub(crate) struct Texts {
 }
 
 impl Material {
-    pub(crate) fn create(hosts: &[String], now: Timestamp) -> Result<Self, WebhookError> {
+    pub(crate) fn create(hosts: &[String], now: Timestamp) -> Result<Self, RoundError> {
         let signing = Authority::create(now)?;
         let server = signing.sign(hosts, now)?;
         Ok(Self { signing, next: None, former: vec![], server })
@@ -75,7 +74,7 @@ impl Material {
     }
 
     /// The material after its rotation. `None` if nothing is due.
-    pub(crate) fn renewed(&self, hosts: &[String], now: Timestamp) -> Result<Option<Self>, WebhookError> {
+    pub(crate) fn renewed(&self, hosts: &[String], now: Timestamp) -> Result<Option<Self>, RoundError> {
         let mut new = self.clone();
         let mut changed = false;
         if !new.signing.facts.is_valid_at(now) {
@@ -117,22 +116,14 @@ impl Material {
     fn server_is_due(&self, hosts: &[String], now: Timestamp) -> bool {
         let facts = &self.server.facts;
         let is_signed = facts.issuer == self.signing.facts.subject;
-        !is_signed || !facts.is_valid_at(now) || facts.is_old_at(now) || !same(&facts.hosts, hosts)
+        let has_hosts = BTreeSet::from_iter(&facts.hosts) == BTreeSet::from_iter(hosts);
+        !is_signed || !facts.is_valid_at(now) || facts.is_old_at(now) || !has_hosts
     }
 }
 
 fn is_published(facts: &Facts, now: Timestamp) -> bool {
     let signs_from = facts.not_before.saturating_add(PUBLISHED_BEFORE_USE).unwrap_or(Timestamp::MAX);
     facts.is_valid_at(now) && signs_from <= now
-}
-
-fn same(left: &[String], right: &[String]) -> bool {
-    let sorted = |hosts: &[String]| {
-        let mut hosts = hosts.to_vec();
-        hosts.sort_unstable();
-        hosts
-    };
-    sorted(left) == sorted(right)
 }
 
 /// The keys, each with its public key, which identifies its certificate.

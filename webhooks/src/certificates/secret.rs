@@ -1,23 +1,22 @@
 //! The Secret with the certificate that all replicas share.
 
-use http::Method;
+use http::{Method, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nodewright_runtime::request::{Call, Connection, RequestError};
+use nodewright_runtime::request::{Call, Connection};
 use rustls::crypto::CryptoProvider;
 use std::collections::BTreeMap;
 
 use super::rotation::{Material, Texts};
 use super::{Identity, validity};
-use crate::WebhookError;
+use crate::error::RoundError;
 
 const BUNDLE: &str = "ca.crt";
 const AUTHORITY_KEYS: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-
 /// Number of attempts in a round when another replica writes the Secret at the same time.
 const TRIES: usize = 3;
 
@@ -38,14 +37,14 @@ pub(crate) struct SharedSecret {
 
 impl SharedSecret {
     /// The certificate in the Secret. Creates or renews it as needed.
-    pub(crate) async fn identity(&self, provider: &CryptoProvider, now: Timestamp) -> Result<Identity, WebhookError> {
+    pub(crate) async fn identity(&self, provider: &CryptoProvider, now: Timestamp) -> Result<Identity, RoundError> {
         let texts = self.texts(now).await?;
         let origin = format!("the secret {}/{}", self.namespace, self.name);
         let bundle = Some(texts.bundle.into_bytes());
         validity::identity(texts.certificate.as_bytes(), texts.key.as_bytes(), bundle, provider, &origin)
     }
 
-    async fn texts(&self, now: Timestamp) -> Result<Texts, WebhookError> {
+    async fn texts(&self, now: Timestamp) -> Result<Texts, RoundError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -59,21 +58,22 @@ impl SharedSecret {
             };
             let wanted = wanted.texts();
             match self.write(found, &wanted).await {
-                Err(WebhookError::Request { source, .. }) if is_conflict(&source) && tries < TRIES => {}
+                Err(RoundError::Request { source, .. })
+                    if source.status == Some(StatusCode::CONFLICT) && tries < TRIES => {}
                 result => return result.map(|()| wanted),
             }
         }
     }
 
-    async fn read(&self) -> Result<Option<Secret>, WebhookError> {
+    async fn read(&self) -> Result<Option<Secret>, RoundError> {
         match self.send(Call::get(self.path()), "read").await {
             Ok(secret) => Ok(Some(secret)),
-            Err(WebhookError::Request { source, .. }) if source.is_not_found() => Ok(None),
+            Err(RoundError::Request { source, .. }) if source.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn write(&self, found: Option<Secret>, texts: &Texts) -> Result<(), WebhookError> {
+    async fn write(&self, found: Option<Secret>, texts: &Texts) -> Result<(), RoundError> {
         let is_new = found.is_none();
         let mut secret = found.unwrap_or_else(|| self.empty());
         let data = secret.data.get_or_insert_default();
@@ -109,17 +109,17 @@ impl SharedSecret {
         }
     }
 
-    async fn send(&self, call: Call, action: &str) -> Result<Secret, WebhookError> {
+    async fn send(&self, call: Call, action: &str) -> Result<Secret, RoundError> {
         let answer = self
             .connection
             .send(call)
             .await
-            .map_err(|source| WebhookError::Request { action: self.action(action), source })?;
+            .map_err(|source| RoundError::Request { action: self.action(action), source })?;
         serde_json::from_slice(&answer.body).map_err(|source| self.unreadable(action, source))
     }
 
-    fn unreadable(&self, action: &str, source: serde_json::Error) -> WebhookError {
-        WebhookError::Answer { action: self.action(action), source }
+    fn unreadable(&self, action: &str, source: serde_json::Error) -> RoundError {
+        RoundError::Response { action: self.action(action), source }
     }
 
     fn action(&self, verb: &str) -> String {
@@ -133,10 +133,6 @@ impl SharedSecret {
     fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
-}
-
-fn is_conflict(error: &RequestError) -> bool {
-    error.status == Some(http::StatusCode::CONFLICT)
 }
 
 fn texts_of(secret: &Secret) -> Option<Texts> {

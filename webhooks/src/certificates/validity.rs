@@ -9,20 +9,18 @@ use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Identity;
-use crate::WebhookError;
+use crate::error::RoundError;
 
 /// The fields of a certificate that the webhooks use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// The raw public key.
     pub(crate) public_key: Vec<u8>,
     /// The subject, as DER.
     pub(crate) subject: Vec<u8>,
     /// The issuer, as DER.
     pub(crate) issuer: Vec<u8>,
-    /// DNS names and addresses.
     pub(crate) hosts: Vec<String>,
 }
 
@@ -71,7 +69,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     v4.or(v6).ok().map(|address| address.to_string())
 }
 
-pub(crate) fn certificates(pem: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, WebhookError> {
+pub(crate) fn certificates(pem: &[u8], origin: &str) -> Result<Vec<CertificateDer<'static>>, RoundError> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
@@ -87,7 +85,7 @@ pub(crate) fn identity(
     bundle: Option<Vec<u8>>,
     provider: &CryptoProvider,
     origin: &str,
-) -> Result<Identity, WebhookError> {
+) -> Result<Identity, RoundError> {
     let chain = certificates(chain, origin)?;
     let facts = chain.first().and_then(Facts::read).ok_or_else(|| invalid(origin, "it is not an X.509 certificate"))?;
     if let Some(bundle) = &bundle {
@@ -100,6 +98,6 @@ pub(crate) fn identity(
     Ok(Identity { key: Arc::new(key), bundle, not_before: facts.not_before, not_after: facts.not_after })
 }
 
-fn invalid(origin: &str, reason: &str) -> WebhookError {
-    WebhookError::Certificate { origin: origin.to_owned(), reason: reason.to_owned() }
+fn invalid(origin: &str, reason: &str) -> RoundError {
+    RoundError::Certificate { origin: origin.to_owned(), reason: reason.to_owned() }
 }

@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody};
-use bytes::{Buf, Bytes};
-use http_body_util::BodyExt;
+use axum::body::{Body, BodyDataStream, HttpBody};
+use futures::TryStreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -17,16 +16,13 @@ use crate::admission::memory_for;
 
 /// The unit of reservations, in bytes.
 const STEP: usize = 64 << 10;
-
 /// Maximum size of a small body, and of the memory for its review.
 const SMALL: usize = 256 << 10;
 const SMALL_REVIEW: usize = 2 << 20;
-
 /// How many times the limit is read and discarded of a body that is too large. A client that still writes would not see the
 /// response if the server closed the connection.
 const DISCARDED: usize = 4;
 
-/// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyError {
     TooLarge,
@@ -42,7 +38,6 @@ pub(super) struct BufferedBody {
     _memory: [OwnedSemaphorePermit; 2],
 }
 
-/// Reads bodies within [`Limits`].
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     limits: Limits,
@@ -74,9 +69,10 @@ impl Reader {
     }
 
     /// Reserves memory for a body, reads it, and reserves memory for its review.
-    pub(super) async fn read(&self, mut body: Body) -> Result<BufferedBody, BodyError> {
+    pub(super) async fn read(&self, body: Body) -> Result<BufferedBody, BodyError> {
         // A body without a length may have any.
         let announced = body.size_hint().upper().and_then(|size| usize::try_from(size).ok());
+        let mut body = body.into_data_stream();
         if announced.is_some_and(|size| size > self.limits.body_size) {
             return Err(self.discard(&mut body, 0).await);
         }
@@ -98,26 +94,26 @@ impl Reader {
         reserved.ok().and_then(Result::ok).ok_or(BodyError::Busy)
     }
 
-    async fn read_all(&self, body: &mut Body, size: usize) -> Result<Vec<u8>, BodyError> {
+    async fn read_all(&self, body: &mut BodyDataStream, size: usize) -> Result<Vec<u8>, BodyError> {
         // The kernel provides memory only for the pages that are written.
         let mut bytes = Vec::with_capacity(size);
-        while let Some(data) = next(body).await? {
+        while let Some(data) = body.try_next().await.map_err(|_| BodyError::Broken)? {
             if bytes.len() + data.len() > size {
                 drop(bytes);
-                return Err(self.discard(body, data.remaining()).await);
+                return Err(self.discard(body, data.len()).await);
             }
             bytes.extend_from_slice(&data);
         }
         Ok(bytes)
     }
 
-    async fn discard(&self, body: &mut Body, mut discarded: usize) -> BodyError {
+    async fn discard(&self, body: &mut BodyDataStream, mut discarded: usize) -> BodyError {
         let limit = self.limits.body_size.saturating_mul(DISCARDED);
         let rest = async {
             while discarded <= limit
-                && let Ok(Some(data)) = next(body).await
+                && let Ok(Some(data)) = body.try_next().await
             {
-                discarded += data.remaining();
+                discarded += data.len();
             }
         };
         // The response does not depend on the rest.
@@ -126,24 +122,11 @@ impl Reader {
     }
 }
 
-async fn next(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
-    loop {
-        match body.frame().await {
-            None => return Ok(None),
-            Some(Err(_)) => return Err(BodyError::Broken),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use axum::body::Bytes;
     use futures::stream;
     use tokio::task::yield_now;
 

@@ -3,7 +3,6 @@
 mod body;
 mod routes;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +11,16 @@ use http::HeaderValue;
 use nodewright_observability::trace::Spans;
 use nodewright_runtime::leadership::{Clock, Leadership};
 use nodewright_runtime::request::Connection;
-use nodewright_serving::{self as serving, tls_acceptor};
-use rustls::sign::CertifiedKey;
-use tokio::net::TcpListener;
+use nodewright_serving::{self as serving, ListenError, Server, tls_acceptor};
+use rustls::server::ResolvesServerCert;
 
+use crate::USER_AGENT;
 use crate::admission::{Admission, IdentityFields, ProviderSpecCheck};
 use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
-use crate::certificates::manager::{CertificateManager, CertificateState, Source};
+use crate::certificates::manager::{CertificateManager, Source};
 use crate::certificates::secret::SharedSecret;
-use crate::configurations::Installation;
 use crate::registration::{Registrar, Registration};
-use crate::{USER_AGENT, WebhookError};
 
 /// The options of a [`WebhookServer`].
 #[derive(Clone)]
@@ -34,8 +31,8 @@ pub struct Options {
     pub certificates: CertificateSource,
     /// The registration at the API server.
     pub registration: Registration,
-    /// The installation whose objects are reviewed.
-    pub installation: Installation,
+    /// The namespace whose objects are reviewed.
+    pub namespace: String,
     /// The API server with the Secret and the webhook configurations. The server sends its requests with [`USER_AGENT`], and
     /// whether or not this process leads.
     pub connection: Connection,
@@ -51,29 +48,14 @@ pub struct Options {
     pub limits: Limits,
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Options")
-            .field("listen", &self.listen)
-            .field("certificates", &self.certificates)
-            .field("registration", &self.registration)
-            .field("installation", &self.installation)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
+/// Fails with the reason unless the webhooks have a valid certificate and are registered.
+pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Limits for clients. The defaults suit an API server with its usual limit of 3 MiB for an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of open connections. A new one replaces the one that has been idle longest.
-    pub connections: usize,
-    /// Maximum time until the first request of a connection, including the TLS handshake.
-    pub first_request: Duration,
-    /// Maximum idle time of a connection. Longer than the 90 s after which API servers close idle connections, so that the
-    /// server closes none while a request is on its way.
-    pub idle: Duration,
+    /// Limits of the connections.
+    pub port: serving::Limits,
     /// Maximum time of a body.
     pub body: Duration,
     /// Maximum bytes of a body: two objects and an envelope.
@@ -89,16 +71,22 @@ pub struct Limits {
     /// Maximum bytes of the objects that are decoded from larger bodies. At least what the largest review needs, see
     /// `admission::MAX_VALUES`.
     pub large_reviews_size: usize,
-    /// Maximum time to finish requests when the server stops.
-    pub end: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1_024,
-            first_request: Duration::from_secs(5),
-            idle: Duration::from_mins(2),
+            port: serving::Limits {
+                connections: 1_024,
+                first_request: Duration::from_secs(5),
+                // Longer than the 90 s after which API servers close idle connections, so that the server closes none while a
+                // request is on its way.
+                idle: Duration::from_mins(2),
+                head_size: 64 << 10,
+                lifetime: None,
+                end: Duration::from_secs(2),
+                ..serving::Limits::default()
+            },
             body: Duration::from_secs(5),
             body_size: 8 << 20,
             memory: Duration::from_secs(2),
@@ -106,22 +94,18 @@ impl Default for Limits {
             small_reviews_size: 12 << 20,
             large_bodies_size: 16 << 20,
             large_reviews_size: 32 << 20,
-            end: Duration::from_secs(2),
         }
     }
 }
 
-impl Limits {
-    fn serving(&self) -> serving::Limits {
-        serving::Limits {
-            connections: self.connections,
-            first_request: self.first_request,
-            idle: self.idle,
-            head_size: 64 << 10,
-            end: self.end,
-            ..serving::Limits::default()
-        }
-    }
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum BindError {
+    /// The address cannot be bound.
+    Listen(#[from] ListenError),
+    /// TLS cannot be set up.
+    Tls(#[from] rustls::Error),
 }
 
 /// The webhooks' HTTPS server.
@@ -138,8 +122,7 @@ impl Limits {
 /// Clients are not authenticated, because an API server presents no certificate by default. A client that reaches the port
 /// learns only the defaults and rules. Use a `NetworkPolicy` to restrict access.
 pub struct WebhookServer {
-    listener: TcpListener,
-    address: SocketAddr,
+    server: Server,
     certificates: CertificateManager,
     tls: tokio_rustls::TlsAcceptor,
     routes: axum::Router,
@@ -147,18 +130,10 @@ pub struct WebhookServer {
     limits: Limits,
 }
 
-impl fmt::Debug for WebhookServer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("WebhookServer").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
 impl WebhookServer {
     /// Binds the address. [`WebhookServer::run`] serves it.
-    pub async fn bind(options: Options) -> Result<Self, WebhookError> {
-        let failed = |source| WebhookError::Listen { address: options.listen, source };
-        let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+    pub async fn bind(options: Options) -> Result<Self, BindError> {
+        let server = Server::bind(options.listen, "--webhook-address or --webhook-port").await?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let connection =
             options.connection.as_agent(HeaderValue::from_static(USER_AGENT)).within(Leadership::unlimited());
@@ -171,76 +146,44 @@ impl WebhookServer {
         let registrar = Registrar {
             connection,
             registration: options.registration,
-            installation: options.installation,
-            port: address.port(),
+            namespace: options.namespace,
+            port: server.address().port(),
         };
         let certificates = CertificateManager::new(source, registrar, provider, options.clock.clone());
-        let admission = Admission::new(options.provider_specs, options.identity, options.spans, options.clock.clone());
+        let state = certificates.state();
+        let (clock, provider_specs, identity) = (options.clock.clone(), options.provider_specs, options.identity);
+        let admission = Admission { provider_specs, identity, spans: options.spans, clock };
         Ok(Self {
-            tls: tls_acceptor(certificates.state())?,
-            readiness: Readiness { state: certificates.state(), clock: options.clock },
+            tls: tls_acceptor(state.clone())?,
+            readiness: Arc::new(move || state.check(options.clock.wall())),
             routes: routes::router(admission, options.limits),
             limits: options.limits,
-            listener,
-            address,
+            server,
             certificates,
         })
     }
 
     /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
-    /// The readiness of the webhooks. Outlives the server.
+    /// The readiness check of the webhooks. Outlives the server.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
     /// The server's certificate, for other ports of the process. Outlives the server.
-    pub fn certificate(&self) -> ServedCertificate {
-        ServedCertificate(self.certificates.state())
+    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
+        self.certificates.state()
     }
 
     /// Serves, keeps the certificate valid and the webhooks registered, until `stop` resolves. Then finishes open requests
-    /// within [`Limits::end`].
+    /// within [`serving::Limits::end`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let Self { listener, certificates, tls, routes, limits, .. } = self;
-        let serve = serving::serve(listener, tls, routes, limits.serving(), stop);
         tokio::select! {
-            () = serve => {}
-            () = certificates.run() => {}
+            () = self.server.serve_within(self.limits.port, Some(self.tls), self.routes, stop) => {}
+            () = self.certificates.run() => {}
         }
-    }
-}
-
-/// The server's certificate, which changes with each renewal.
-#[derive(Clone, Debug)]
-pub struct ServedCertificate(Arc<CertificateState>);
-
-impl ServedCertificate {
-    /// The current certificate. `None` before there is one.
-    pub fn current(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.certificate.load_full()
-    }
-}
-
-/// Whether the webhooks are ready: they have a valid certificate and are registered.
-#[derive(Clone)]
-pub struct Readiness {
-    state: Arc<CertificateState>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Readiness {
-    /// Fails with the reason unless the webhooks are ready.
-    pub fn check(&self) -> Result<(), String> {
-        self.state.check(self.clock.wall())
-    }
-}
-
-impl fmt::Debug for Readiness {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Readiness").field(&self.check()).finish()
     }
 }

@@ -18,7 +18,7 @@ use nodewright_observability::trace::Spans;
 use nodewright_runtime::leadership::{BootClock, Leadership};
 use nodewright_runtime::request::Connection;
 use nodewright_testing::api_server::ApiServer;
-use nodewright_webhooks::{CertificateSource, Installation, Limits, Options, Readiness, Registration, WebhookServer};
+use nodewright_webhooks::{CertificateSource, Limits, Options, Readiness, Registration, WebhookServer};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanProcessor};
 use parking_lot::Mutex;
@@ -75,12 +75,12 @@ impl Running {
 
     async fn until_ready(&self) {
         let ready = async {
-            while self.readiness.check().is_err() {
+            while (self.readiness)().is_err() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         let waited = tokio::time::timeout(PATIENCE, ready).await;
-        assert!(waited.is_ok(), "{:?}", self.readiness);
+        assert!(waited.is_ok(), "{:?}", (self.readiness)());
     }
 
     /// Stops it, and waits for its end.
@@ -161,7 +161,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
             hosts: vec!["127.0.0.1".to_owned()],
         },
         registration: Registration::Whole { host: "127.0.0.1".to_owned() },
-        installation: Installation { namespace: "fleet".to_owned() },
+        namespace: "fleet".to_owned(),
         connection: Connection::new(cluster.client(), agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(check),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),

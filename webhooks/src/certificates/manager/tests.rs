@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::configurations::{ClientConfig, Installation, configurations};
+use crate::configurations::{ClientConfig, DEFAULT_NAMESPACE, configurations};
 use crate::registration::Registration;
 
 const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
@@ -42,7 +42,7 @@ impl World {
 
     fn installed() -> Self {
         let world = Self::new();
-        let all = configurations(&Installation::default_one(), &ClientConfig::default_service(), None);
+        let all = configurations(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
         let seed = |resource: &str, object: Value| world.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
         seed("mutatingwebhookconfigurations", serde_json::to_value(&all.mutating).unwrap());
         seed("validatingwebhookconfigurations", serde_json::to_value(&all.validating).unwrap());
@@ -66,8 +66,8 @@ impl World {
     }
 
     fn manager(&self, source: Source, registration: Registration) -> CertificateManager {
-        let installation = Installation::default_one();
-        let registrar = Registrar { connection: self.connection(), registration, installation, port: 9443 };
+        let namespace = DEFAULT_NAMESPACE.to_owned();
+        let registrar = Registrar { connection: self.connection(), registration, namespace, port: 9443 };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         CertificateManager::new(source, registrar, provider, self.clock.clone())
     }
@@ -96,7 +96,7 @@ impl World {
 }
 
 fn served(manager: &CertificateManager) -> Vec<rustls::pki_types::CertificateDer<'static>> {
-    manager.state().certificate.load_full().unwrap().cert.clone()
+    manager.state().0.load().served.as_ref().unwrap().key.cert.clone()
 }
 
 #[tokio::test]
