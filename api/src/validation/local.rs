@@ -94,7 +94,7 @@ mod tests {
             texts,
             [
                 "spec.innerParts[1].fullName: Required value: length is lower than 1",
-                "spec.innerParts[1].maxInFlight: Invalid value: -1: lower than 0",
+                "spec.innerParts[1].maxInFlight: Invalid value: -1: must be greater than or equal to 0",
             ]
         );
     }
