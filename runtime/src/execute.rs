@@ -6,8 +6,9 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use futures::future::join_all;
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, Response};
 use json_patch::{Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::{
     fair::Flow,
     object::{Cluster, ObjectRef, ResourceType, Target, Version, standing},
     plan::{Apply, FailedStep, FailureClass, Planned, Step, StepVerb},
-    request::{Answer, Call, Connection, RequestError},
+    request::{Call, Connection, RequestError},
 };
 use nodewright_observability::trace::TraceContext;
 
@@ -190,7 +191,7 @@ impl Executor {
         }
     }
 
-    async fn send(&self, cluster: Cluster, call: Call) -> Result<Answer, RequestError> {
+    async fn send(&self, cluster: Cluster, call: Call) -> Result<Response<Bytes>, RequestError> {
         let Some(connection) = self.connections.get(&cluster) else {
             let message = format!("this manager has no connection to the {cluster} cluster");
             return Err(RequestError::local(FailureClass::Unreachable, message));
@@ -209,7 +210,7 @@ impl Executor {
             Err(error) => return failed(StepVerb::Apply, at, error),
         };
         // The type's own decoder may panic. The write was made all the same.
-        let read = catch_unwind(AssertUnwindSafe(|| read_back(&answer.body)));
+        let read = catch_unwind(AssertUnwindSafe(|| read_back(answer.body())));
         let Ok(Ok(Applied { version, differs })) = read else { return done(at, &answer) };
         let correction = differs.and_then(|seen| correction(&seen, fragment));
         // A field that should be gone is still there: another manager's PUT owns it, or managedFields were dropped.
@@ -386,7 +387,7 @@ pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
     HeaderValue::try_from(format!("{product} ({name})")).unwrap_or_else(|_| HeaderValue::from_static("controller"))
 }
 
-fn done(at: &Target, answer: &Answer) -> StepOutcome {
+fn done(at: &Target, answer: &Response<Bytes>) -> StepOutcome {
     done_at(at, shown(at, version_of(answer)))
 }
 
@@ -424,8 +425,8 @@ fn is_unsure(class: FailureClass) -> bool {
 /// How an object differs from the expected one, if it does.
 type Difference = fn(&VersionedMeta, &Target) -> Option<&'static str>;
 
-fn compare(answer: &Answer, at: &Target, difference: Difference) -> Option<&'static str> {
-    let Ok(Versioned { metadata }) = serde_json::from_slice(&answer.body) else { return Some("it cannot be read") };
+fn compare(answer: &Response<Bytes>, at: &Target, difference: Difference) -> Option<&'static str> {
+    let Ok(Versioned { metadata }) = serde_json::from_slice(answer.body()) else { return Some("it cannot be read") };
     if metadata.uid.as_deref() != Some(at.uid()) {
         return Some("another object has its name");
     }
@@ -459,8 +460,8 @@ struct VersionedMeta {
 
 /// The version of the object in an answer; `None` if the answer is a Status, or the final state of an object that is gone
 /// because the write removed its last finalizer.
-fn version_of(answer: &Answer) -> Option<Version> {
-    let Versioned { metadata } = serde_json::from_slice(&answer.body).ok()?;
+fn version_of(answer: &Response<Bytes>) -> Option<Version> {
+    let Versioned { metadata } = serde_json::from_slice(answer.body()).ok()?;
     standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)
 }
 

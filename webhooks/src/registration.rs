@@ -77,7 +77,7 @@ impl Registrar {
             answer => answer.map_err(|source| RoundError::Request { action: self.action::<K>("read"), source })?,
         };
         let unreadable = |source| RoundError::Response { action: self.action::<K>("read"), source };
-        serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
+        serde_json::from_slice(answer.body()).map(Some).map_err(unreadable)
     }
 
     async fn apply<K: Resource>(&self, body: &Value) -> Result<(), RoundError> {

@@ -168,7 +168,7 @@ impl Shared {
         let key = ObjectRef::new(CONTROL, namespace, origin.set.as_str());
         let path = ResourceType::of::<MachineSet>().object(&key);
         match self.control.send(ApiCall::get(path)).await {
-            Ok(answer) => match serde_json::from_slice::<MachineSet>(&answer.body) {
+            Ok(answer) => match serde_json::from_slice::<MachineSet>(answer.body()) {
                 Ok(set) => Ok(Some(Arc::new(set))),
                 Err(_) => Err(format!("MachineSet {key} cannot be decoded")),
             },

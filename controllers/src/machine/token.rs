@@ -94,7 +94,7 @@ pub(super) async fn ensure(
 async fn existing(target: &Connection, name: &str) -> Result<String, String> {
     let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
     let found: Secret =
-        serde_json::from_slice(&answer.body).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
+        serde_json::from_slice(answer.body()).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
     let text = |key: &str| {
         let value: Option<&ByteString> = found.data.as_ref().and_then(|data| data.get(key));
         value.and_then(|value| String::from_utf8(value.0.clone()).ok())

@@ -111,7 +111,7 @@ impl Perform<Lookup> for LookupClient {
             let machines = ResourceType::of::<Machine>().collection("");
             let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
             match control.send(Call::get(path)).await {
-                Ok(answer) => match serde_json::from_slice::<Items>(&answer.body) {
+                Ok(answer) => match serde_json::from_slice::<Items>(answer.body()) {
                     Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
                     Ok(_) => Found::Machine,
                     Err(_) => Found::Failed("the API server's answer is no list".to_owned()),

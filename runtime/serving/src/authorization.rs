@@ -146,7 +146,7 @@ async fn ask(connection: &Connection, question: &Question) -> Result<Decision, R
 /// Creates a review and returns its status. An answer without a status grants nothing.
 async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Value, RequestError> {
     let answer = connection.send(Call::with(Method::POST, path, "application/json", review)).await?;
-    let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let review: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     Ok(review["status"].clone())
 }
 

@@ -6,7 +6,7 @@ mod error;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -128,15 +128,6 @@ impl Call {
     }
 }
 
-/// A successful answer.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// 2xx.
-    pub status: StatusCode,
-    /// The body.
-    pub body: Bytes,
-}
-
 impl Connection {
     /// A connection through `client`. `agent` is the `User-Agent`, `term` the leadership, `at_once` the limit of concurrent
     /// requests.
@@ -183,20 +174,20 @@ impl Connection {
         &self.contact
     }
 
-    /// Sends a request and reads the whole answer.
-    pub async fn send(&self, call: Call) -> Result<Answer, RequestError> {
+    /// Sends a request and reads the whole answer. Any status but 2xx is an error.
+    pub async fn send(&self, call: Call) -> Result<Response<Bytes>, RequestError> {
         let (method, path) = (call.method.clone(), call.path.clone());
         let begun = tokio::time::Instant::now();
         let result = self.send_unmetered(call).await;
         let code = match &result {
-            Ok(answer) => answer.status.as_u16(),
+            Ok(answer) => answer.status().as_u16(),
             Err(error) => error.status.map_or(0, |status| status.as_u16()),
         };
         self.metrics.requested(&method, &path, code, begun.elapsed());
         result
     }
 
-    async fn send_unmetered(&self, call: Call) -> Result<Answer, RequestError> {
+    async fn send_unmetered(&self, call: Call) -> Result<Response<Bytes>, RequestError> {
         let mutating = call.method != Method::GET;
         let _pass = self.gate.enter(&call.flow).await;
         // Check after the wait: leadership may have ended meanwhile.
@@ -213,12 +204,12 @@ impl Connection {
     }
 
     /// Probes the server; bypasses the limits of concurrency and rate.
-    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, RequestError> {
+    pub(crate) async fn ask(&self, call: Call) -> Result<Response<Bytes>, RequestError> {
         self.exchange(self.request(call)?).await
     }
 
     /// Starts a watch: the caller reads the answer's body line by line.
-    pub(crate) async fn open(&self, call: Call) -> Result<http::Response<Body>, RequestError> {
+    pub(crate) async fn open(&self, call: Call) -> Result<Response<Body>, RequestError> {
         let request = self.request(call)?;
         let sent = tokio::time::timeout(self.timeout, self.client.send(request)).await;
         let response = match sent {
@@ -246,17 +237,17 @@ impl Connection {
         request.body(Body::from(call.body)).map_err(invalid)
     }
 
-    async fn exchange(&self, request: Request<Body>) -> Result<Answer, RequestError> {
+    async fn exchange(&self, request: Request<Body>) -> Result<Response<Bytes>, RequestError> {
         let response = self.client.send(request).await.map_err(|error| classify_transport(&error))?;
         if !response.status().is_success() {
             return Err(read_refusal(response).await);
         }
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body =
             body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
         self.contact.heard();
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok(Response::from_parts(head, body.to_bytes()))
     }
 }
 

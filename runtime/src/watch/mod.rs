@@ -305,7 +305,7 @@ impl<K: Kind> Watch<K> {
 
     async fn page(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Result<Page<K>, Broken> {
         let answer = self.connection.send(self.page_call(resource, limit, token)).await?;
-        decode::page::<K>(&answer.body).map_err(Broken::NoList)
+        decode::page::<K>(answer.body()).map_err(Broken::NoList)
     }
 
     fn page_call(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Call {
@@ -355,7 +355,7 @@ impl<K: Kind> Watch<K> {
     /// The version of a consistent list of one object. It bypasses the limit of concurrent requests.
     async fn ask(&self, resource: &ResourceType) -> Result<Version, Broken> {
         let answer = self.connection.ask(self.page_call(resource, 1, None)).await?;
-        decode::page::<K>(&answer.body).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
+        decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
     async fn follow(&self, resource: &ResourceType, at: &mut Progress) -> Result<Next, Broken> {

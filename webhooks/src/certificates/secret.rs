@@ -115,7 +115,7 @@ impl SharedSecret {
             .send(call)
             .await
             .map_err(|source| RoundError::Request { action: self.action(action), source })?;
-        serde_json::from_slice(&answer.body).map_err(|source| self.unreadable(action, source))
+        serde_json::from_slice(answer.body()).map_err(|source| self.unreadable(action, source))
     }
 
     fn unreadable(&self, action: &str, source: serde_json::Error) -> RoundError {

@@ -14,7 +14,7 @@ use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     leadership::Leadership,
     plan::FailureClass,
-    request::{Answer, Call, Connection, RequestError},
+    request::{Call, Connection, RequestError},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
@@ -96,13 +96,13 @@ impl Server {
         content: &'static str,
         body: &Value,
     ) -> Result<Said, RequestError> {
-        let Answer { status, body } = self.connection.send(Call::with(method, path, content, body)).await?;
-        Ok(Said { code: status, body: serde_json::from_slice(&body).unwrap_or_default() })
+        let answer = self.connection.send(Call::with(method, path, content, body)).await?;
+        Ok(Said { code: answer.status(), body: serde_json::from_slice(answer.body()).unwrap_or_default() })
     }
 
     async fn get(&self, path: &str) -> Result<Said, RequestError> {
-        let Answer { status, body } = self.connection.send(Call::get(path)).await?;
-        Ok(Said { code: status, body: serde_json::from_slice(&body).unwrap_or_default() })
+        let answer = self.connection.send(Call::get(path)).await?;
+        Ok(Said { code: answer.status(), body: serde_json::from_slice(answer.body()).unwrap_or_default() })
     }
 
     /// A forced apply, as the runtime sends it.
