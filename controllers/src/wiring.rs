@@ -15,7 +15,7 @@ use crate::{
     },
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
-    orphan_node::{LookupClient, OrphanNodeController},
+    orphan_node::{OrphanNodeController, look_up},
     shared::schema::Schemas,
 };
 
@@ -84,14 +84,14 @@ impl Wiring {
     fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {
         let control = manager.connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
         let target = manager.connection(TARGET, "machine");
-        let lookups = LookupClient { control: control.clone() };
+        let lookups = control.clone();
         let (driver, groups) = (self.driver.clone(), self.settings.bootstrap_groups.clone());
         let caller = Caller::new(driver.clone(), control, target, groups, self.clock.clone(), self.spans.clone());
         let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
-        manager.add_with(MachineController { namespace, settings, driver }, Arc::new(caller));
+        manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.perform(call));
         if self.settings.has_target {
             let (namespace, grace) = (self.namespace.clone(), self.settings.orphaned_node_grace);
-            manager.add_with(OrphanNodeController { namespace, grace }, Arc::new(lookups));
+            manager.add_with(OrphanNodeController { namespace, grace }, move |lookup| look_up(lookups.clone(), lookup));
         }
         Ok(())
     }

@@ -1,13 +1,8 @@
 //! Calls outside Kubernetes: keyed, idempotent, and concurrent with the reconciles, which never wait for them.
 
-use std::{collections::HashMap, fmt::Debug, hash::Hash, time::Duration};
+use std::{collections::HashMap, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-
-/// Calls with the same key never overlap. A key stands for one external object, such as a bucket or a DNS record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SerializationKey(pub std::sync::Arc<str>);
 
 /// A call outside Kubernetes, as data.
 ///
@@ -18,8 +13,8 @@ pub struct SerializationKey(pub std::sync::Arc<str>);
 pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// The result of the call. Errors are outcomes too: a plan decides what they mean.
     type Outcome: Clone + Debug + Send + Sync + 'static;
-    /// The key that serializes it with other calls.
-    fn lane(&self) -> SerializationKey;
+    /// Calls with the same key never overlap. A key stands for one external object, such as a bucket or a DNS record.
+    fn serialization_key(&self) -> Arc<str>;
     /// Name for metrics, logs and spans.
     fn name(&self) -> &'static str;
     /// The time limit. After it the call is dropped and [`Effect::timeout_outcome`] is its outcome.
@@ -35,7 +30,7 @@ pub use std::convert::Infallible as Never;
 
 impl Effect for Never {
     type Outcome = ();
-    fn lane(&self) -> SerializationKey {
+    fn serialization_key(&self) -> Arc<str> {
         match *self {}
     }
     fn name(&self) -> &'static str {
@@ -49,21 +44,6 @@ impl Effect for Never {
     }
     fn succeeded((): &()) -> bool {
         true
-    }
-}
-
-/// Makes the calls of one kind of effect.
-pub trait Perform<E: Effect>: Send + Sync + 'static {
-    /// Makes the call. The runtime drops it at its deadline and when leadership ends.
-    fn perform(&self, effect: E) -> BoxFuture<'static, E::Outcome>;
-}
-
-/// The performer for controllers without effects.
-pub(crate) struct NoEffects;
-
-impl Perform<Never> for NoEffects {
-    fn perform(&self, effect: Never) -> BoxFuture<'static, ()> {
-        match effect {}
     }
 }
 

@@ -2,18 +2,17 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::{
-    effect::{Effect, Perform, SerializationKey},
-    leadership::Leadership,
-};
+use crate::{effect::Effect, leadership::Leadership};
 use nodewright_observability::metrics::Metrics;
 
-type LaneLock = Arc<tokio::sync::Mutex<()>>;
+/// Makes a call. It is dropped at its deadline and when leadership ends.
+pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::Outcome> + Send + Sync>;
 
 /// Runs the effects of one controller.
 ///
@@ -27,24 +26,25 @@ type LaneLock = Arc<tokio::sync::Mutex<()>>;
 /// # Caveats
 /// A dropped call may still take effect outside. Therefore effects are idempotent, and their outcomes can be read again.
 pub(crate) struct EffectRunner<E: Effect> {
-    performer: Arc<dyn Perform<E>>,
-    lanes: Mutex<HashMap<SerializationKey, LaneLock>>,
-    places: Semaphore,
-    term: Leadership,
+    perform: Perform<E>,
+    /// The lock of each serialization key that has calls.
+    locks: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    permits: Semaphore,
+    leadership: Leadership,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
 }
 
 impl<E: Effect> EffectRunner<E> {
     pub(crate) fn new(
-        performer: Arc<dyn Perform<E>>,
+        perform: Perform<E>,
         limit: usize,
-        term: Leadership,
+        leadership: Leadership,
         tasks: TaskTracker,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let (lanes, places) = (Mutex::default(), Semaphore::new(limit));
-        Arc::new(Self { performer, lanes, places, term, tasks, metrics })
+        let (locks, permits) = (Mutex::default(), Semaphore::new(limit));
+        Arc::new(Self { perform, locks, permits, leadership, tasks, metrics })
     }
 
     /// Queues a call, in `span`. Calls `begun` when the call starts, which may be much later, and `done` with its outcome.
@@ -58,12 +58,13 @@ impl<E: Effect> EffectRunner<E> {
     ) {
         let runner = self.clone();
         let task = async move {
-            let lane = runner.lane(&effect);
-            let turn = lane.lock().await;
-            let outcome = runner.run(effect.clone(), begun).await;
+            let key = effect.serialization_key();
+            let lock = runner.locks.lock().entry(key.clone()).or_default().clone();
+            let turn = lock.lock().await;
+            let outcome = runner.run(effect, begun).await;
             drop(turn);
-            drop(lane);
-            runner.leave(&effect.lane());
+            drop(lock);
+            runner.forget_unused(&key);
             if let Some(outcome) = outcome {
                 done(outcome);
             }
@@ -72,8 +73,8 @@ impl<E: Effect> EffectRunner<E> {
     }
 
     async fn run(&self, effect: E, begun: impl FnOnce()) -> Option<E::Outcome> {
-        let _permit = self.places.acquire().await.ok()?;
-        if self.term.is_over() {
+        let _permit = self.permits.acquire().await.ok()?;
+        if self.leadership.is_over() {
             return None;
         }
         // The deadline does not include the remaining leadership: that is always a few seconds, and renewals extend it.
@@ -81,13 +82,13 @@ impl<E: Effect> EffectRunner<E> {
         begun();
         let measured = self.metrics.effect_started(effect.name());
         // Run in a separate task, so that a panic in a driver ends the call and not the runner.
-        let (performer, asked, term) = (self.performer.clone(), effect.clone(), self.term.clone());
-        let call = async move { performer.perform(asked).await };
-        let mut call = tokio::spawn(async move { term.run(call).await }.in_current_span());
+        let (perform, asked, leadership) = (self.perform.clone(), effect.clone(), self.leadership.clone());
+        let call = async move { perform(asked).await };
+        let mut call = tokio::spawn(async move { leadership.run(call).await }.in_current_span());
         let ended = tokio::select! {
             biased;
             ended = timeout(limit, &mut call) => ended,
-            () = self.term.ended() => {
+            () = self.leadership.ended() => {
                 call.abort();
                 return None;
             }
@@ -108,15 +109,11 @@ impl<E: Effect> EffectRunner<E> {
         Some(outcome)
     }
 
-    fn lane(&self, effect: &E) -> LaneLock {
-        self.lanes.lock().entry(effect.lane()).or_default().clone()
-    }
-
     /// Removes a serialization key without waiting calls.
-    fn leave(&self, lane: &SerializationKey) {
-        let mut lanes = self.lanes.lock();
-        if lanes.get(lane).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            lanes.remove(lane);
+    fn forget_unused(&self, key: &str) {
+        let mut locks = self.locks.lock();
+        if locks.get(key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(key);
         }
     }
 }
@@ -125,7 +122,6 @@ impl<E: Effect> EffectRunner<E> {
 mod tests {
     use std::time::Duration;
 
-    use futures::future::BoxFuture;
     use tokio::{
         sync::Notify,
         time::{Instant, sleep},
@@ -140,8 +136,8 @@ mod tests {
 
     impl Effect for Call {
         type Outcome = bool;
-        fn lane(&self) -> SerializationKey {
-            SerializationKey(self.1.into())
+        fn serialization_key(&self) -> Arc<str> {
+            self.1.into()
         }
         fn name(&self) -> &'static str {
             "call"
@@ -157,24 +153,23 @@ mod tests {
         }
     }
 
-    /// Records when each call begins.
-    struct Calls(Instant, Arc<Mutex<Vec<(&'static str, u64)>>>);
-
-    impl Perform<Call> for Calls {
-        fn perform(&self, Call(name, .., seconds): Call) -> BoxFuture<'static, bool> {
-            self.1.lock().push((name, self.0.elapsed().as_secs()));
+    /// Makes calls, and records when each begins.
+    fn performer(begun: Arc<Mutex<Vec<(&'static str, u64)>>>) -> Perform<Call> {
+        let start = Instant::now();
+        Arc::new(move |Call(name, .., seconds)| {
+            begun.lock().push((name, start.elapsed().as_secs()));
             Box::pin(async move {
                 sleep(Duration::from_secs(seconds)).await;
                 true
             })
-        }
+        })
     }
 
     /// Makes calls with this concurrency limit. Returns when each began, and the remaining serialization keys at the end.
-    async fn begun(limit: usize, term: Leadership, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
+    async fn begun(limit: usize, leadership: Leadership, calls: &[Call]) -> (Vec<(&'static str, u64)>, usize) {
         let (tasks, begun) = (TaskTracker::new(), Arc::default());
-        let performer = Arc::new(Calls(Instant::now(), Arc::clone(&begun)));
-        let runner = EffectRunner::new(performer, limit, term, tasks.clone(), Arc::default());
+        let performer = performer(Arc::clone(&begun));
+        let runner = EffectRunner::new(performer, limit, leadership, tasks.clone(), Arc::default());
         for call in calls {
             runner.start(call.clone(), Span::none(), || {}, |_| {});
             tokio::task::yield_now().await;
@@ -182,26 +177,25 @@ mod tests {
         tasks.close();
         tasks.wait().await;
         let begun = begun.lock().clone();
-        (begun, runner.lanes.lock().len())
+        (begun, runner.locks.lock().len())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_of_one_lane_follow_each_other_and_others_do_not_wait() {
+    async fn calls_with_one_key_follow_each_other_and_others_do_not_wait() {
         let calls = [Call("a", "vm-1", 10), Call("b", "vm-1", 10), Call("c", "vm-2", 10)];
-        let (begun, lanes) = begun(100, Leadership::unlimited(), &calls).await;
+        let (begun, keys) = begun(100, Leadership::unlimited(), &calls).await;
         assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10)]);
-        assert_eq!(lanes, 0, "a lane that nobody needs is forgotten");
+        assert_eq!(keys, 0, "an unused key is forgotten");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_a_call_counts_from_when_it_is_made_and_not_from_when_it_was_queued() {
-        let (tasks, told) = (TaskTracker::new(), Arc::new(Mutex::new(vec![])));
-        let performer = Arc::new(Calls(Instant::now(), Arc::default()));
-        let runner = EffectRunner::new(performer, 2, Leadership::unlimited(), tasks.clone(), Arc::default());
+        let (tasks, record) = (TaskTracker::new(), Arc::new(Mutex::new(vec![])));
+        let runner = EffectRunner::new(performer(Arc::default()), 2, Leadership::unlimited(), tasks.clone(), Arc::default());
         let start = Instant::now();
         // Two calls hang until their deadline. The third waits for a permit, the fourth for the serialization key of the third.
         for call in [Call("a", "1", 900), Call("b", "2", 900), Call("c", "3", 50), Call("d", "3", 1)] {
-            let (at_begin, at_end, name) = (told.clone(), told.clone(), call.0);
+            let (at_begin, at_end, name) = (record.clone(), record.clone(), call.0);
             let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));
             let done = move |_| at_end.lock().push((name, "done", start.elapsed().as_secs()));
             runner.start(call, Span::none(), begun, done);
@@ -209,29 +203,29 @@ mod tests {
         }
         tasks.close();
         tasks.wait().await;
-        let told = told.lock().clone();
-        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("c", "begun")), Some(&("c", "begun", 60)));
-        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("c", "done")), Some(&("c", "done", 110)));
-        assert_eq!(told.iter().find(|(name, what, _)| (*name, *what) == ("d", "begun")), Some(&("d", "begun", 110)));
+        let record = record.lock().clone();
+        assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("c", "begun")), Some(&("c", "begun", 60)));
+        assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("c", "done")), Some(&("c", "done", 110)));
+        assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("d", "begun")), Some(&("d", "begun", 110)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_call_begins_after_the_term() {
-        let term = Leadership::unlimited();
+    async fn no_call_begins_after_the_end_of_leadership() {
+        let leadership = Leadership::unlimited();
         let calls = [Call("a", "1", 30), Call("b", "2", 30)];
         let end = async {
             sleep(Duration::from_secs(10)).await;
-            term.end();
+            leadership.end();
         };
         let started = Instant::now();
-        let ((begun, _), ()) = tokio::join!(begun(1, term.clone(), &calls), end);
+        let ((begun, _), ()) = tokio::join!(begun(1, leadership.clone(), &calls), end);
         assert_eq!((begun, started.elapsed().as_secs()), (vec![("a", 0)], 10));
     }
 
     #[tokio::test]
     async fn a_call_that_has_slept_does_not_go_on() {
         let (clock, answer) = (Arc::new(HandClock::default()), Arc::new(Notify::new()));
-        let term = Leadership::until(clock.clone(), Duration::from_secs(10));
+        let leadership = Leadership::until(clock.clone(), Duration::from_secs(10));
         let requests = Arc::new(Mutex::new(vec![]));
         let (sent, answered) = (requests.clone(), answer.clone());
         let call = async move {
@@ -239,7 +233,7 @@ mod tests {
             answered.notified().await;
             sent.lock().push("second");
         };
-        let going = tokio::spawn(async move { term.run(call).await });
+        let going = tokio::spawn(async move { leadership.run(call).await });
         tokio::task::yield_now().await;
         clock.set(11);
         answer.notify_one();

@@ -9,7 +9,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     cache::Stores,
     controller::{Controller, Sources, Watches},
-    effect::{Never, NoEffects, Perform},
+    effect::{Effect, Never},
     effect_runner::EffectRunner,
     events::Recorder,
     execute::{Executor, agent},
@@ -171,14 +171,21 @@ impl Manager {
     /// # Panics
     /// If a controller of that name exists.
     pub fn add(&mut self, controller: impl Controller<Effect = Never>) {
-        self.add_with(controller, Arc::new(NoEffects));
+        self.add_with(controller, |effect| async move { match effect {} });
     }
 
-    /// Adds a controller, and the performer of its calls outside Kubernetes.
+    /// Adds a controller whose calls outside Kubernetes `perform` makes. The runtime drops a call at its deadline and when
+    /// leadership ends.
     ///
     /// # Panics
     /// If a controller of that name exists.
-    pub fn add_with<C: Controller>(&mut self, controller: C, performer: Arc<dyn Perform<C::Effect>>) {
+    pub fn add_with<C: Controller, F>(
+        &mut self,
+        controller: C,
+        perform: impl Fn(C::Effect) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = <C::Effect as Effect>::Outcome> + Send + 'static,
+    {
         let is_new = self.queues.iter().all(|queue| queue.name() != C::NAME);
         assert!(is_new, "there are two controllers of the name {}", C::NAME);
         let seed = self.options.seed.wrapping_add(self.queues.len() as u64);
@@ -198,7 +205,7 @@ impl Manager {
             let recorder = shared.recorder.named(C::NAME, user_agent.clone()).within(term.clone());
             let shared = Shared { executor: Executor { connections, manager }, recorder, ..shared.clone() };
             let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
-            let effects = EffectRunner::new(performer, limit, term.clone(), tasks, metrics);
+            let effects = EffectRunner::new(Arc::new(move |effect| perform(effect).boxed()), limit, term.clone(), tasks, metrics);
             Reconciler::new(controller, queue, effects, shared).run().boxed()
         }));
     }

@@ -7,7 +7,6 @@ use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
-    effect::Perform,
     leadership::Clock,
     object::{ObjectRef, ResourceType},
     request::{Call as ApiCall, Connection},
@@ -64,10 +63,9 @@ impl Caller {
         let reads = Mutex::default();
         Self { shared: Arc::new(Shared { driver, control, target, bootstrap_groups, clock, spans, reads }) }
     }
-}
 
-impl Perform<Call> for Caller {
-    fn perform(&self, call: Call) -> BoxFuture<'static, Outcome> {
+    /// Makes a call.
+    pub fn perform(&self, call: Call) -> impl Future<Output = Outcome> + Send + use<> {
         let shared = self.shared.clone();
         async move {
             let begun = shared.clock.wall();
@@ -75,7 +73,6 @@ impl Perform<Call> for Caller {
             shared.record_span(&call, begun, &outcome);
             outcome
         }
-        .boxed()
     }
 }
 

@@ -11,7 +11,7 @@ use nodewright_api::{Code, MachineSet, annotations};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
-    effect::{Effect, SerializationKey},
+    effect::Effect,
     object::{annotation, is_deleting, uid},
 };
 
@@ -135,8 +135,8 @@ impl Outcome {
 impl Effect for Call {
     type Outcome = Outcome;
 
-    fn lane(&self) -> SerializationKey {
-        SerializationKey(self.request.machine.uid.as_str().into())
+    fn serialization_key(&self) -> Arc<str> {
+        self.request.machine.uid.as_str().into()
     }
 
     fn name(&self) -> &'static str {

@@ -8,7 +8,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::Machine;
 use nodewright_runtime::{
-    effect::{Effect, Perform, SerializationKey},
+    effect::Effect,
     object::ResourceType,
     request::{Call, Connection},
 };
@@ -69,8 +69,8 @@ pub enum Found {
 impl Effect for Lookup {
     type Outcome = Found;
 
-    fn lane(&self) -> SerializationKey {
-        SerializationKey(self.node.as_str().into())
+    fn serialization_key(&self) -> Arc<str> {
+        self.node.as_str().into()
     }
 
     fn name(&self) -> &'static str {
@@ -90,38 +90,25 @@ impl Effect for Lookup {
     }
 }
 
-/// Sends lookups to the API server.
-#[derive(Clone, Debug)]
-pub struct LookupClient {
-    /// Connection to the cluster of the custom resources.
-    pub control: Connection,
-}
-
 #[derive(Deserialize)]
 struct Items {
     #[serde(default)]
     items: Option<Vec<IgnoredAny>>,
 }
 
-impl Perform<Lookup> for LookupClient {
-    fn perform(&self, lookup: Lookup) -> BoxFuture<'static, Found> {
-        let control = self.control.clone();
-        async move {
-            // In all namespaces: another controller manager may serve a different one.
-            let machines = ResourceType::of::<Machine>().collection("");
-            let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
-            match control.send(Call::get(path)).await {
-                Ok(answer) => match serde_json::from_slice::<Items>(answer.body()) {
-                    Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
-                    Ok(_) => Found::Machine,
-                    Err(_) => Found::Failed("the API server's answer is no list".to_owned()),
-                },
-                Err(error) => Found::Failed(format!(
-                    "failed to list machines named {} in all namespaces: {error}; where that is forbidden, allow it",
-                    lookup.machine
-                )),
-            }
-        }
-        .boxed()
+/// Looks for a Machine in all namespaces: another controller manager may serve a different one.
+pub async fn look_up(control: Connection, lookup: Lookup) -> Found {
+    let machines = ResourceType::of::<Machine>().collection("");
+    let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
+    match control.send(Call::get(path)).await {
+        Ok(answer) => match serde_json::from_slice::<Items>(answer.body()) {
+            Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
+            Ok(_) => Found::Machine,
+            Err(_) => Found::Failed("the API server's answer is no list".to_owned()),
+        },
+        Err(error) => Found::Failed(format!(
+            "failed to list machines named {} in all namespaces: {error}; where that is forbidden, allow it",
+            lookup.machine
+        )),
     }
 }

@@ -34,7 +34,7 @@ use nodewright_runtime::{
 
 use self::snapshot::is_orphan;
 pub use self::{
-    lookup::{Found, Lookup, LookupClient, Round},
+    lookup::{Found, Lookup, Round, look_up},
     snapshot::Snapshot,
 };
 use crate::shared::{

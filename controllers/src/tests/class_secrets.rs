@@ -9,7 +9,6 @@ use nodewright_api::{Code, MachineClass};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    effect::Perform,
     leadership::{Clock, TokioClock},
     manager::{Manager, Options},
 };
@@ -35,10 +34,10 @@ const HELD: &str = "machine.sapcloud.io/machine-controller";
 #[derive(Clone, Default)]
 struct Provider(Arc<Mutex<Vec<Vec<u8>>>>);
 
-impl Perform<Call> for Provider {
-    fn perform(&self, call: Call) -> BoxFuture<'static, Outcome> {
+impl Provider {
+    fn perform(&self, call: &Call) -> Outcome {
         let machine = &call.request.machine;
-        let outcome = match call.verb {
+        match call.verb {
             Verb::Create => {
                 self.0.lock().push(machine.class.secret.get("userData").unwrap_or_default().to_owned());
                 Outcome::Instance(Instance { provider_id: format!("p:///{}", machine.name), ..Instance::default() })
@@ -46,8 +45,7 @@ impl Perform<Call> for Provider {
             Verb::Status if machine.provider_id.is_none() => Outcome::Failed(DriverError::new(Code::NotFound, "none")),
             Verb::Delete => Outcome::Done,
             _ => Outcome::Failed(DriverError::new(Code::Unimplemented, "not here")),
-        };
-        async move { outcome }.boxed()
+        }
     }
 }
 
@@ -66,7 +64,8 @@ impl Plane {
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
         let settings = Settings { has_target: false, ..Settings::default() };
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
-        manager.add_with(machines, Arc::new(provider.clone()));
+        let performer = provider.clone();
+        manager.add_with(machines, move |call| std::future::ready(performer.perform(&call)));
         let check = Arc::new(|_: &MachineClass| vec![]);
         let identity = Arc::new(|_: &MachineClass| vec![]);
         let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };

@@ -22,7 +22,7 @@ use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedD
 use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
-    effect::{Effect, Never, Outcomes, Perform},
+    effect::{Effect, Never, Outcomes},
     leadership::LeadershipHandle,
     manager::{Manager, Options},
     object::{Kind, ObjectRef, Version},
@@ -81,22 +81,14 @@ pub(super) struct Product {
     last_checks: Answers<bool>,
 }
 
-/// Plans only name calls; nothing executes them.
-struct NoCalls;
-
-impl Perform<Call> for NoCalls {
-    fn perform(&self, call: Call) -> BoxFuture<'static, Outcome> {
-        unreachable!("the model makes no call: {call:?}")
-    }
-}
-
 /// Stores with the indexes of both controllers.
 fn stores(sets: &MachineSetController, machines: &MachineController) -> Stores {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, ApiServer::new().client()));
     manager.add(sets.clone());
-    manager.add_with(machines.clone(), Arc::new(NoCalls));
+    // Plans only name calls; nothing executes them.
+    manager.add_with(machines.clone(), |call| async move { unreachable!("the model makes no call: {call:?}") });
     manager.stores()
 }
 

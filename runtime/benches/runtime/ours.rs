@@ -12,7 +12,7 @@ use nodewright_api::Machine;
 use nodewright_runtime::{
     cache::{Store, Stores},
     controller::{Controller, Watches},
-    effect::{Effect, Never, Perform, SerializationKey},
+    effect::{Effect, Never},
     manager::{Manager, Options},
     object::{Cluster, ObjectRef, uid},
     plan::{Context, Plan, Step},
@@ -110,8 +110,8 @@ impl Hash for Slow {
 
 impl Effect for Slow {
     type Outcome = ();
-    fn lane(&self) -> SerializationKey {
-        SerializationKey(self.uid.clone())
+    fn serialization_key(&self) -> Arc<str> {
+        self.uid.clone()
     }
     fn name(&self) -> &'static str {
         "slow"
@@ -122,14 +122,6 @@ impl Effect for Slow {
     fn timeout_outcome(&self) {}
     fn succeeded((): &()) -> bool {
         true
-    }
-}
-
-struct Outside;
-
-impl Perform<Slow> for Outside {
-    fn perform(&self, effect: Slow) -> BoxFuture<'static, ()> {
-        Box::pin(async move { effect.job.wait().await })
     }
 }
 
@@ -145,7 +137,7 @@ pub(crate) fn cache(server: &Server) -> Arc<Store<Machine>> {
 /// Starts a controller.
 pub(crate) fn control(server: &Server, job: Arc<Job>) {
     let mut manager = manager(server);
-    manager.add_with(Works(job), Arc::new(Outside));
+    manager.add_with(Works(job), |effect| async move { effect.job.wait().await });
     start(manager);
 }
 

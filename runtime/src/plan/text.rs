@@ -71,7 +71,7 @@ impl<E: Effect> Display for Step<E> {
             Self::DeleteNow(at) => write!(f, "delete {} without grace", place(at)),
             Self::Evict(at) => write!(f, "evict {}", place(at)),
             // The arguments of a call may be confidential; its name and serialization key are not.
-            Self::Call(effect) => write!(f, "call {} for {}", effect.name(), effect.lane().0),
+            Self::Call(effect) => write!(f, "call {} for {}", effect.name(), effect.serialization_key()),
         }
     }
 }

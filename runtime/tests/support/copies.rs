@@ -17,7 +17,7 @@ use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     cache::Stores,
     controller::{Controller, Watches},
-    effect::{Effect, Perform, SerializationKey},
+    effect::Effect,
     object::{ObjectRef, Target, annotation, controller_uid, is_deleting, label, name, uid},
     plan::{Context, Plan, Planned, Step},
     scoped_watch::ScopedWatch,
@@ -49,8 +49,8 @@ pub(crate) struct Ask(String);
 
 impl Effect for Ask {
     type Outcome = Result<(), String>;
-    fn lane(&self) -> SerializationKey {
-        SerializationKey(self.0.as_str().into())
+    fn serialization_key(&self) -> Arc<str> {
+        self.0.as_str().into()
     }
     fn name(&self) -> &'static str {
         "ask"
@@ -73,10 +73,10 @@ pub(crate) struct Answers {
     pub(crate) begun: Arc<AtomicUsize>,
 }
 
-impl Perform<Ask> for Answers {
-    fn perform(&self, effect: Ask) -> futures::future::BoxFuture<'static, Result<(), String>> {
+impl Answers {
+    pub(crate) fn perform(&self, effect: Ask) -> impl Future<Output = Result<(), String>> + Send + use<> {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move {
+        async move {
             match effect.0.split(' ').next().unwrap_or_default() {
                 "hangs" => std::future::pending().await,
                 "panics" => panic!("as told"),
@@ -86,7 +86,7 @@ impl Perform<Ask> for Answers {
                 }
                 _ => Ok(()),
             }
-        })
+        }
     }
 }
 

@@ -65,7 +65,8 @@ impl Running {
             ..Options::new("test", "1", HOME, server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());
-        manager.add_with(Copies { plans: Arc::clone(&plans) }, Arc::new(answers.clone()));
+        let performer = answers.clone();
+        manager.add_with(Copies { plans: Arc::clone(&plans) }, move |ask| performer.perform(ask));
         let (connection, stop) = (manager.connection(HOME, "calls").unwrap(), CancellationToken::new());
         let stores = manager.stores();
         let manager = tokio::spawn(manager.run(elections, stop.clone()));
