@@ -8,7 +8,7 @@ use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 use nodewright_runtime::{
     cache::{Store, Stores},
-    object::{Kind, ObjectRef, Version},
+    object::{Kind, ObjectRef},
     scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
@@ -45,7 +45,7 @@ pub(crate) fn answer<K: Kind>(store: &Store<K>, object: Option<K>) {
     if let Some(object) = object {
         store.apply(object);
     }
-    store.end_list(Version::default(), Instant::now());
+    store.end_list(0, Instant::now());
 }
 
 /// Builder methods for Machines only.

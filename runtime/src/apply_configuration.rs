@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    object::{Kind, Target, Version, is_deleting, standing},
+    object::{Kind, Target, is_deleting, standing},
     without_managed_fields,
 };
 
@@ -63,7 +63,7 @@ pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'sta
 /// The result of an apply, from its answer.
 pub(crate) struct Applied {
     /// The version; `None` if the object is gone with this write.
-    pub(crate) version: Option<Version>,
+    pub(crate) version: Option<u64>,
     /// The owned fields in wire form, if they differ from the wanted ones.
     pub(crate) differs: Option<Value>,
 }

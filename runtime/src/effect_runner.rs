@@ -191,7 +191,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_of_a_call_counts_from_when_it_is_made_and_not_from_when_it_was_queued() {
         let (tasks, record) = (TaskTracker::new(), Arc::new(Mutex::new(vec![])));
-        let runner = EffectRunner::new(performer(Arc::default()), 2, Leadership::unlimited(), tasks.clone(), Arc::default());
+        let runner =
+            EffectRunner::new(performer(Arc::default()), 2, Leadership::unlimited(), tasks.clone(), Arc::default());
         let start = Instant::now();
         // Two calls hang until their deadline. The third waits for a permit, the fourth for the serialization key of the third.
         for call in [Call("a", "1", 900), Call("b", "2", 900), Call("c", "3", 50), Call("d", "3", 1)] {

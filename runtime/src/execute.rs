@@ -18,8 +18,8 @@ use crate::{
     apply_configuration::{Applied, Subresource, apply_body, correction},
     cache::Until,
     fair::Flow,
-    object::{Cluster, ObjectRef, ResourceType, Target, Version, standing},
-    plan::{Apply, FailedStep, FailureClass, Planned, Step, StepVerb},
+    object::{Cluster, ObjectRef, ResourceType, Target, parse_version, standing},
+    plan::{Apply, Failure, FailureClass, Planned, Step, StepVerb},
     request::{Call, Connection, RequestError},
 };
 use nodewright_observability::trace::TraceContext;
@@ -82,8 +82,8 @@ pub(crate) enum StepOutcome {
     Done(Option<Barrier>),
     /// The step was refused for now; the other steps continue.
     Refused { uid: Arc<str>, error: RequestError },
-    /// The step failed.
-    Failed { step: FailedStep, error: RequestError, unsure: Option<UnknownOutcome> },
+    /// The step failed. Its outcome may be unknown.
+    Failed(Failure, Option<UnknownOutcome>),
 }
 
 /// The outcome of a plan's steps.
@@ -93,7 +93,7 @@ pub(crate) struct Execution {
     pub(crate) unsure: Vec<UnknownOutcome>,
     pub(crate) refused: Vec<(Arc<str>, RequestError)>,
     pub(crate) evicted: Vec<Arc<str>>,
-    pub(crate) failure: Option<(FailedStep, RequestError)>,
+    pub(crate) failure: Option<Failure>,
     pub(crate) status_written: bool,
 }
 
@@ -162,8 +162,8 @@ impl Executor {
             let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, call))).await;
             batch *= 2;
             for (planned, end) in now.into_iter().zip(ends) {
-                if let StepOutcome::Failed { error, .. } = &end {
-                    failures = if error.class.is_of_one_request() { failures + 1 } else { MOST_FAILURES };
+                if let StepOutcome::Failed(failure, _) = &end {
+                    failures = if failure.class.is_of_one_request() { failures + 1 } else { MOST_FAILURES };
                     batch = 1;
                 }
                 execution.note(&planned.step, end);
@@ -224,7 +224,7 @@ impl Executor {
             Err(error) => {
                 let mut end = failed(StepVerb::Correct, at, error);
                 // The apply succeeded even if the correction failed: the next plan must see it.
-                if let StepOutcome::Failed { unsure, .. } = &mut end {
+                if let StepOutcome::Failed(_, unsure) = &mut end {
                     unsure.get_or_insert_with(|| UnknownOutcome::of(at));
                 }
                 end
@@ -260,8 +260,7 @@ impl Executor {
                     key: key.clone(),
                     uid: None,
                 });
-                let step = FailedStep { verb: StepVerb::Create, kind: resource.kind.clone(), key: key.clone() };
-                StepOutcome::Failed { step, error, unsure }
+                StepOutcome::Failed(failure(StepVerb::Create, resource, key, error), unsure)
             }
         }
     }
@@ -294,7 +293,7 @@ impl Executor {
             },
             Err(error) if error.is_not_found() => "it is gone",
             // A failed read leaves no unknown outcome.
-            Err(error) => return StepOutcome::Failed { step: failed_step(StepVerb::Read, at), error, unsure: None },
+            Err(error) => return StepOutcome::Failed(failure(StepVerb::Read, at.resource(), at.key(), error), None),
         };
         failed(StepVerb::Confirm, at, RequestError::local(FailureClass::Conflict, difference))
     }
@@ -365,7 +364,7 @@ impl Execution {
                 }
             }
             StepOutcome::Refused { uid, error } => self.refused.push((uid, error)),
-            StepOutcome::Failed { step, error, unsure } => {
+            StepOutcome::Failed(failure, unsure) => {
                 self.unsure.extend(unsure);
                 // The most useful failure: the first one, but prefer one that the next plan can handle, and avoid one that only
                 // reports the end of leadership.
@@ -374,8 +373,8 @@ impl Execution {
                     FailureClass::AlreadyExists => 2,
                     _ => 1,
                 };
-                if self.failure.as_ref().is_none_or(|(_, known)| weight(known.class) < weight(error.class)) {
-                    self.failure = Some((step, error));
+                if self.failure.as_ref().is_none_or(|known| weight(known.class) < weight(failure.class)) {
+                    self.failure = Some(failure);
                 }
             }
         }
@@ -392,7 +391,7 @@ fn done(at: &Target, answer: &Response<Bytes>) -> StepOutcome {
 }
 
 /// What a cache must show of a write whose answer had this version.
-fn shown(at: &Target, version: Option<Version>) -> Until {
+fn shown(at: &Target, version: Option<u64>) -> Until {
     match version {
         Some(version) => Until::Version(version, Instant::now()),
         None => Until::Gone(at.key().clone(), at.uid().into()),
@@ -410,11 +409,12 @@ fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepOutcome {
         error.class = FailureClass::Conflict;
     }
     let unsure = is_unsure(error.class).then(|| UnknownOutcome::of(at));
-    StepOutcome::Failed { step: failed_step(verb, at), error, unsure }
+    StepOutcome::Failed(failure(verb, at.resource(), at.key(), error), unsure)
 }
 
-fn failed_step(verb: StepVerb, at: &Target) -> FailedStep {
-    FailedStep { verb, kind: at.resource().kind.clone(), key: at.key().clone() }
+fn failure(verb: StepVerb, resource: &ResourceType, key: &ObjectRef, error: RequestError) -> Failure {
+    let RequestError { class, message, retry_after, .. } = error;
+    Failure { verb, kind: resource.kind.clone(), key: key.clone(), class, message, retry_after }
 }
 
 /// Whether the write may have happened although it failed, so that the cache may be behind.
@@ -438,7 +438,7 @@ fn is_deleting(live: &VersionedMeta, _: &Target) -> Option<&'static str> {
 }
 
 fn has_changed(live: &VersionedMeta, at: &Target) -> Option<&'static str> {
-    let version = live.resource_version.as_deref().and_then(Version::parse);
+    let version = live.resource_version.as_deref().and_then(parse_version);
     (version != Some(at.seen())).then_some("it has changed")
 }
 
@@ -460,7 +460,7 @@ struct VersionedMeta {
 
 /// The version of the object in an answer; `None` if the answer is a Status, or the final state of an object that is gone
 /// because the write removed its last finalizer.
-fn version_of(answer: &Response<Bytes>) -> Option<Version> {
+fn version_of(answer: &Response<Bytes>) -> Option<u64> {
     let Versioned { metadata } = serde_json::from_slice(answer.body()).ok()?;
     standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)
 }

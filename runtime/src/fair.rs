@@ -71,13 +71,11 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// A rate limit as a token bucket: an average per second, and a burst after idle time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// Requests per second.
-    pub per_second: f64,
-    /// Requests at once.
-    pub burst: u32,
+/// A rate limit as a token bucket: an average per second (0: no limit), and a burst after idle time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) per_second: f64,
+    pub(crate) burst: u32,
 }
 
 /// Limits concurrency and rate.

@@ -13,8 +13,8 @@ use crate::{
     effect_runner::EffectRunner,
     events::Recorder,
     execute::{Executor, agent},
-    fair::FairSemaphore,
-    leadership::{BootClock, Clock, Election, Leadership, LeadershipHandle},
+    fair::{FairSemaphore, Rate},
+    leadership::{Clock, Election, Leadership, boot_clock},
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
@@ -24,8 +24,6 @@ use crate::{
     watch::{DecodeFailures, Watching},
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
-
-pub use crate::fair::Rate;
 
 /// How long shutdown may take. After that, work in progress is dropped.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -45,12 +43,14 @@ pub struct Options {
     pub home: Cluster,
     /// How many requests may be in progress at once in each cluster.
     pub requests_at_once: usize,
-    /// How many requests may be sent to each cluster per second; `None` leaves the limit to API priority and fairness.
-    pub request_rate: Option<Rate>,
+    /// How many requests may be sent to each cluster per second; 0 leaves the limit to API priority and fairness.
+    pub qps: f64,
+    /// How many requests may exceed that rate after idle time.
+    pub burst: u32,
     /// How many calls outside Kubernetes may be in progress at once, for each controller.
     pub effects_at_once: usize,
-    /// The leadership of this process. Make the clients with the same handle, by [`crate::request::client`].
-    pub leading: LeadershipHandle,
+    /// The leadership of this process, which [`Manager::run`] begins. Make the clients with it, by [`crate::request::client`].
+    pub leadership: Leadership,
     /// The wall clock and the monotonic clock of leadership.
     pub clock: Arc<dyn Clock>,
     /// Seeds all jitter, that of elections included.
@@ -79,10 +79,11 @@ impl Options {
             clients: BTreeMap::from([(home, client)]),
             home,
             requests_at_once: 16,
-            request_rate: None,
+            qps: 0.0,
+            burst: 30,
             effects_at_once: 200,
-            leading: LeadershipHandle::default(),
-            clock: Arc::new(BootClock),
+            leadership: Leadership::default(),
+            clock: boot_clock(),
             seed: fastrand::u64(..),
             recorder: Recorder::discarding(),
             spans: Spans::disabled(),
@@ -133,9 +134,10 @@ impl Manager {
     pub fn new(options: Options) -> Self {
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
             let agent = agent(&options.product, "cache");
-            let gate = FairSemaphore::new(options.requests_at_once, options.request_rate);
+            let rate = Rate { per_second: options.qps, burst: options.burst };
+            let limits = FairSemaphore::new(options.requests_at_once, Some(rate));
             let connection =
-                Connection::through(gate, client.clone(), agent, Leadership::unlimited(), options.metrics.clone());
+                Connection::through(limits, client.clone(), agent, Leadership::unlimited(), options.metrics.clone());
             (*cluster, connection)
         };
         let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
@@ -163,7 +165,7 @@ impl Manager {
     /// with a leadership of its own.
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
         let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
-        Some(connection.within_coming(self.options.leading.clone()))
+        Some(connection.within(self.options.leadership.clone()))
     }
 
     /// Adds a controller that makes no calls outside Kubernetes.
@@ -197,15 +199,21 @@ impl Manager {
         let limit = self.options.effects_at_once;
         let user_agent = agent(&self.options.product, C::NAME);
         let manager: Arc<str> = format!("{}-{}", self.options.field_manager, C::NAME).into();
-        self.begins.push(Box::new(move |shared, term| {
+        self.begins.push(Box::new(move |shared, leadership| {
             let write = |(cluster, connection): (&Cluster, &Connection)| {
-                (*cluster, connection.as_agent(user_agent.clone()).within(term.clone()))
+                (*cluster, connection.as_agent(user_agent.clone()).within(leadership.clone()))
             };
             let connections = Arc::new(shared.executor.connections.iter().map(write).collect());
-            let recorder = shared.recorder.named(C::NAME, user_agent.clone()).within(term.clone());
+            let recorder = shared.recorder.named(C::NAME, user_agent.clone()).within(leadership.clone());
             let shared = Shared { executor: Executor { connections, manager }, recorder, ..shared.clone() };
             let (tasks, metrics) = (shared.tasks.clone(), shared.metrics.clone());
-            let effects = EffectRunner::new(Arc::new(move |effect| perform(effect).boxed()), limit, term.clone(), tasks, metrics);
+            let effects = EffectRunner::new(
+                Arc::new(move |effect| perform(effect).boxed()),
+                limit,
+                leadership.clone(),
+                tasks,
+                metrics,
+            );
             Reconciler::new(controller, queue, effects, shared).run().boxed()
         }));
     }
@@ -235,8 +243,9 @@ impl Manager {
                 tasks.spawn(readiness.clone().watch(home.clone(), process.watching.clone()));
             }
         };
-        let Some((term, gained)) = process.gain(watch, &stop).await else { return process.end().await };
-        let term = options.leading.begin(term);
+        let Some((elected, gained)) = process.gain(watch, &stop).await else { return process.end().await };
+        let leadership = &options.leadership;
+        leadership.begin(&elected);
         let lead = async {
             let manager = options.field_manager.as_str().into();
             let shared = Shared {
@@ -254,15 +263,15 @@ impl Manager {
             };
             tracing::info!("leading");
             let recorder = shared.recorder.named("cache", agent(&options.product, "cache"));
-            watching.poison.tell(recorder.within(term.clone()));
+            watching.poison.tell(recorder.within(leadership.clone()));
             for begin in begins {
-                tasks.spawn(begin(&shared, term));
+                tasks.spawn(begin(&shared, leadership));
             }
             futures::future::join(list_since(&stores, gained), refresh_stale(&stores)).await;
         };
         tokio::select! {
             biased;
-            () = term.ended() => process.lose(),
+            () = leadership.ended() => process.lose(),
             () = stop.cancelled() => process.end().await,
             () = lead => process.end().await,
         }
@@ -287,14 +296,14 @@ impl Process {
         let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;
         let gained = Instant::now();
         watch();
-        if let Ok(term) = at_once {
-            return Some((term, gained));
+        if let Ok(elected) = at_once {
+            return Some((elected, gained));
         }
         tracing::info!("the leases are not to be had at once; standing by with warm caches");
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
-            term = &mut acquiring => Some((term, Instant::now())),
+            elected = &mut acquiring => Some((elected, Instant::now())),
         }
     }
 
@@ -324,17 +333,17 @@ impl Process {
 }
 
 async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
-    let mut terms = Vec::new();
+    let mut held = Vec::new();
     // Acquire in order, so that two processes cannot hold one lease each and wait for the other's.
     for (place, election) in elections.iter().enumerate() {
         let later = elections[place + 1..].iter().map(Election::observe);
         tokio::select! {
             biased;
-            term = election.acquire() => terms.push(term),
+            leadership = election.acquire() => held.push(leadership),
             _ = futures::future::join_all(later), if place + 1 < elections.len() => {}
         }
     }
-    if terms.is_empty() { Leadership::unlimited() } else { Leadership::all(&terms) }
+    if held.is_empty() { Leadership::unlimited() } else { Leadership::all(&held) }
 }
 
 /// Waits until every store has completed a list that began after `gained`, and logs those that do not.
@@ -370,7 +379,7 @@ async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToke
     while timeout(Duration::from_secs(5), watching.cancelled()).await.is_err() {
         for store in stores.lasting() {
             metrics.cached_objects(store.cluster(), store.resource(), store.len());
-            metrics.store_version(store.cluster(), store.resource(), store.version().0);
+            metrics.store_version(store.cluster(), store.resource(), store.version());
             let waited = store.oldest_wait().map_or(Duration::ZERO, |since| since.elapsed());
             metrics.store_longest_wait(store.cluster(), store.resource(), waited);
         }

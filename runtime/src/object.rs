@@ -124,28 +124,6 @@ impl fmt::Display for ResourceType {
     }
 }
 
-/// A `resourceVersion`. Versions of one resource type are comparable (KEP-5504); versions of different types are not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u64);
-
-impl Version {
-    /// Parses the wire form. `None` if the version is no number, because no cache could wait for it.
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok().map(Self)
-    }
-
-    /// The version of an object; 0 if it never came from a server.
-    pub fn of<K: Kind>(object: &K) -> Self {
-        object.meta().resource_version.as_deref().and_then(Self::parse).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// A reference to an object with preconditions for a write. It can only be made from an object, so that no write can hit a
 /// namesake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +131,7 @@ pub struct Target {
     key: ObjectRef,
     resource: ResourceType,
     uid: Arc<str>,
-    seen: Version,
+    seen: u64,
     if_unchanged: bool,
 }
 
@@ -164,7 +142,7 @@ impl Target {
             key: ObjectRef::of(cluster, object),
             resource: ResourceType::of::<K>(),
             uid: uid(object).into(),
-            seen: Version::of(object),
+            seen: resource_version(object),
             if_unchanged: false,
         }
     }
@@ -192,12 +170,12 @@ impl Target {
     }
 
     /// The required version, if there is one.
-    pub fn version(&self) -> Option<Version> {
+    pub fn version(&self) -> Option<u64> {
         self.if_unchanged.then_some(self.seen)
     }
 
     /// The version of the object that the reference was made from.
-    pub fn seen(&self) -> Version {
+    pub fn seen(&self) -> u64 {
         self.seen
     }
 }
@@ -221,6 +199,17 @@ pub fn name<K: Kind>(object: &K) -> &str {
 /// The UID of an object; empty if it never came from a server.
 pub fn uid<K: Kind>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
+}
+
+/// The `resourceVersion` of an object; 0 if it never came from a server. Versions of one resource type are comparable
+/// (KEP-5504); versions of different types are not.
+pub fn resource_version<K: Kind>(object: &K) -> u64 {
+    object.meta().resource_version.as_deref().and_then(parse_version).unwrap_or_default()
+}
+
+/// Parses a `resourceVersion`. `None` if it is no number, because no cache could wait for it.
+pub(crate) fn parse_version(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 /// The owner that controls an object.
@@ -251,8 +240,8 @@ pub fn is_deleting<K: Kind>(object: &K) -> bool {
 
 /// The version of the object in an answer; `None` if it is the final state of a deleted object, which is gone with its last
 /// finalizer.
-pub(crate) fn standing(version: Option<&str>, deleting: bool, finalizers: &[String]) -> Option<Version> {
-    version.filter(|_| !deleting || !finalizers.is_empty()).and_then(Version::parse)
+pub(crate) fn standing(version: Option<&str>, deleting: bool, finalizers: &[String]) -> Option<u64> {
+    version.filter(|_| !deleting || !finalizers.is_empty()).and_then(parse_version)
 }
 
 /// A label of an object.

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use nodewright_runtime::leadership::{Clock, Election, LeaseConfig};
+use nodewright_runtime::leadership::{Election, LeaseConfig};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::json;
 use tokio::{

@@ -10,7 +10,7 @@
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all VMs, or an error; never a part.
 //! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did.
-//! * Its connections are those of the runtime's `LeadershipHandle::connector`, if the driver can choose: requests that were
+//! * Its connections are those of the runtime's `Leadership::connector`, if the driver can choose: requests that were
 //!   queued when the process was suspended are not sent when it resumes. A driver that cannot choose relies on its tokens.
 //!
 //! # What a driver may rely on

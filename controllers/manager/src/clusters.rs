@@ -6,7 +6,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use nodewright_runtime::{error::with_causes, leadership::LeadershipHandle, request};
+use nodewright_runtime::{error::with_causes, leadership::Leadership, request};
 
 use crate::flags::ProcessFlags;
 
@@ -35,9 +35,8 @@ const CONTROL: &str = "--control-kubeconfig";
 const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
-    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after the leadership of `leading`
-    /// ends.
-    pub(crate) async fn connect(flags: &ProcessFlags, leading: &LeadershipHandle) -> Result<Self, ClusterError> {
+    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after this leadership ends.
+    pub(crate) async fn connect(flags: &ProcessFlags, leadership: &Leadership) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,
             "" => Some(incluster(TARGET)),
@@ -48,11 +47,11 @@ impl Clusters {
             ("", "") | ("inClusterConfig", _) => incluster(CONTROL),
             ("", file) | (file, _) => from_file(CONTROL, file).await,
         };
-        let control = client(CONTROL, control?, leading)?;
+        let control = client(CONTROL, control?, leadership)?;
         let target = match target.transpose()? {
             // One cluster has one pool of connections.
             Some(_) if is_one(flags) => Some(control.clone()),
-            Some(config) => Some(client(TARGET, config, leading)?),
+            Some(config) => Some(client(TARGET, config, leadership)?),
             None => None,
         };
         Ok(Self { control, target })
@@ -80,10 +79,10 @@ async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterErro
     config.map_err(|error| failed(one_line(&error)))
 }
 
-fn client(flag: &'static str, mut config: Config, leading: &LeadershipHandle) -> Result<Client, ClusterError> {
+fn client(flag: &'static str, mut config: Config, leadership: &Leadership) -> Result<Client, ClusterError> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = None;
-    request::client(config, leading).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
+    request::client(config, leadership).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
 }
 
 /// The text of an error and its causes, in one line.

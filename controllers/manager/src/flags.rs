@@ -8,7 +8,7 @@ use nodewright_controllers::machine::Settings;
 use nodewright_driver::Driver;
 use nodewright_driver_simulated::{Options, PROVIDER, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
-use nodewright_runtime::{leadership::LeadershipHandle, manager::Rate};
+use nodewright_runtime::leadership::Leadership;
 
 use crate::Outcome;
 
@@ -248,15 +248,9 @@ pub(crate) struct ProviderFlags {
 
 impl ProviderFlags {
     /// The driver of `--cloud-provider`.
-    pub(crate) fn driver(&self, leading: &LeadershipHandle) -> Outcome<Arc<dyn Driver>> {
+    pub(crate) fn driver(&self, leadership: &Leadership) -> Outcome<Arc<dyn Driver>> {
         debug_assert_eq!(self.cloud_provider, PROVIDER);
-        Ok(Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leading)?))
-    }
-
-    /// The limit of requests, if any.
-    pub(crate) fn request_rate(&self) -> Option<Rate> {
-        let rate = Rate { per_second: self.kube_api_qps, burst: self.kube_api_burst };
-        (rate.per_second > 0.0).then_some(rate)
+        Ok(Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leadership)?))
     }
 }
 
@@ -371,16 +365,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_counts_only_when_it_is_set() {
+    fn there_is_no_rate_by_default() {
         let rate_of = |flags: &str| {
             let line = format!("nodewright mcm {flags}");
             let Command::Mcm(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else {
                 panic!()
             };
-            flags.provider.request_rate()
+            (flags.provider.kube_api_qps, flags.provider.kube_api_burst)
         };
-        assert_eq!(rate_of("--kube-api-burst=50"), None);
-        assert_eq!(rate_of("--kube-api-qps=20"), Some(Rate { per_second: 20.0, burst: 30 }));
+        assert_eq!(rate_of("--kube-api-burst=50"), (0.0, 50));
+        assert_eq!(rate_of("--kube-api-qps=20"), (20.0, 30));
         assert!(rate("-1").is_err() && rate("NaN").is_err() && rate("many").is_err());
     }
 

@@ -13,7 +13,7 @@ use nodewright_controllers::{
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::EventTask,
-    leadership::{Election, Leadership, LeadershipHandle, LeaseConfig},
+    leadership::{Election, Leadership, LeaseConfig},
     manager::{Manager, Options},
     object::Cluster,
 };
@@ -56,18 +56,18 @@ impl Role {
 /// Runs controllers, and webhooks with `--webhooks`.
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let chosen = choose(&flags.controllers, &role.controllers())?;
-    let leading = LeadershipHandle::default();
-    let driver = flags.provider.driver(&leading)?;
+    let leadership = Leadership::default();
+    let driver = flags.provider.driver(&leadership)?;
     let process = Process::start(&flags.process, role.default_port()).await?;
     for name in &flags.ignored.0 {
         tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
-    let clusters = Clusters::connect(&flags.process, &leading).await?;
+    let clusters = Clusters::connect(&flags.process, &leadership).await?;
     let Some(served) = process.preflight(&clusters).await? else {
         process.end().await;
         return Ok(());
     };
-    ControllerProcess { flags, chosen, driver, leading, clusters, process }.run(served).await
+    ControllerProcess { flags, chosen, driver, leadership, clusters, process }.run(served).await
 }
 
 /// A process with controllers whose clusters are ready.
@@ -75,7 +75,7 @@ struct ControllerProcess {
     flags: ManagerFlags,
     chosen: Vec<&'static str>,
     driver: Arc<dyn Driver>,
-    leading: LeadershipHandle,
+    leadership: Leadership,
     clusters: Clusters,
     process: Process,
 }
@@ -111,9 +111,10 @@ impl ControllerProcess {
             field_manager: "nodewright".to_owned(),
             clients: self.clients(),
             requests_at_once: self.flags.provider.request_concurrency.into(),
-            request_rate: self.flags.provider.request_rate(),
+            qps: self.flags.provider.kube_api_qps,
+            burst: self.flags.provider.kube_api_burst,
             effects_at_once: self.flags.provider.provider_concurrency,
-            leading: self.leading.clone(),
+            leadership: self.leadership.clone(),
             clock: process.clock.clone(),
             seed: seed(),
             recorder,

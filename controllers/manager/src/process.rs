@@ -7,7 +7,7 @@ use nodewright_api::served::Served;
 use nodewright_controllers::shared::schema::Schemas;
 use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
-    leadership::{BootClock, Clock, Leadership},
+    leadership::{Clock, Leadership, boot_clock},
     request::Connection,
 };
 use nodewright_serving::{Authorization, Checks, Endpoints, Server, raise_open_files};
@@ -68,7 +68,7 @@ impl Process {
             namespace: flags.namespace.clone(),
             telemetry,
             metrics,
-            clock: Arc::new(BootClock),
+            clock: boot_clock(),
             stop: CancellationToken::new(),
             ready: Checks::default(),
             startup: Arc::new(Mutex::new(Err("the clusters are not checked yet".to_owned()))),

@@ -5,10 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_controllers::wiring::{complaints, identity};
 use nodewright_driver::Driver;
-use nodewright_runtime::{
-    leadership::{Leadership, LeadershipHandle},
-    request::Connection,
-};
+use nodewright_runtime::{leadership::Leadership, request::Connection};
 use nodewright_webhooks::{
     CertificateSource, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
 };
@@ -28,10 +25,10 @@ const REQUESTS: usize = 8;
 
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
-    let leading = LeadershipHandle::default();
-    let driver = flags.provider.driver(&leading)?;
+    let leadership = Leadership::default();
+    let driver = flags.provider.driver(&leadership)?;
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
-    let clusters = Clusters::connect(&flags.process, &leading).await?;
+    let clusters = Clusters::connect(&flags.process, &leadership).await?;
     if process.preflight(&clusters).await?.is_some() {
         let metrics = process.metrics.clone();
         let connection =

@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};

@@ -239,7 +239,7 @@ impl Draft<'_> {
 pub(super) fn refused_creation(failure: Option<&Failure>) -> Option<&Failure> {
     failure.filter(|failure| {
         let lasting = matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden);
-        lasting && failure.step.creates::<MachineSet>()
+        lasting && failure.creates::<MachineSet>()
     })
 }
 

@@ -329,7 +329,7 @@ fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
 
 /// Whether the last failure is a set's creation with a name that is taken.
 fn is_name_taken(failure: Option<&Failure>) -> bool {
-    failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.step.creates::<MachineSet>())
+    failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.creates::<MachineSet>())
 }
 
 /// Adds the deletion of revisions beyond the history limit, and the revision of the deployment.

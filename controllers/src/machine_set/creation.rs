@@ -33,7 +33,7 @@ pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &
         snapshot.namesakes.iter().chain(unnumbered).map(|machine| name(machine.as_ref())).collect();
     // The cache has caught up with the server since. If it does not show the Machine with this name, that one is gone.
     let refused = context.failure.filter(|failure| failure.class == FailureClass::AlreadyExists);
-    let refused = refused.map(|failure| &*failure.step.key.name);
+    let refused = refused.map(|failure| &*failure.key.name);
     let is_taken = |ordinal: &&Ordinal| {
         let name = members.name(**ordinal);
         held.contains(name.as_str()) || refused == Some(name.as_str())

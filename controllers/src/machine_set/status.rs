@@ -110,7 +110,7 @@ fn conditions(
     if let Some(text) = invalid_ledger_text(&snapshot.set) {
         all.push(holds(kinds::REPLICA_FAILURE, unreadable::LEDGER, text));
     } else if let Some(failure) = refused {
-        let reason = if failure.step.verb == StepVerb::Delete {
+        let reason = if failure.verb == StepVerb::Delete {
             reasons::machine_set::FAILED_DELETE
         } else {
             reasons::machine_set::FAILED_CREATE

@@ -8,7 +8,7 @@ use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::{ObjectRef, name},
-    plan::{Context, FailedStep, Failure, FailureClass, Plan, Planned, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Plan, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -403,8 +403,8 @@ fn an_own_machine_that_does_not_count_costs_its_name() {
 fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let step = FailedStep::of::<Machine>(StepVerb::Create, ObjectRef::new(CONTROL, "default", created));
-    let failure = Failure { at: now, step, class, message: "no".into(), retry_after: None };
+    let created = ObjectRef::new(CONTROL, "default", created);
+    let failure = Failure::of::<Machine>(StepVerb::Create, created, class, "no");
     let at = Context {
         now,
         leader_since: now,

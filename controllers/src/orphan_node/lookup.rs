@@ -2,10 +2,10 @@
 
 use std::{
     hash::{Hash, Hasher},
+    sync::Arc,
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
 use nodewright_api::Machine;
 use nodewright_runtime::{
     effect::Effect,

@@ -3,13 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Code, MachineClass};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    leadership::{Clock, TokioClock},
+    leadership::tokio_clock,
     manager::{Manager, Options},
 };
 use nodewright_testing::api_server::{ApiServer, Fault, RequestRecord};
@@ -58,7 +57,7 @@ struct Plane {
 
 impl Plane {
     fn start(server: ApiServer) -> Self {
-        let clock = Arc::new(TokioClock::starting_at(NOW.parse().unwrap()));
+        let clock = tokio_clock(NOW.parse().unwrap());
         let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
@@ -120,7 +119,7 @@ impl Plane {
 }
 
 fn server() -> ApiServer {
-    let clock = TokioClock::starting_at(NOW.parse().unwrap());
+    let clock = tokio_clock(NOW.parse().unwrap());
     ApiServer::with_time(move || clock.wall())
 }
 

@@ -11,7 +11,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use nodewright_runtime::leadership::BootClock;
+use nodewright_runtime::leadership::boot_clock;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, oneshot},
@@ -85,13 +85,13 @@ impl Server {
             None => (None, Memory::default()),
         };
         let fleet = match options.kubelets {
-            Some((config, settings)) => Some(Fleet::start(config, settings, Arc::new(BootClock))?),
+            Some((config, settings)) => Some(Fleet::start(config, settings, boot_clock())?),
             None => None,
         };
         let (send_broken, broken) = oneshot::channel();
         let journal = store.map(|store| Journal { store, broken: Some(send_broken) });
         let cloud = Cloud::new(options.settings, memory);
-        let cloud = Arc::new(Clocked::new(cloud, journal, Arc::new(BootClock), fleet));
+        let cloud = Arc::new(Clocked::new(cloud, journal, boot_clock(), fleet));
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&cloud).keep_time());
         tasks.spawn(accept(listener, CloudService::new(cloud)));

@@ -6,7 +6,7 @@ use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, MachineRequest, Mismatch, SecretData, SecretText};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_e2e_cloud::{self as cloud, CloudClient, Effect, FaultOperation, FaultOrder, Server, Settings, VmState};
-use nodewright_runtime::leadership::LeadershipHandle;
+use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 
 type TestResult<T = ()> = Result<T, Box<dyn Error>>;
@@ -30,7 +30,7 @@ impl World {
         let options = Options { call_timeout: CALL_TIMEOUT, ..Options::new(server.url()) };
         Ok(Self {
             cloud: CloudClient::new(server.url()),
-            driver: SimulatedDriver::new(&options, &LeadershipHandle::default())?,
+            driver: SimulatedDriver::new(&options, &Leadership::default())?,
             server,
         })
     }

@@ -10,7 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use futures::future::BoxFuture;
 use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
 use nodewright_controllers::{
     machine::{Call, MachineController, Outcome, Request as CallRequest, Settings, Verb},
@@ -23,10 +22,10 @@ use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
     effect::{Effect, Never, Outcomes},
-    leadership::LeadershipHandle,
+    leadership::Leadership,
     manager::{Manager, Options},
-    object::{Kind, ObjectRef, Version},
-    plan::{Apply, Context, FailedStep, Failure, FailureClass, Plan, Step, StepVerb},
+    object::{Kind, ObjectRef},
+    plan::{Apply, Context, Failure, FailureClass, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
@@ -96,7 +95,7 @@ impl Product {
     pub(super) fn new(mutant: Option<Mutant>) -> Self {
         let empty: Ledger = EMPTY.parse().unwrap();
         let indices = empty.lowest_free(&BTreeSet::new(), INDICES);
-        let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &LeadershipHandle::default()).unwrap();
+        let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leadership::default()).unwrap();
         let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
         let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
         let sets = MachineSetController { namespace: NAMESPACE.into(), full_schema: true.into() };
@@ -130,7 +129,7 @@ impl Product {
     fn show<K: Kind>(&self, objects: impl IntoIterator<Item = K>) {
         let store = self.stores.of::<K>(CONTROL);
         store.begin_list();
-        store.end_list(Version::default(), Instant::now());
+        store.end_list(0, Instant::now());
         objects.into_iter().for_each(|object| drop(store.apply(object)));
     }
 
@@ -154,12 +153,13 @@ impl Product {
         let present = machines.iter().enumerate().filter(|(_, slot)| !slot.is_empty());
         self.show(present.map(|(index, slot)| self.machine(index, *slot, NOW)));
         self.show([self.set(set)]);
-        let failure = taken.map(|index| Failure {
-            at: NOW.parse().unwrap(),
-            step: FailedStep::of::<Machine>(StepVerb::Create, key(self.name(usize::from(index)))),
-            class: FailureClass::AlreadyExists,
-            message: "already exists".into(),
-            retry_after: None,
+        let failure = taken.map(|index| {
+            Failure::of::<Machine>(
+                StepVerb::Create,
+                key(self.name(usize::from(index))),
+                FailureClass::AlreadyExists,
+                "already exists",
+            )
         });
         let snapshot = self.sets.snapshot(&self.stores, &key(SET.into())).unwrap();
         self.sets.plan(&moment(failure.as_ref(), &Outcomes::default()), &snapshot)

@@ -17,7 +17,7 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, binaries, 
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    leadership::{BootClock, Leadership},
+    leadership::{Leadership, boot_clock},
     request::Connection,
 };
 use nodewright_webhooks::{CertificateSource, DEFAULT_NAMESPACE, Limits, Options, Registration, WebhookServer};
@@ -188,7 +188,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
         provider_specs: Arc::new(|_| vec![]),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),
-        clock: Arc::new(BootClock),
+        clock: boot_clock(),
         limits: Limits::default(),
     })
     .await?;

@@ -18,7 +18,7 @@ use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, client, ma
 use nodewright_e2e_process::repository;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    leadership::{BootClock, Leadership},
+    leadership::{Leadership, boot_clock},
     request::Connection,
 };
 use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
@@ -243,7 +243,7 @@ fn options(client: Client) -> Options {
         provider_specs: Arc::new(cluster_is_given),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),
-        clock: Arc::new(BootClock),
+        clock: boot_clock(),
         limits: Limits::default(),
     }
 }

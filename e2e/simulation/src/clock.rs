@@ -1,17 +1,19 @@
 //! The clocks of a manager. They can jump.
 
 use std::{
-    sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_runtime::leadership::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, tokio_clock};
 
 /// The time of tokio's timers. The time of day can be stepped forward or back, as by an operator or by NTP.
-#[derive(Debug)]
 pub(super) struct JumpingClock {
-    timers: TokioClock,
+    timers: Arc<dyn Clock>,
     ahead_seconds: AtomicI64,
     slept_seconds: AtomicU64,
 }
@@ -19,11 +21,7 @@ pub(super) struct JumpingClock {
 impl JumpingClock {
     /// A clock whose current time is `wall`.
     pub(super) fn starting_at(wall: Timestamp) -> Self {
-        Self {
-            timers: TokioClock::starting_at(wall),
-            ahead_seconds: AtomicI64::new(0),
-            slept_seconds: AtomicU64::new(0),
-        }
+        Self { timers: tokio_clock(wall), ahead_seconds: AtomicI64::new(0), slept_seconds: AtomicU64::new(0) }
     }
 
     /// Steps the time of day forward or back.

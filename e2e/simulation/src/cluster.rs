@@ -21,7 +21,7 @@ use nodewright_e2e_cloud::{
     kubelet::{self, Fleet},
     memory::Memory,
 };
-use nodewright_runtime::leadership::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, tokio_clock};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -53,7 +53,7 @@ impl SimulatedCluster {
     /// Builds the cluster, and starts the first manager. Needs a tokio runtime.
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
         let begin: Timestamp = BEGIN.parse().unwrap_or_default();
-        let time: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(begin));
+        let time: Arc<dyn Clock> = tokio_clock(begin);
         let (wall, trace) = (time.clone(), Trace::new(design.detail));
         let server = ApiServer::with_time(move || wall.wall());
         seed(&server, design);

@@ -18,7 +18,7 @@ use nodewright_e2e_cloud::{
     kubelet::{self, Fleet},
 };
 use nodewright_e2e_simulation::control_plane::{self, ControlPlane, agent_client};
-use nodewright_runtime::leadership::{Clock, TokioClock};
+use nodewright_runtime::leadership::{Clock, tokio_clock};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, Pace, RequestRecord};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> TestResult<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse()?));
+        let clock: Arc<dyn Clock> = tokio_clock("2026-01-01T00:00:00Z".parse()?);
         let wall = Arc::clone(&clock);
         let server = ApiServer::with_time(move || wall.wall());
         for name in ["default", "kube-node-lease"] {

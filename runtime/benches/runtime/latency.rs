@@ -20,7 +20,7 @@ use futures::{
     channel::mpsc::{UnboundedSender, unbounded},
 };
 use nodewright_api::Machine;
-use nodewright_runtime::object::Version;
+use nodewright_runtime::object::resource_version;
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -90,7 +90,7 @@ impl Subject {
     fn new(who: Contender) -> Self {
         let (runtime, server) = (Runtime::new().expect("a runtime"), Server::new(WAITING + OTHERS));
         let (saw, seen) = mpsc::channel();
-        let job = Job::new(move |machine| saw.send((Version::of(machine).0, Instant::now())).unwrap_or_default());
+        let job = Job::new(move |machine| saw.send((resource_version(machine), Instant::now())).unwrap_or_default());
         let this = Self { runtime, server, job, seen };
         this.runtime.block_on(async {
             who.control(&this.server, this.job.clone());

@@ -5,7 +5,7 @@
 //! everything changed. Pages count once towards the peak, as if they had come over a network.
 
 use nodewright_api::Machine;
-use nodewright_runtime::object::Version;
+use nodewright_runtime::object::resource_version;
 
 use crate::{
     contender::{Cache, Contender},
@@ -59,8 +59,8 @@ pub(crate) async fn measure(who: Contender) -> Numbers {
     numbers
 }
 
-fn oldest(cache: &Cache) -> Version {
-    cache.all().iter().map(|machine| Version::of(machine.as_ref())).min().unwrap_or_default()
+fn oldest(cache: &Cache) -> u64 {
+    cache.all().iter().map(|machine| resource_version(machine.as_ref())).min().unwrap_or_default()
 }
 
 /// A list is complete when the watch begins; the last objects may still be on their way to the cache.

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nodewright_api::Machine;
 use nodewright_runtime::{

@@ -4,17 +4,14 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tokio::time::Instant;
 
-use crate::{
-    object::{ObjectRef, Version},
-    queue::RequeueHandle,
-};
+use crate::{object::ObjectRef, queue::RequeueHandle};
 
 /// The condition that a cache must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The cache has reached this version. Alternatively it has shown a list that began after this moment, at which the version
     /// existed: a server that was restored from a backup may never reach the version.
-    Version(Version, Instant),
+    Version(u64, Instant),
     /// The object with this UID is gone or being deleted.
     Leaving(ObjectRef, Arc<str>),
     /// The object with this UID is gone.
@@ -27,7 +24,7 @@ pub(crate) enum Until {
 /// condition again is stored once.
 #[derive(Default)]
 pub(super) struct Waiters {
-    versions: BTreeMap<Version, BTreeMap<RequeueHandle, Written>>,
+    versions: BTreeMap<u64, BTreeMap<RequeueHandle, Written>>,
     objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
     /// The required start of the list, and the start of the wait.
     lists: BTreeMap<RequeueHandle, (Instant, Instant)>,
@@ -70,7 +67,7 @@ impl Waiters {
     }
 
     /// Removes and returns the waiters for `reached` or an earlier version.
-    pub(super) fn release(&mut self, reached: Version) -> Vec<RequeueHandle> {
+    pub(super) fn release(&mut self, reached: u64) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         while let Some(first) = self.versions.first_entry().filter(|first| *first.key() <= reached) {
             free.extend(first.remove().into_keys());

@@ -20,7 +20,9 @@ use super::{
     unreadable::UnreadableObjects,
 };
 use crate::{
-    object::{Cluster, Kind, ObjectRef, ResourceType, Version, controller_uid, is_deleting, name, namespace, uid},
+    object::{
+        Cluster, Kind, ObjectRef, ResourceType, controller_uid, is_deleting, name, namespace, resource_version, uid,
+    },
     queue::RequeueHandle,
 };
 
@@ -78,7 +80,7 @@ struct Objects<K> {
     indexes: Vec<Entries<K>>,
     share: Option<Share<K>>,
     epoch: u32,
-    version: Version,
+    version: u64,
     listed: Option<Instant>,
     /// Whether a list is in progress.
     listing: bool,
@@ -125,7 +127,7 @@ impl<K: Kind> Store<K> {
                 indexes: vec![],
                 share: None,
                 epoch: 0,
-                version: Version::default(),
+                version: 0,
                 listed: None,
                 listing: false,
                 rewinding: false,
@@ -219,7 +221,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// The version that the store has reached.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> u64 {
         self.objects.read().version
     }
 
@@ -257,7 +259,7 @@ impl<K: Kind> Store<K> {
 
     /// Stores an object from a list or an event. Returns the change, if there is one.
     pub fn apply(&self, object: K) -> Option<Change<K>> {
-        let version = Version::of(&object);
+        let version = resource_version(&object);
         let change = self.objects.write().apply(object, version);
         let changed = change.as_ref().and_then(|change| change.new.as_deref());
         self.release(changed.map(|object| (namespace(object), name(object))));
@@ -276,13 +278,13 @@ impl<K: Kind> Store<K> {
     }
 
     /// Applies the deletion of an object.
-    pub fn remove(&self, namespace: &str, name: &str, version: Version) -> Option<Change<K>> {
+    pub fn remove(&self, namespace: &str, name: &str, version: u64) -> Option<Change<K>> {
         let old = {
             let mut objects = self.objects.write();
             objects.reach(version);
             let slot = objects.find(namespace, name);
             let slot =
-                slot.filter(|&slot| objects.at(slot).is_some_and(|known| version >= Version::of(known.as_ref())));
+                slot.filter(|&slot| objects.at(slot).is_some_and(|known| version >= resource_version(known.as_ref())));
             slot.and_then(|slot| objects.take(slot))
         };
         self.release(Some((namespace, name)));
@@ -290,7 +292,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// Ends a list that began at `started` and has this version. Objects that it did not show are gone.
-    pub fn end_list(&self, version: Version, started: Instant) -> Vec<Change<K>> {
+    pub fn end_list(&self, version: u64, started: Instant) -> Vec<Change<K>> {
         let gone = {
             let mut objects = self.objects.write();
             let epoch = objects.epoch;
@@ -317,7 +319,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// Records that the watch has reached a version without an event.
-    pub fn advance(&self, version: Version) {
+    pub fn advance(&self, version: u64) {
         self.objects.write().reach(version);
         self.release(None);
     }
@@ -383,13 +385,13 @@ impl<K: Kind> Objects<K> {
     }
 
     /// Records a version that an event or a bookmark has shown.
-    fn reach(&mut self, version: Version) {
+    fn reach(&mut self, version: u64) {
         if !self.listing {
             self.version = self.version.max(version);
         }
     }
 
-    fn apply(&mut self, object: K, version: Version) -> Option<Change<K>> {
+    fn apply(&mut self, object: K, version: u64) -> Option<Change<K>> {
         self.reach(version);
         let epoch = self.epoch;
         let known = self.find(namespace(&object), name(&object));
@@ -397,7 +399,7 @@ impl<K: Kind> Objects<K> {
             && let Some(Some(entry)) = self.slots.get_mut(slot as usize)
         {
             entry.epoch = epoch;
-            let seen = Version::of(entry.object.as_ref());
+            let seen = resource_version(entry.object.as_ref());
             // After a rewind, an equal version may belong to another history.
             if version <= seen && !self.rewinding {
                 return None;
@@ -482,7 +484,7 @@ fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
 /// The progress of a store. The state of the store has not changed while this value is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Glimpse {
-    version: Version,
+    version: u64,
     is_synced: bool,
     has_failed: bool,
 }
@@ -493,7 +495,7 @@ pub(crate) trait AnyStore: Send + Sync {
     fn cluster(&self) -> Cluster;
     fn covers(&self, namespace: &str) -> bool;
     fn is_synced(&self) -> bool;
-    fn version(&self) -> Version;
+    fn version(&self) -> u64;
     fn len(&self) -> usize;
     fn glimpse(&self) -> Glimpse;
     /// When the newest complete list began.
@@ -517,7 +519,7 @@ impl<K: Kind> AnyStore for Store<K> {
     fn cluster(&self) -> Cluster {
         self.cluster
     }
-    fn version(&self) -> Version {
+    fn version(&self) -> u64 {
         Self::version(self)
     }
     fn len(&self) -> usize {

@@ -201,7 +201,6 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::object::Version;
     use crate::testing::HOME;
     use nodewright_testing::object;
 
@@ -224,7 +223,7 @@ mod tests {
         assert!(all.have_moved(&before));
         let before = asked("Failed");
         store.begin_list();
-        store.end_list(Version(3), Instant::now());
+        store.end_list(3, Instant::now());
         assert!(all.have_moved(&before));
         let before = asked("Missing");
         assert!(!all.have_moved(&before));
@@ -232,7 +231,7 @@ mod tests {
         assert!(all.have_moved(&before) && !all.have_moved(&asked("Found")));
         store.add_unreadable(crate::cache::Unreadable::named("default", "a", "u"));
         asked("Found");
-        store.remove("default", "a", Version(5));
+        store.remove("default", "a", 5);
         asked("Unreadable");
     }
 }

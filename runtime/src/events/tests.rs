@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::*;
-use crate::leadership::TokioClock;
+use crate::leadership::tokio_clock;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const EVENTS: &str = "/api/v1/namespaces/shoot/events";
@@ -23,7 +23,7 @@ fn bench() -> Bench {
 }
 
 fn start(server: &ApiServer, metrics: &Arc<Metrics>) -> (Recorder, EventTask) {
-    let clock = Arc::new(TokioClock::starting_at("2026-11-20T10:00:00Z".parse().unwrap()));
+    let clock = tokio_clock("2026-11-20T10:00:00Z".parse().unwrap());
     let agent = HeaderValue::from_static("nodewright/0.1.0 (events)");
     EventTask::start(server.client(), "nodewright", agent, metrics.clone(), clock)
 }

@@ -130,7 +130,7 @@ async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
 /// The class of the failure: `None` if the steps succeeded.
 fn class(execution: &Execution) -> Option<FailureClass> {
     let refused = execution.refused.first().map(|(_, error)| error.class);
-    execution.failure.as_ref().map(|(_, error)| error.class).or(refused)
+    execution.failure.as_ref().map(|failure| failure.class).or(refused)
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Clocks.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 /// The wall clock and the monotonic clock.
 pub trait Clock: Send + Sync + 'static {
@@ -16,15 +17,16 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// Linux' `CLOCK_BOOTTIME`: it advances while the host is suspended and while the process is stopped.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BootClock;
-
-impl Clock for BootClock {
-    fn elapsed(&self) -> Duration {
-        let time = rustix::time::clock_gettime(BOOT_CLOCK);
-        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
-    }
+pub fn boot_clock() -> Arc<dyn Clock> {
+    Arc::new(BootClock)
 }
+
+/// The clock of tokio's timers: simulated time under `tokio::time::pause`. Its wall-clock time is `wall` now.
+pub fn tokio_clock(wall: Timestamp) -> Arc<dyn Clock> {
+    Arc::new(TokioClock { origin: Instant::now(), wall })
+}
+
+struct BootClock;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
@@ -33,18 +35,16 @@ const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
-/// The clock of tokio's timers: simulated time under `tokio::time::pause`.
-#[derive(Clone, Copy, Debug)]
-pub struct TokioClock {
-    origin: tokio::time::Instant,
-    wall: Timestamp,
+impl Clock for BootClock {
+    fn elapsed(&self) -> Duration {
+        let time = rustix::time::clock_gettime(BOOT_CLOCK);
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
 }
 
-impl TokioClock {
-    /// A clock whose wall-clock time is `wall` now and advances with tokio's timers.
-    pub fn starting_at(wall: Timestamp) -> Self {
-        Self { origin: tokio::time::Instant::now(), wall }
-    }
+struct TokioClock {
+    origin: Instant,
+    wall: Timestamp,
 }
 
 impl Clock for TokioClock {
@@ -64,8 +64,9 @@ mod tests {
 
     #[test]
     fn boot_time_moves_forward() {
-        let first = BootClock.elapsed();
+        let clock = boot_clock();
+        let first = clock.elapsed();
         assert!(first > Duration::ZERO);
-        assert!(BootClock.elapsed() >= first);
+        assert!(clock.elapsed() >= first);
     }
 }

@@ -35,19 +35,27 @@ impl LeaseConfig {
         }
     }
 
-    pub(super) fn validate(&self) -> Result<(), LeaseConfigError> {
+    /// Returns an error for people if leader election cannot work like this.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        let Self { lease_duration, renew_deadline, retry_period, .. } = self;
         if self.identity.is_empty() {
-            return Err(LeaseConfigError::NoIdentity);
+            // In the Lease it would mean that there is no holder.
+            return Err("leader election needs an identity that is not empty".to_owned());
         }
-        if self.lease_duration.subsec_nanos() != 0 || i32::try_from(self.lease_duration.as_secs()).is_err() {
-            return Err(LeaseConfigError::NotInSeconds(self.lease_duration));
+        if lease_duration.subsec_nanos() != 0 || i32::try_from(lease_duration.as_secs()).is_err() {
+            return Err(format!("lease duration {lease_duration:?} must be a whole number of seconds"));
         }
-        if self.lease_duration <= self.renew_deadline {
-            return Err(LeaseConfigError::DeadlineTooLong(self.renew_deadline, self.lease_duration));
+        if lease_duration <= renew_deadline {
+            return Err(format!(
+                "renew deadline {renew_deadline:?} must be shorter than the lease duration {lease_duration:?}"
+            ));
         }
         // client-go requires the same margin: the longest pause with jitter must be shorter than the deadline.
-        if self.retry_period.is_zero() || self.renew_deadline <= self.retry_period.mul_f64(1.0 + JITTER) {
-            return Err(LeaseConfigError::RetryTooLong(self.retry_period, self.renew_deadline));
+        if retry_period.is_zero() || *renew_deadline <= retry_period.mul_f64(1.0 + JITTER) {
+            return Err(format!(
+                "retry period {retry_period:?} must be above zero and shorter than the renew deadline {renew_deadline:?} by \
+                 more than a fifth"
+            ));
         }
         Ok(())
     }
@@ -62,21 +70,4 @@ impl LeaseConfig {
 fn unique_identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{:032x}", fastrand::u128(..))
-}
-
-/// An invalid lease configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LeaseConfigError {
-    /// The identity is empty, which in the Lease means that it has no holder.
-    #[error("leader election needs an identity that is not empty")]
-    NoIdentity,
-    /// The Lease holds whole seconds only.
-    #[error("lease duration {0:?} must be a whole number of seconds")]
-    NotInSeconds(Duration),
-    /// The holder would continue after others may have taken the lease.
-    #[error("renew deadline {0:?} must be shorter than the lease duration {1:?}")]
-    DeadlineTooLong(Duration, Duration),
-    /// There would be no time for a second attempt.
-    #[error("retry period {0:?} must be above zero and shorter than the renew deadline {1:?} by more than a fifth")]
-    RetryTooLong(Duration, Duration),
 }

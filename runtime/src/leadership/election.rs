@@ -30,11 +30,12 @@ use http::HeaderValue;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::clock::{BootClock, Clock};
-use super::config::{JITTER, LeaseConfig, LeaseConfigError};
-use super::error::Report;
-use super::protocol::{Claim, Protocol};
-use super::term::Leadership;
+use super::{
+    Clock, Leadership, LeaseConfig, boot_clock,
+    config::JITTER,
+    error::Report,
+    protocol::{Claim, Protocol},
+};
 use nodewright_observability::metrics::Metrics;
 
 /// How long [`Election::release`] tries to release the lease. The process is about to end, and others can take the lease anyway
@@ -57,22 +58,23 @@ pub struct Election {
 /// The lease is held, and a task renews it.
 #[derive(Debug)]
 struct Renewal {
-    term: Leadership,
+    leadership: Leadership,
     task: Option<AbortOnDropHandle<()>>,
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
         // The renewals stop here.
-        self.term.end();
+        self.leadership.end();
     }
 }
 
 impl Election {
-    /// A contender. `user_agent` is the `User-Agent` of its requests.
-    pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, LeaseConfigError> {
+    /// A contender. `user_agent` is the `User-Agent` of its requests. Returns an error for people if it cannot work with this
+    /// configuration.
+    pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, String> {
         config.validate()?;
-        let protocol = Protocol::new(client, user_agent, config, Arc::new(BootClock));
+        let protocol = Protocol::new(client, user_agent, config, boot_clock());
         let (protocol, metrics, seed) = (Arc::new(protocol), Arc::default(), fastrand::u64(..));
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
@@ -111,16 +113,16 @@ impl Election {
     /// appear later. The future may be dropped at any time. If the lease is held already, the current leadership is returned.
     pub async fn acquire(&self) -> Leadership {
         let mut renewal = self.renewal.lock().await;
-        if let Some(held) = renewal.as_ref().filter(|held| !held.term.is_over()) {
-            return held.term.clone();
+        if let Some(held) = renewal.as_ref().filter(|held| !held.leadership.is_over()) {
+            return held.leadership.clone();
         }
         *renewal = None;
         self.metrics.leading(&self.config().name, false);
-        let term = self.contend().await;
+        let leadership = self.contend().await;
         self.metrics.leading(&self.config().name, true);
-        let task = tokio::spawn(renew(self.protocol.clone(), self.metrics.clone(), term.clone()));
-        *renewal = Some(Renewal { term: term.clone(), task: Some(AbortOnDropHandle::new(task)) });
-        term
+        let task = tokio::spawn(renew(self.protocol.clone(), self.metrics.clone(), leadership.clone()));
+        *renewal = Some(Renewal { leadership: leadership.clone(), task: Some(AbortOnDropHandle::new(task)) });
+        leadership
     }
 
     /// Watches the lease without acquiring it, for as long as the caller waits. A process that needs several leases acquires
@@ -140,10 +142,10 @@ impl Election {
             let begun = self.protocol.clock().elapsed();
             match self.protocol.attempt(config.attempt_timeout()).await {
                 Ok(Claim::Held { transitions }) => {
-                    let term = Leadership::until(self.protocol.clock().clone(), begun + config.renew_deadline);
-                    if !term.is_over() {
+                    let leadership = Leadership::until(self.protocol.clock().clone(), begun + config.renew_deadline);
+                    if !leadership.is_over() {
                         tracing::info!(lease = config.name, identity = config.identity, transitions, "acquired lease");
-                        return term;
+                        return leadership;
                     }
                 }
                 Ok(Claim::Taken { holder }) => report.waiting(config, &holder),
@@ -159,8 +161,8 @@ impl Election {
     /// [`Election::acquire`]; drop that future first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };
-        let was_over = renewal.term.is_over();
-        renewal.term.end();
+        let was_over = renewal.leadership.is_over();
+        renewal.leadership.end();
         self.metrics.leading(&self.config().name, false);
         if let Some(task) = renewal.task.take() {
             task.abort();
@@ -180,18 +182,18 @@ impl Election {
 }
 
 /// Renews the lease until the leadership ends, and ends the leadership once another process holds the lease.
-async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Leadership) {
+async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leadership) {
     let config = protocol.config().clone();
     let mut report = Report::default();
     loop {
         tokio::select! {
             biased;
-            () = term.ended() => break,
+            () = leadership.ended() => break,
             () = tokio::time::sleep(config.retry_period) => {}
         }
         let begun = protocol.clock().elapsed();
-        match protocol.attempt(config.attempt_timeout().min(term.remaining())).await {
-            Ok(Claim::Held { .. }) if term.extend(begun + config.renew_deadline) => report = Report::default(),
+        match protocol.attempt(config.attempt_timeout().min(leadership.remaining())).await {
+            Ok(Claim::Held { .. }) if leadership.extend(begun + config.renew_deadline) => report = Report::default(),
             Ok(Claim::Held { .. }) => break,
             Ok(Claim::Taken { holder }) => {
                 tracing::error!(lease = config.name, holder, "lost lease to another holder");
@@ -202,6 +204,6 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, term: Leadership)
     }
     // A caller that ended the leadership itself knows the reason; otherwise it has expired.
     tracing::warn!(lease = config.name, "term of leadership is over");
-    term.end();
+    leadership.end();
     metrics.leading(&config.name, false);
 }

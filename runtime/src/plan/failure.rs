@@ -9,35 +9,6 @@ use crate::{
     request::FailureClass,
 };
 
-/// What a failed step attempted, and on which object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedStep {
-    /// What it attempted.
-    pub verb: StepVerb,
-    /// The kind of the object.
-    pub kind: Cow<'static, str>,
-    /// The object.
-    pub key: ObjectRef,
-}
-
-impl FailedStep {
-    /// A failed step on the object of kind `K` with this name.
-    pub fn of<K: Kind>(verb: StepVerb, key: ObjectRef) -> Self {
-        Self { verb, kind: ResourceType::of::<K>().kind, key }
-    }
-
-    /// Whether it is the creation of an object of kind `K`.
-    pub fn creates<K: Kind>(&self) -> bool {
-        self.verb == StepVerb::Create && self.kind == ResourceType::of::<K>().kind
-    }
-}
-
-impl fmt::Display for FailedStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.verb.as_str(), self.kind, self.key)
-    }
-}
-
 /// What a step does to its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepVerb {
@@ -78,11 +49,13 @@ impl StepVerb {
 /// The failure of a step.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// When.
-    pub at: Timestamp,
-    /// Which step.
-    pub step: FailedStep,
-    /// How to handle it.
+    /// What the step attempted.
+    pub verb: StepVerb,
+    /// The kind of its object.
+    pub kind: Cow<'static, str>,
+    /// Its object.
+    pub key: ObjectRef,
+    /// How to handle the failure.
     pub class: FailureClass,
     /// The server's message.
     pub message: String,
@@ -90,9 +63,23 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
+impl Failure {
+    /// The failure of a step on the object of kind `K` with this name.
+    pub fn of<K: Kind>(verb: StepVerb, key: ObjectRef, class: FailureClass, message: impl Into<String>) -> Self {
+        let (kind, message) = (ResourceType::of::<K>().kind, message.into());
+        Self { verb, kind, key, class, message, retry_after: None }
+    }
+
+    /// Whether the step was the creation of an object of kind `K`.
+    pub fn creates<K: Kind>(&self) -> bool {
+        self.verb == StepVerb::Create && self.kind == ResourceType::of::<K>().kind
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "failed to {}: {} ({})", self.step, self.message, self.class.as_str())
+        let Self { verb, kind, key, class, message, .. } = self;
+        write!(f, "failed to {} {kind} {key}: {message} ({})", verb.as_str(), class.as_str())
     }
 }
 

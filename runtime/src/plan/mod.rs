@@ -19,7 +19,7 @@ use crate::{
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext};
 
-pub use self::failure::{FailedStep, Failure, Refusal, StepVerb};
+pub use self::failure::{Failure, Refusal, StepVerb};
 pub use crate::request::FailureClass;
 
 /// Everything that a plan may know besides objects.

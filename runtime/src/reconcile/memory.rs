@@ -89,8 +89,7 @@ impl<E: Effect> Memory<E> {
     fn shift(&mut self, by: SignedDuration) {
         self.outcomes.shift(by);
         let refused = self.refusals.iter_mut().map(|refusal| &mut refusal.at);
-        let failed = self.failure.iter_mut().map(|failure| &mut failure.at);
-        for at in refused.chain(failed).chain(&mut self.status_written) {
+        for at in refused.chain(&mut self.status_written) {
             *at = at.saturating_add(by).unwrap_or(*at);
         }
     }
@@ -156,14 +155,8 @@ impl<E: Effect> Memory<E> {
             let refusal = Refusal { uid, at: now, times, message: error.message, retry_after: error.retry_after };
             self.refusals.push(refusal);
         }
-        self.failure = execution.failure.map(|(step, error)| Failure {
-            at: now,
-            step,
-            class: error.class,
-            message: error.message,
-            retry_after: error.retry_after,
-        });
-        self.failure.clone()
+        self.failure.clone_from(&execution.failure);
+        execution.failure
     }
 }
 
@@ -208,7 +201,7 @@ impl<E: Effect> Memories<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{effect::Never, leadership::TokioClock};
+    use crate::{effect::Never, leadership::tokio_clock};
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_a_row_are_slowed_down_and_a_rest_makes_up_for_them() {
@@ -242,12 +235,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_moves_along_when_the_clock_is_set() {
         let [noon, earlier] = ["2026-06-01T12:00:00Z", "2026-06-01T11:50:00Z"]
-            .map(|wall| TokioClock::starting_at(wall.parse().expect("it is a time")));
+            .map(|wall| tokio_clock(wall.parse().expect("it is a time")));
         let mut memory = Memory::<Never>::new("uid", Flow::default());
-        memory.status_written = Some(memory.now(&noon));
-        for (clock, seconds) in [(noon, 5), (earlier, 10), (noon, 15)] {
+        memory.status_written = Some(memory.now(noon.as_ref()));
+        for (clock, seconds) in [(&noon, 5), (&earlier, 10), (&noon, 15)] {
             tokio::time::advance(Duration::from_secs(5)).await;
-            let ago = memory.now(&clock).duration_since(memory.status_written.expect("it was written"));
+            let ago = memory.now(clock.as_ref()).duration_since(memory.status_written.expect("it was written"));
             assert_eq!(ago, SignedDuration::from_secs(seconds));
         }
     }

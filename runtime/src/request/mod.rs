@@ -21,7 +21,7 @@ pub use self::error::{FailureClass, RequestError};
 use self::error::{classify_transport, read_refusal};
 use crate::{
     fair::{FairSemaphore, Flow},
-    leadership::{Leadership, LeadershipHandle},
+    leadership::Leadership,
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
@@ -31,20 +31,20 @@ const MAX_ANSWER: usize = 256 << 20;
 /// A client for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod, configured for the runtime (see [`client`]). For a
 /// process without elections.
 pub async fn default_client() -> Result<kube::Client, kube::Error> {
-    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &LeadershipHandle::default())
+    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leadership::default())
 }
 
 /// A client configured for the runtime. It does not retry: kube's default retries writes as well, but a write whose answer was
 /// lost must be read, not repeated. And it sends no queued request once the leadership of this process has expired.
 ///
-/// It is kube's own client without tracing, retries and proxies, over connections of [`LeadershipHandle::connector`].
-pub fn client(config: kube::Config, leading: &LeadershipHandle) -> Result<kube::Client, kube::Error> {
+/// It is kube's own client without tracing, retries and proxies, over connections of [`Leadership::connector`].
+pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = &config.proxy_url {
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    let encrypted = config.rustls_https_connector_with_connector(leading.connector(tcp))?;
+    let encrypted = config.rustls_https_connector_with_connector(leadership.connector(tcp))?;
     let mut connector = TimeoutConnector::new(encrypted);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
@@ -76,7 +76,7 @@ pub fn client(config: kube::Config, leading: &LeadershipHandle) -> Result<kube::
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
-    leading: LeadershipHandle,
+    leadership: Leadership,
     gate: Arc<FairSemaphore>,
     timeout: Duration,
     metrics: Arc<Metrics>,
@@ -129,27 +129,26 @@ impl Call {
 }
 
 impl Connection {
-    /// A connection through `client`. `agent` is the `User-Agent`, `term` the leadership, `at_once` the limit of concurrent
-    /// requests.
+    /// A connection through `client`. `agent` is the `User-Agent`, `at_once` the limit of concurrent requests.
     pub fn new(
         client: kube::Client,
         agent: HeaderValue,
-        term: Leadership,
+        leadership: Leadership,
         at_once: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self::through(FairSemaphore::new(at_once, None), client, agent, term, metrics)
+        Self::through(FairSemaphore::new(at_once, None), client, agent, leadership, metrics)
     }
 
     pub(crate) fn through(
         gate: Arc<FairSemaphore>,
         client: kube::Client,
         agent: HeaderValue,
-        term: Leadership,
+        leadership: Leadership,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (leading, timeout, contact) = (term.into(), Duration::from_secs(35), Arc::default());
-        Self { client, agent, leading, gate, timeout, metrics, contact }
+        let (timeout, contact) = (Duration::from_secs(35), Arc::default());
+        Self { client, agent, leadership, gate, timeout, metrics, contact }
     }
 
     /// The same connection with another `User-Agent`.
@@ -158,15 +157,10 @@ impl Connection {
         Self { agent, ..self.clone() }
     }
 
-    /// The same connection for the writes of another leadership.
+    /// The same connection for the writes of another leadership. Until that begins, writes are refused.
     #[must_use]
-    pub fn within(&self, term: Leadership) -> Self {
-        Self { leading: term.into(), ..self.clone() }
-    }
-
-    /// The same connection for the writes of a leadership that has not begun yet: until it begins, writes are refused.
-    pub(crate) fn within_coming(&self, leading: LeadershipHandle) -> Self {
-        Self { leading, ..self.clone() }
+    pub fn within(&self, leadership: Leadership) -> Self {
+        Self { leadership, ..self.clone() }
     }
 
     /// The contact with its server, shared with all connections that were made from this one.
@@ -191,7 +185,7 @@ impl Connection {
         let mutating = call.method != Method::GET;
         let _pass = self.gate.enter(&call.flow).await;
         // Check after the wait: leadership may have ended meanwhile.
-        let remaining = if mutating { self.leading.remaining() } else { Duration::MAX };
+        let remaining = if mutating { self.leadership.remaining() } else { Duration::MAX };
         if remaining.is_zero() {
             return Err(RequestError::local(FailureClass::Expired, "this process does not lead"));
         }
@@ -257,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     use super::{error::MAX_MESSAGE, *};
-    use crate::leadership::TokioClock;
+    use crate::leadership::tokio_clock;
     use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -291,27 +285,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_written_before_a_term_begins_nor_after_its_end() {
-        let (server, coming, term) = (ApiServer::new(), LeadershipHandle::default(), Leadership::unlimited());
-        let connection = connection(&server, Leadership::unlimited()).within_coming(coming.clone());
+    async fn nothing_is_written_before_leadership_begins_nor_after_its_end() {
+        let (server, leadership, elected) = (ApiServer::new(), Leadership::default(), Leadership::unlimited());
+        let connection = connection(&server, Leadership::unlimited()).within(leadership.clone());
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 0));
-        coming.begin(term.clone());
+        leadership.begin(&elected);
         assert_eq!(create(&connection, &server).await, (None, 1));
-        term.end();
+        elected.end();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));
         connection.send(Call::get(MAPS)).await.unwrap();
         assert_eq!(server.requests().len(), 2, "whoever may not write may read");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_whose_turn_comes_after_the_end_of_the_term_is_not_sent() {
-        let (server, term) = (ApiServer::new(), Leadership::unlimited());
-        let connection = connection(&server, term.clone());
+    async fn a_write_whose_turn_comes_after_the_end_of_leadership_is_not_sent() {
+        let (server, leadership) = (ApiServer::new(), Leadership::unlimited());
+        let connection = connection(&server, leadership.clone());
         server.fail_next(Match::verb("list"), Fault::Delay(Duration::from_secs(5)));
         let read = connection.send(Call::get(MAPS));
         let end = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            term.end();
+            leadership.end();
         };
         // The read has the only permit.
         let (read, write, ()) = tokio::join!(read, create(&connection, &server), end);
@@ -319,10 +313,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_without_an_answer_is_given_up_when_the_term_ends() {
+    async fn a_write_without_an_answer_is_given_up_when_leadership_ends() {
         let server = ApiServer::new();
-        let clock = TokioClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
-        let connection = connection(&server, Leadership::until(Arc::new(clock), Duration::from_secs(10)));
+        let clock = tokio_clock(jiff::Timestamp::UNIX_EPOCH);
+        let connection = connection(&server, Leadership::until(clock, Duration::from_secs(10)));
         server.fail_always(Match::any(), Fault::Hang);
         let begun = tokio::time::Instant::now();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Unknown), 1));

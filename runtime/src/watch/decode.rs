@@ -18,14 +18,14 @@ use serde_json::value::RawValue;
 use super::undecodable::Undecodable;
 use crate::{
     cache::Unreadable,
-    object::{Kind, Version},
+    object::{Kind, parse_version},
     without_managed_fields::{self, WithoutManagedFields},
 };
 
 /// One page of a list.
 #[derive(Debug)]
 pub(super) struct Page<K> {
-    pub(super) version: Option<Version>,
+    pub(super) version: Option<u64>,
     pub(super) next: Option<String>,
     pub(super) items: Vec<Item<K>>,
 }
@@ -41,8 +41,8 @@ pub(super) enum Item<K> {
 #[derive(Debug)]
 pub(super) enum Line<K> {
     Present(Item<K>),
-    Gone { namespace: String, name: String, version: Option<Version> },
-    Bookmark(Option<Version>),
+    Gone { namespace: String, name: String, version: Option<u64> },
+    Bookmark(Option<u64>),
     Error { code: u16, message: String },
 }
 
@@ -106,7 +106,7 @@ pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
     let envelope: ListEnvelope<'_> = serde_json::from_slice(body)?;
     let metadata = envelope.metadata.unwrap_or_default();
     Ok(Page {
-        version: metadata.resource_version.as_deref().and_then(Version::parse),
+        version: metadata.resource_version.as_deref().and_then(parse_version),
         next: metadata.next.filter(|token| !token.is_empty()),
         items: envelope.items.unwrap_or_default().into_iter().map(item).collect(),
     })
@@ -121,10 +121,10 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
         "ADDED" | "MODIFIED" => Line::Present(item(envelope.object)),
         "DELETED" => {
             let Identity { metadata } = identity(envelope.object);
-            let version = Version::parse(&metadata.resource_version);
+            let version = parse_version(&metadata.resource_version);
             Line::Gone { namespace: metadata.namespace, name: metadata.name, version }
         }
-        "BOOKMARK" => Line::Bookmark(Version::parse(&identity(envelope.object).metadata.resource_version)),
+        "BOOKMARK" => Line::Bookmark(parse_version(&identity(envelope.object).metadata.resource_version)),
         _ => {
             let status: ErrorStatus = serde_json::from_str(envelope.object.get())?;
             Line::Error { code: status.code, message: status.message }
@@ -176,7 +176,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
         Some(metadata) => Unreadable::new(metadata),
         None => Unreadable::named(&metadata.namespace, &metadata.name, &metadata.uid),
     };
-    Item::Bad(Box::new(Undecodable { version: Version::parse(&metadata.resource_version), object, why }))
+    Item::Bad(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
 }
 
 /// The metadata of an undecodable object: the mistake is usually elsewhere, and the metadata identifies the object.
@@ -213,11 +213,11 @@ mod tests {
             {"metadata":{"name":"good","resourceVersion":"3","managedFields":[{"manager":"x"}]}},
             {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4","labels":{"set":"a"}},"data":{"k":{"secret":"hush"}}}]}"#;
         let page: Page<ConfigMap> = page(body.as_bytes()).unwrap();
-        assert_eq!((page.version, page.next, page.items.len()), (Some(Version(9)), None, 2));
+        assert_eq!((page.version, page.next, page.items.len()), (Some(9), None, 2));
         let Item::Good(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
         assert_eq!(good.metadata.managed_fields, None);
         let Item::Bad(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
-        assert_eq!((bad.object.name(), bad.object.namespace(), bad.version), ("bad", "n", Some(Version(4))));
+        assert_eq!((bad.object.name(), bad.object.namespace(), bad.version), ("bad", "n", Some(4)));
         assert_eq!(bad.object.label("set"), Some("a"), "its metadata can be decoded");
         assert!(!bad.why.contains("hush"), "{}", bad.why);
     }
@@ -229,7 +229,7 @@ mod tests {
             r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"deep","resourceVersion":"5"}},"data":{deep}}}}}"#
         );
         let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
-        assert_eq!((bad.object.name(), bad.version), ("deep", Some(Version(5))));
+        assert_eq!((bad.object.name(), bad.version), ("deep", Some(5)));
         assert!(bad.object.metadata().is_some(), "the depth is elsewhere");
     }
 
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn bookmarks_ends_and_errors() {
         let gone = r#"{"type":"DELETED","object":{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}}"#;
-        assert!(matches!(line::<ConfigMap>(gone).unwrap(), Line::Gone { version: Some(Version(7)), .. }));
+        assert!(matches!(line::<ConfigMap>(gone).unwrap(), Line::Gone { version: Some(7), .. }));
         let mark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}"#;
-        assert!(matches!(line::<ConfigMap>(mark).unwrap(), Line::Bookmark(Some(Version(8)))));
+        assert!(matches!(line::<ConfigMap>(mark).unwrap(), Line::Bookmark(Some(8))));
         let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
         assert!(matches!(line::<ConfigMap>(error).unwrap(), Line::Error { code: 410, .. }));
     }

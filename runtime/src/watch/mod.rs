@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     cache::{Change, Store, Unreadable},
-    object::{Kind, ResourceType, Version, name, namespace},
+    object::{Kind, ResourceType, name, namespace, resource_version},
     queue::Priority,
     request::{ANSWER_WITHIN, Call, Connection, RequestError},
 };
@@ -317,7 +317,7 @@ impl<K: Kind> Watch<K> {
 
     /// The quorum never goes back by itself. So the known state was undone, and the server will assign its later versions
     /// again.
-    fn rewind(&self, resource: &ResourceType, version: Version) {
+    fn rewind(&self, resource: &ResourceType, version: u64) {
         tracing::error!(resource = %resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
         self.metrics.watch_rewound(self.store.cluster(), resource);
@@ -353,7 +353,7 @@ impl<K: Kind> Watch<K> {
     }
 
     /// The version of a consistent list of one object. It bypasses the limit of concurrent requests.
-    async fn ask(&self, resource: &ResourceType) -> Result<Version, Broken> {
+    async fn ask(&self, resource: &ResourceType) -> Result<u64, Broken> {
         let answer = self.connection.ask(self.page_call(resource, 1, None)).await?;
         decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
@@ -438,7 +438,7 @@ impl<K: Kind> Watch<K> {
         let change = if (self.projection.keeps)(&object) {
             self.store.apply(*object)
         } else {
-            self.store.remove(place, called, Version::of(object.as_ref()))
+            self.store.remove(place, called, resource_version(object.as_ref()))
         };
         // Keep this order, so that the object is always in one of the two places.
         if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {

@@ -25,7 +25,7 @@ const NAMED: usize = 100;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undecodable {
     pub(super) object: Unreadable,
-    pub(super) version: Option<crate::object::Version>,
+    pub(super) version: Option<u64>,
     pub(super) why: String,
 }
 

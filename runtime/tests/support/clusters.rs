@@ -8,7 +8,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::TokioClock,
+    leadership::tokio_clock,
     manager::{Ended, Manager, Options},
     object::{Cluster, ObjectRef, label, name, namespace},
     plan::{Context, Plan, Step},
@@ -115,7 +115,7 @@ impl Mirrors {
         let mut manager = Manager::new(Options {
             clients: [(HOME, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
             requests_at_once: 8,
-            clock: Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap())),
+            clock: tokio_clock("2026-06-01T12:00:00Z".parse().unwrap()),
             seed: 1,
             ..Options::new("test", "1", HOME, control.client())
         });

@@ -17,7 +17,7 @@ use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
     events::EventTask,
-    leadership::{Election, LeaseConfig, TokioClock},
+    leadership::{Clock, Election, LeaseConfig, tokio_clock},
     manager::{Ended, Manager, Options},
     object::Cluster,
     request::Connection,
@@ -156,6 +156,6 @@ pub(crate) fn election_for(server: &ApiServer, name: &str) -> Election {
     Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock())
 }
 
-pub(crate) fn clock() -> Arc<TokioClock> {
-    Arc::new(TokioClock::starting_at("2026-06-01T12:00:00Z".parse().unwrap()))
+pub(crate) fn clock() -> Arc<dyn Clock> {
+    tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())
 }

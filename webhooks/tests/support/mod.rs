@@ -15,7 +15,7 @@ use nodewright_api::MachineClass;
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_observability::metrics::Metrics;
 use nodewright_observability::trace::Spans;
-use nodewright_runtime::leadership::{BootClock, Leadership};
+use nodewright_runtime::leadership::{Leadership, boot_clock};
 use nodewright_runtime::request::Connection;
 use nodewright_testing::api_server::ApiServer;
 use nodewright_webhooks::{CertificateSource, Limits, Options, Readiness, Registration, WebhookServer};
@@ -166,7 +166,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
         provider_specs: Arc::new(check),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::new(spans.clone(), "test", 1.0),
-        clock: Arc::new(BootClock),
+        clock: boot_clock(),
         limits,
     }
 }

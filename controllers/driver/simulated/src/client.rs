@@ -24,7 +24,7 @@ use hyper_util::{
 };
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result, Scope};
-use nodewright_runtime::{error::with_causes, leadership::LeadershipHandle};
+use nodewright_runtime::{error::with_causes, leadership::Leadership};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -130,14 +130,14 @@ pub(crate) struct Client {
 
 impl Client {
     /// A client for the cloud at this URL over TCP, with a timeout for each call.
-    pub(crate) fn new(url: &str, timeout: Duration, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
+    pub(crate) fn new(url: &str, timeout: Duration, leadership: &Leadership) -> std::result::Result<Self, UrlError> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .build(leading.connector(connector));
+            .build(leadership.connector(connector));
         Self::with_service(http, url, timeout)
     }
 

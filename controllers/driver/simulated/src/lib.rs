@@ -29,7 +29,7 @@ use hyper::body::Body;
 use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
-use nodewright_runtime::leadership::LeadershipHandle;
+use nodewright_runtime::leadership::Leadership;
 use tower::{BoxError, Service};
 
 use self::{
@@ -85,9 +85,9 @@ pub struct SimulatedDriver {
 }
 
 impl SimulatedDriver {
-    /// A driver for one cloud, for a process with the leadership `leading`. It sends nothing yet.
-    pub fn new(options: &Options, leading: &LeadershipHandle) -> std::result::Result<Self, UrlError> {
-        Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leading)?, options))
+    /// A driver for one cloud, for a process with this leadership. It sends nothing yet.
+    pub fn new(options: &Options, leadership: &Leadership) -> std::result::Result<Self, UrlError> {
+        Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leadership)?, options))
     }
 
     /// A driver that reaches its cloud without TCP: in the same process, for example. The URL is the prefix of the paths of the

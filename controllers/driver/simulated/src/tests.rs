@@ -8,7 +8,7 @@ use http_body_util::Full;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, MachineRequest, Mismatch, Scope, SecretData, SecretText};
-use nodewright_runtime::leadership::LeadershipHandle;
+use nodewright_runtime::leadership::Leadership;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
@@ -75,7 +75,7 @@ impl Canned {
     fn driver(&self) -> SimulatedDriver {
         let url = format!("http://{}/", self.address);
         let options = Options { call_timeout: Duration::from_millis(500), ..Options::new(url) };
-        SimulatedDriver::new(&options, &LeadershipHandle::default()).unwrap()
+        SimulatedDriver::new(&options, &Leadership::default()).unwrap()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -196,7 +196,7 @@ async fn every_kind_of_failure_has_its_code() {
         assert_eq!((error.code, error.exhausted), (code, exhausted), "{error}");
         assert!(!error.message.contains("secret words"), "{error}");
     }
-    let nobody = SimulatedDriver::new(&Options::new("http://127.0.0.1:1"), &LeadershipHandle::default()).unwrap();
+    let nobody = SimulatedDriver::new(&Options::new("http://127.0.0.1:1"), &Leadership::default()).unwrap();
     let error = nobody.create(request(None)).await.unwrap_err();
     assert!(error.code == Code::Unavailable && error.message.contains("127.0.0.1:1"), "{error}");
 }
@@ -353,7 +353,7 @@ async fn over_another_transport_the_same_is_asked_and_understood() {
 #[test]
 fn a_url_that_leads_nowhere_is_refused() {
     for url in ["", "127.0.0.1:80", "https://127.0.0.1", "http://", "http://a?b=c", "http://a b"] {
-        assert!(SimulatedDriver::new(&Options::new(url), &LeadershipHandle::default()).is_err(), "{url:?}");
+        assert!(SimulatedDriver::new(&Options::new(url), &Leadership::default()).is_err(), "{url:?}");
     }
 }
 

@@ -61,7 +61,7 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
 fn ends_without_target(scope: &Scope<'_>) -> bool {
     let context = scope.context;
     let is_away = context.now.duration_since(context.connected_since) < CONNECTION_LOST;
-    let fails = context.failure.is_some_and(|failure| failure.step.key.cluster == TARGET);
+    let fails = context.failure.is_some_and(|failure| failure.key.cluster == TARGET);
     let attempt = context.attempt;
     scope.machine.is_force_deletion() && attempt > 0 && (is_away || fails && attempt >= REFUSALS)
 }

@@ -361,7 +361,7 @@ fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
     let plan = deleted.plan();
     assert_eq!(plan.stages.len(), 2, "one after the other");
     let Step::ConfirmUnchanged(at) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!(at.seen(), Version(7));
+    assert_eq!(at.seen(), 7);
 }
 
 #[test]
@@ -420,13 +420,12 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
     let deleted = linked("Running").with("/status/conditions", budget_blamed["conditions"].clone());
     let failing = |mut scene: Scene, attempt: u32| {
         scene.attempt = attempt;
-        scene.failure = Some(Failure {
-            at: scene.now,
-            step: FailedStep::of::<Node>(StepVerb::Read, ObjectRef::new(TARGET, "", "n")),
-            class: FailureClass::Unknown,
-            message: "year is out of range".into(),
-            retry_after: None,
-        });
+        scene.failure = Some(Failure::of::<Node>(
+            StepVerb::Read,
+            ObjectRef::new(TARGET, "", "n"),
+            FailureClass::Unknown,
+            "year is out of range",
+        ));
         scene
     };
     let goes = [["confirm Node n", "status Failed"], ["confirm Node n", "delete Machine default/m"]];

@@ -15,8 +15,8 @@ use nodewright_driver::{Class, DriverError, Instance, SecretData};
 use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
-    object::{Cluster, ObjectRef, Version},
-    plan::{Context, FailedStep, Failure, FailureClass, Plan, Refusal, Step, StepVerb},
+    object::{Cluster, ObjectRef},
+    plan::{Context, Failure, FailureClass, Plan, Refusal, Step, StepVerb},
 };
 use serde_json::{Value, json};
 

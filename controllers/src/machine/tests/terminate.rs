@@ -96,14 +96,8 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
     }
 }
 
-fn refusal(at: Timestamp) -> Failure {
-    Failure {
-        at,
-        step: FailedStep::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n")),
-        class: FailureClass::Invalid,
-        message: "year is out of range".into(),
-        retry_after: None,
-    }
+fn refusal() -> Failure {
+    Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), FailureClass::Invalid, "year is out of range")
 }
 
 #[test]
@@ -123,7 +117,7 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     // An API server that answers may refuse for good, as one that cannot patch the Node.
     let refused = |times: u32, machine: MachineBuilder| {
         let mut refused = gone(scene(machine).node(synced(READY)));
-        (refused.attempt, refused.failure) = (times, Some(refusal(refused.now)));
+        (refused.attempt, refused.failure) = (times, Some(refusal()));
         refused.steps()
     };
     assert_eq!(refused(2, forced()), ["delete Node n"]);
@@ -468,13 +462,8 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
     let failing = |machine: MachineBuilder, class: FailureClass| {
         let mut scene = scene(since(machine)).node(synced(READY));
         scene.attempt = 1;
-        scene.failure = Some(Failure {
-            at: scene.now,
-            step: FailedStep::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n")),
-            class,
-            message: "connection refused".into(),
-            retry_after: None,
-        });
+        scene.failure =
+            Some(Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), class, "connection refused"));
         scene
     };
     let first = failing(dying(), FailureClass::Unreachable);

@@ -16,7 +16,7 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
     object::{Kind, ObjectRef, ResourceType},
-    plan::{Context, FailedStep, Failure, Plan, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::Value;
@@ -36,9 +36,9 @@ const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machin
 /// The objects of a collection by name.
 pub(super) type Objects = BTreeMap<String, Arc<Value>>;
 
-/// The failed creation of a set.
-pub(super) fn creation(set: &str) -> FailedStep {
-    FailedStep::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set))
+/// The failure to create a set.
+pub(super) fn failed_creation(set: &str, class: FailureClass, message: &str) -> Failure {
+    Failure::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set), class, message)
 }
 
 /// An API server with one deployment.

@@ -6,13 +6,13 @@ use nodewright_api::MachineSet;
 use nodewright_runtime::{
     apply_configuration::Subresource,
     cache::Unreadable,
-    plan::{Failure, FailureClass, Step},
+    plan::{FailureClass, Step},
 };
 use serde_json::{Value, json};
 
 use super::{
     super::{snapshot::may_adopt, template},
-    cluster::{Cluster, creation, kinds},
+    cluster::{Cluster, failed_creation, kinds},
 };
 use crate::testing::{machine_deployment, rolling};
 
@@ -226,13 +226,7 @@ fn a_name_that_was_just_left_is_asked_for_again() {
     cluster.delete("machinesets", &name);
     assert_eq!(kinds(&cluster.plan())[0], format!("create {name}"));
     // It still exists: the machines that it still has delay nothing.
-    cluster.failure = Some(Failure {
-        at: cluster.now(),
-        step: creation(&name),
-        class: FailureClass::AlreadyExists,
-        message: "already exists".into(),
-        retry_after: None,
-    });
+    cluster.failure = Some(failed_creation(&name, FailureClass::AlreadyExists, "already exists"));
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
     cluster.act();
     assert_eq!(cluster.status()["collisionCount"], 1);

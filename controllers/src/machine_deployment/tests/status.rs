@@ -1,10 +1,10 @@
 //! The status and its conditions.
 
 use jiff::SignedDuration;
-use nodewright_runtime::plan::{Failure, FailureClass, Step};
+use nodewright_runtime::plan::{FailureClass, Step};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, creation, kinds};
+use super::cluster::{Cluster, failed_creation, kinds};
 use crate::testing::{machine_deployment, rolling};
 
 #[test]
@@ -147,13 +147,7 @@ fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
 #[test]
 fn a_refused_creation_is_told_before_it_is_tried_again() {
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
-    cluster.failure = Some(Failure {
-        at: cluster.now(),
-        step: creation("pool-x"),
-        class: FailureClass::Forbidden,
-        message: "exceeded quota".into(),
-        retry_after: None,
-    });
+    cluster.failure = Some(failed_creation("pool-x", FailureClass::Forbidden, "exceeded quota"));
     let plan = cluster.plan();
     assert_eq!(kinds(&plan)[0], "apply MachineDeployment/status");
     assert!(kinds(&plan)[1].starts_with("create"));

@@ -1,6 +1,6 @@
 //! The cloud without ports, on paused time, called by its driver over HTTP.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -8,7 +8,7 @@ use http_body_util::Full;
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
-use nodewright_runtime::leadership::TokioClock;
+use nodewright_runtime::leadership::tokio_clock;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tower::Service;
@@ -27,7 +27,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let clock = Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+        let clock = tokio_clock("2026-01-01T00:00:00Z".parse().unwrap());
         let settings = Settings { boot_jitter: 0.0, create_latency_seconds: 3.0, seed: 1, ..Settings::default() };
         let cloud = LocalCloud::start(settings, Memory::default(), clock, None);
         let options = Options { call_timeout: TIMEOUT, ..Options::new("http://cloud/as/me") };
@@ -153,7 +153,7 @@ async fn another_cloud_goes_on_from_the_memory_of_the_first() {
     world.create().await.unwrap();
     let memory = world.cloud.memory();
     drop(world);
-    let clock = Arc::new(TokioClock::starting_at("2026-01-01T01:00:00Z".parse().unwrap()));
+    let clock = tokio_clock("2026-01-01T01:00:00Z".parse().unwrap());
     let cloud = LocalCloud::start(Settings::default(), memory.clone(), clock, None);
     assert_eq!(cloud.memory(), memory);
     cloud.kill(&cloud.vms()[0].id).unwrap();

@@ -8,7 +8,7 @@ use nodewright_e2e_control_plane::{
     ControlPlaneOptions, USER_AGENT, parse_manifest,
     testing::{Cluster, Failure, TestResult, crds, skip_on_external_cluster},
 };
-use nodewright_runtime::leadership::{Clock, TokioClock};
+use nodewright_runtime::leadership::tokio_clock;
 use nodewright_testing::api_server::{ApiServer, Controllers};
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -151,7 +151,7 @@ impl Servers {
     fn in_process(&self, work: &Work, namespace: &str) -> TestResult<Transcript> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(async {
-            let clock = TokioClock::starting_at(START.parse()?);
+            let clock = tokio_clock(START.parse()?);
             let server = ApiServer::with_time(move || clock.wall());
             server.enforce_namespaces();
             self.definitions.iter().for_each(|definition| server.declare(definition));

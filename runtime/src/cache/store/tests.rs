@@ -69,7 +69,7 @@ fn what_an_owner_has_comes_in_the_order_of_names_and_is_found_by_what_it_is_now(
     };
     assert_eq!(in_order(&store.owned_by("one")), ["a", "b", "c", "d"]);
     store.apply(coloured("c", 9, "blue"));
-    store.remove("default", "a", Version(10));
+    store.remove("default", "a", 10);
     assert_eq!(in_order(&store.owned_by("one")), ["b", "c", "d"]);
     assert_eq!((store.count(BY_COLOUR, "red"), store.count(BY_COLOUR, "blue")), (2, 1));
     assert_eq!(names(&store.by(BY_COLOUR, "blue")), ["c"]);
@@ -80,7 +80,7 @@ fn never_back_in_time() {
     let store = Store::new(HOME, "");
     store.apply(map("a", 5, None));
     assert!(store.apply(map("a", 4, None)).is_none());
-    assert_eq!(Version::of(store.by_name("default", "a").unwrap().as_ref()), Version(5));
+    assert_eq!(resource_version(store.by_name("default", "a").unwrap().as_ref()), 5);
 }
 
 #[test]
@@ -91,27 +91,27 @@ fn what_a_list_does_not_show_is_gone_with_its_last_value() {
     let kept = store.by_name("default", "a").unwrap();
     store.begin_list();
     assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: nobody is told");
-    let gone = store.end_list(Version(9), Instant::now());
+    let gone = store.end_list(9, Instant::now());
     assert_eq!(gone.len(), 1);
     assert_eq!(gone[0].old.as_ref().unwrap().meta().name.as_deref(), Some("b"));
     assert!(Arc::ptr_eq(&kept, &store.by_name("default", "a").unwrap()), "unchanged: no new allocation");
-    assert_eq!((store.len(), store.version()), (1, Version(9)));
+    assert_eq!((store.len(), store.version()), (1, 9));
 }
 
 #[test]
 fn waiters_are_woken_once_their_version_is_reached() {
     let store = Store::<ConfigMap>::new(HOME, "");
     let asleep = Asleep::new();
-    let written = Until::Version(Version(7), Instant::now());
+    let written = Until::Version(7, Instant::now());
     assert!(!store.wait(&written, &asleep.1));
-    store.advance(Version(6));
+    store.advance(6);
     assert!(!asleep.was_woken());
     store.apply(map("a", 7, None));
     assert!(asleep.was_woken());
     assert!(store.wait(&written, &asleep.1), "already reached");
     let key = ObjectRef::new(HOME, "default", "a");
     assert!(!store.wait(&Until::Gone(key.clone(), "uid-a".into()), &asleep.1));
-    store.remove("default", "a", Version(8));
+    store.remove("default", "a", 8);
     assert!(asleep.was_woken());
     assert!(store.wait(&Until::Gone(key, "uid-a".into()), &asleep.1));
 }
@@ -122,14 +122,14 @@ fn whoever_asks_again_waits_once() {
     let (asleep, other, now) = (Asleep::new(), ObjectRef::new(HOME, "default", "a"), Instant::now());
     let another = RequeueHandle::new(&asleep.0, &other);
     store.apply(map("a", 1, None));
-    let conditions = [Until::Version(Version(7), now), Until::Gone(other.clone(), "uid-a".into()), Until::Listed(now)];
+    let conditions = [Until::Version(7, now), Until::Gone(other.clone(), "uid-a".into()), Until::Listed(now)];
     for until in &conditions {
         for who in [&asleep.1, &another, &asleep.1, &asleep.1] {
             assert!(!store.wait(until, who));
         }
     }
     let mut waiters = store.waiters.lock();
-    assert_eq!(waiters.release(Version(7)).len(), 2);
+    assert_eq!(waiters.release(7).len(), 2);
     assert_eq!(waiters.release_object(&other, |_| true).len(), 2);
     assert_eq!(waiters.release_listed(now).len(), 2);
     assert!(waiters.is_empty());
@@ -140,14 +140,14 @@ fn a_list_under_way_releases_nobody_too_early() {
     let store = Store::<ConfigMap>::new(HOME, "");
     store.apply(map("b", 5, None));
     let asleep = Asleep::new();
-    let written = Until::Version(Version(7), Instant::now());
+    let written = Until::Version(7, Instant::now());
     assert!(!store.wait(&written, &asleep.1));
     store.begin_list();
     store.apply(map("a", 9, None));
-    store.advance(Version(9));
+    store.advance(9);
     assert!(!store.wait(&written, &asleep.1), "b still stands at 5");
     store.apply(map("b", 7, None));
-    store.end_list(Version(9), Instant::now());
+    store.end_list(9, Instant::now());
     assert!(store.wait(&written, &asleep.1));
 }
 
@@ -155,9 +155,9 @@ fn a_list_under_way_releases_nobody_too_early() {
 fn an_end_that_is_older_than_the_object_is_that_of_another() {
     let store = Store::new(HOME, "");
     store.apply(map("a", 5, None));
-    assert!(store.remove("default", "a", Version(4)).is_none());
+    assert!(store.remove("default", "a", 4).is_none());
     assert!(store.by_name("default", "a").is_some());
-    assert!(store.remove("default", "a", Version(6)).is_some());
+    assert!(store.remove("default", "a", 6).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,7 +167,7 @@ async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_f
         store.apply(map(name, version, None));
     }
     let asleep = Asleep::new();
-    let written = Until::Version(Version(10), Instant::now());
+    let written = Until::Version(10, Instant::now());
     assert!(!store.wait(&written, &asleep.1));
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     store.begin_list();
@@ -176,11 +176,11 @@ async fn a_server_that_was_set_back_replaces_what_is_known_and_frees_who_waits_f
     store.begin_list();
     assert!(store.apply(map("changed", 4, None)).is_some());
     assert!(store.apply(map("kept", 3, None)).is_some(), "another history may have the same versions");
-    let gone = store.end_list(Version(5), Instant::now());
-    assert_eq!((gone.len(), store.len(), store.version()), (1, 2, Version(5)));
+    let gone = store.end_list(5, Instant::now());
+    assert_eq!((gone.len(), store.len(), store.version()), (1, 2, 5));
     assert!(asleep.was_woken());
     assert!(store.wait(&written, &asleep.1), "a list that was begun after the write shows it, or that it is lost");
-    assert!(!store.wait(&Until::Version(Version(6), Instant::now()), &asleep.1), "a write from now on");
+    assert!(!store.wait(&Until::Version(6, Instant::now()), &asleep.1), "a write from now on");
     assert!(store.apply(map("changed", 6, None)).is_some());
     assert!(store.apply(map("changed", 5, None)).is_none(), "not back in time again");
 }
@@ -190,7 +190,7 @@ fn slots_are_used_again() {
     let store = Store::new(HOME, "");
     for round in 0..10 {
         store.apply(map("a", 10 + 2 * round, None));
-        store.remove("default", "a", Version(11 + 2 * round));
+        store.remove("default", "a", 11 + 2 * round);
     }
     assert_eq!((store.len(), store.objects.read().slots.len()), (0, 1));
 }
