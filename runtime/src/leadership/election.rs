@@ -6,10 +6,9 @@
 //!   clocks of two hosts are never compared.
 //! - Every change of the lease is a PUT with the version that was read, or a POST if there was none. Of two concurrent
 //!   attempts, one is refused. No PATCH is sent: roles made for client-go do not allow it.
-//! - A leadership counts from before the request that acquired or renewed it, and ends after the renew deadline. That is
-//!   shorter than the lease duration, so it ends before another process may lead.
+//! - A leadership counts from before the request that acquired or renewed it, and ends after the renew deadline, before
+//!   another process may lead.
 //! - A renewal that hangs is abandoned while there is time for another.
-//! - A leadership that has ended stays so; [`Election::acquire`] starts a new one.
 //!
 //! # Assumptions
 //!
@@ -17,14 +16,13 @@
 //!   runs half as fast again as the other.
 //! - The [`kube::Client`] does not retry by itself (`Config::default_retry = false`): this protocol would measure a repeated
 //!   write from the wrong moment.
-//!
-//! # Caveats
-//!
-//! - A write that begins at the very end of a leadership may be committed after it. See [`super::Leadership`].
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::HeaderValue;
 use tokio::sync::Mutex;
@@ -34,7 +32,7 @@ use super::{
     Clock, Leadership, LeaseConfig, boot_clock,
     config::JITTER,
     error::Report,
-    protocol::{Claim, Protocol},
+    protocol::{Attempt, Protocol},
 };
 use nodewright_observability::metrics::Metrics;
 
@@ -46,7 +44,6 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// [`Leadership::all`].
 ///
 /// Dropping it ends the leadership without releasing the lease.
-#[derive(Debug)]
 pub struct Election {
     protocol: Arc<Protocol>,
     metrics: Arc<Metrics>,
@@ -56,7 +53,6 @@ pub struct Election {
 }
 
 /// The lease is held, and a task renews it.
-#[derive(Debug)]
 struct Renewal {
     leadership: Leadership,
     task: Option<AbortOnDropHandle<()>>,
@@ -69,12 +65,18 @@ impl Drop for Renewal {
     }
 }
 
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("config", self.config()).finish_non_exhaustive()
+    }
+}
+
 impl Election {
     /// A contender. `user_agent` is the `User-Agent` of its requests. Returns an error for people if it cannot work with this
     /// configuration.
     pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, String> {
         config.validate()?;
-        let protocol = Protocol::new(client, user_agent, config, boot_clock());
+        let protocol = Protocol { client, user_agent, config, clock: boot_clock(), seen: Mutex::default() };
         let (protocol, metrics, seed) = (Arc::new(protocol), Arc::default(), fastrand::u64(..));
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
@@ -82,7 +84,10 @@ impl Election {
     /// The same contender, not yet started, with another clock.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        Self { protocol: Arc::new(self.protocol.on(clock)), ..self }
+        let Protocol { client, user_agent, config, .. } = &*self.protocol;
+        let (client, user_agent, config) = (client.clone(), user_agent.clone(), config.clone());
+        let protocol = Protocol { client, user_agent, config, clock, seen: Mutex::default() };
+        Self { protocol: Arc::new(protocol), ..self }
     }
 
     /// The same contender, with metrics.
@@ -104,7 +109,7 @@ impl Election {
 
     /// The configuration.
     pub fn config(&self) -> &LeaseConfig {
-        self.protocol.config()
+        &self.protocol.config
     }
 
     /// Waits until the lease is held, then renews it in the background until it is lost or released.
@@ -130,7 +135,7 @@ impl Election {
     pub async fn observe(&self) {
         let config = self.config();
         loop {
-            self.protocol.look(config.attempt_timeout()).await;
+            self.protocol.read(config.attempt_timeout()).await;
             tokio::time::sleep(config.retry_period).await;
         }
     }
@@ -139,16 +144,16 @@ impl Election {
         let config = self.config();
         let (mut report, mut jitter) = (Report::default(), fastrand::Rng::with_seed(self.seed));
         loop {
-            let begun = self.protocol.clock().elapsed();
+            let begun = self.protocol.clock.elapsed();
             match self.protocol.attempt(config.attempt_timeout()).await {
-                Ok(Claim::Held { transitions }) => {
-                    let leadership = Leadership::until(self.protocol.clock().clone(), begun + config.renew_deadline);
+                Ok(Attempt::Held { transitions }) => {
+                    let leadership = Leadership::until(self.protocol.clock.clone(), begun + config.renew_deadline);
                     if !leadership.is_over() {
                         tracing::info!(lease = config.name, identity = config.identity, transitions, "acquired lease");
                         return leadership;
                     }
                 }
-                Ok(Claim::Taken { holder }) => report.waiting(config, &holder),
+                Ok(Attempt::Taken { holder }) => report.waiting(config, &holder),
                 Err(error) => report.failure(config, &error),
             }
             tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * jitter.f64())).await;
@@ -183,7 +188,7 @@ impl Election {
 
 /// Renews the lease until the leadership ends, and ends the leadership once another process holds the lease.
 async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leadership) {
-    let config = protocol.config().clone();
+    let config = protocol.config.clone();
     let mut report = Report::default();
     loop {
         tokio::select! {
@@ -191,11 +196,11 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leade
             () = leadership.ended() => break,
             () = tokio::time::sleep(config.retry_period) => {}
         }
-        let begun = protocol.clock().elapsed();
+        let begun = protocol.clock.elapsed();
         match protocol.attempt(config.attempt_timeout().min(leadership.remaining())).await {
-            Ok(Claim::Held { .. }) if leadership.extend(begun + config.renew_deadline) => report = Report::default(),
-            Ok(Claim::Held { .. }) => break,
-            Ok(Claim::Taken { holder }) => {
+            Ok(Attempt::Held { .. }) if leadership.extend(begun + config.renew_deadline) => report = Report::default(),
+            Ok(Attempt::Held { .. }) => break,
+            Ok(Attempt::Taken { holder }) => {
                 tracing::error!(lease = config.name, holder, "lost lease to another holder");
                 break;
             }
@@ -203,7 +208,7 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leade
         }
     }
     // A caller that ended the leadership itself knows the reason; otherwise it has expired.
-    tracing::warn!(lease = config.name, "term of leadership is over");
+    tracing::warn!(lease = config.name, "leadership is over");
     leadership.end();
     metrics.leading(&config.name, false);
 }

@@ -4,64 +4,64 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::config::LeaseConfig;
+use super::LeaseConfig;
 
 /// Why an attempt had no result.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClaimError {
-    /// Permanent until an administrator grants the permission.
-    #[error(
-        "failed to {verb} lease {namespace}/{name}: not permitted: grant get, create and update on \
-         leases.coordination.k8s.io in namespace {namespace} to this process: {message}"
-    )]
-    Forbidden { verb: &'static str, namespace: String, name: String, message: String },
-    /// Permanent: the credentials are wrong or have expired.
-    #[error(
-        "failed to {verb} lease {namespace}/{name}: credentials refused: check the kubeconfig or service account: {message}"
-    )]
-    Unauthorized { verb: &'static str, namespace: String, name: String, message: String },
-    /// Permanent until an administrator creates the namespace.
-    #[error(
-        "failed to create lease {namespace}/{name}: create namespace {namespace} first, or choose another: {message}"
-    )]
-    NoNamespace { namespace: String, name: String, message: String },
-    /// Another client changed the lease in between.
-    #[error("failed to {verb} lease {namespace}/{name}: another contender was faster")]
-    Conflict { verb: &'static str, namespace: String, name: String },
-    /// The API server did not answer in time; the outcome of the request is unknown.
-    #[error("failed to renew or acquire lease {namespace}/{name}: no answer within {after:?}")]
-    Timeout { namespace: String, name: String, after: Duration },
-    /// Any other error, which may be temporary.
-    #[error("failed to {verb} lease {namespace}/{name}: {source}")]
-    Request { verb: &'static str, namespace: String, name: String, source: Box<kube::Error> },
+#[error("failed to {verb} lease {namespace}/{name}: {why}")]
+pub(super) struct LeaseError {
+    verb: &'static str,
+    namespace: String,
+    name: String,
+    why: String,
+    /// The API server's status; 0 without an answer.
+    code: u16,
 }
 
-impl ClaimError {
-    pub(super) fn new(config: &LeaseConfig, verb: &'static str, error: kube::Error) -> Self {
+impl LeaseError {
+    pub(super) fn new(config: &LeaseConfig, verb: &'static str, error: &kube::Error) -> Self {
+        let (code, message) = match error {
+            kube::Error::Api(status) => (status.code, status.message.as_str()),
+            _ => (0, ""),
+        };
+        let namespace = config.namespace.clone();
+        let why = match (code, verb) {
+            (401, _) => format!("credentials refused: check the kubeconfig or service account: {message}"),
+            (403, _) => format!(
+                "not permitted: grant get, create and update on leases.coordination.k8s.io in namespace {namespace} to this \
+                 process: {message}"
+            ),
+            (404, "create") => format!("create namespace {namespace} first, or choose another: {message}"),
+            (409, _) => "another contender was faster".to_owned(),
+            _ => error.to_string(),
+        };
+        Self { verb, namespace, name: config.name.clone(), why, code }
+    }
+
+    /// The outcome of the request is unknown.
+    pub(super) fn timeout(config: &LeaseConfig, after: Duration) -> Self {
         let (namespace, name) = (config.namespace.clone(), config.name.clone());
-        match error {
-            kube::Error::Api(status) if status.code == 403 => {
-                Self::Forbidden { verb, namespace, name, message: status.message }
-            }
-            kube::Error::Api(status) if status.code == 401 => {
-                Self::Unauthorized { verb, namespace, name, message: status.message }
-            }
-            kube::Error::Api(status) if status.code == 404 && verb == "create" => {
-                Self::NoNamespace { namespace, name, message: status.message }
-            }
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict { verb, namespace, name },
-            source => Self::Request { verb, namespace, name, source: Box::new(source) },
-        }
+        Self { verb: "renew or acquire", namespace, name, why: format!("no answer within {after:?}"), code: 0 }
+    }
+
+    /// Whether another client changed the lease in between.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.code == 409
+    }
+
+    /// Whether there is no such lease, or no such namespace.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.code == 404
     }
 
     /// Whether an administrator must act before an attempt can succeed.
     fn is_fatal(&self) -> bool {
-        matches!(self, Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::NoNamespace { .. })
+        matches!((self.code, self.verb), (401 | 403, _) | (404, "create"))
     }
 }
 
 /// Logs each change of the error, and a lasting error once a minute: attempts come every other second.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Report {
     last: Option<(String, Instant)>,
 }
@@ -75,8 +75,8 @@ impl Report {
         }
     }
 
-    pub(super) fn failure(&mut self, config: &LeaseConfig, error: &ClaimError) {
-        if matches!(error, ClaimError::Conflict { .. }) {
+    pub(super) fn failure(&mut self, config: &LeaseConfig, error: &LeaseError) {
+        if error.is_conflict() {
             tracing::debug!(lease = config.name, %error);
         } else if self.is_news(&error.to_string()) {
             if error.is_fatal() {

@@ -59,7 +59,7 @@ impl<S> Guard<S> {
         S: Unpin,
     {
         if self.leadership.has_lapsed() {
-            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the term of this process has run out"));
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the leadership of this process has expired"));
         }
         Ok(Pin::new(&mut self.stream))
     }

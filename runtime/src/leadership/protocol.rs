@@ -1,84 +1,50 @@
 //! The requests and rules of client-go's election, without loops and without [`super::Leadership`].
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, header};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
 use tokio::sync::Mutex;
 
-use super::clock::Clock;
-use super::config::LeaseConfig;
-use super::error::ClaimError;
+use super::{Clock, LeaseConfig, error::LeaseError};
 
 /// The state of the lease after an attempt.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// This process holds it.
-    Held {
-        /// How many times the lease has changed hands.
-        transitions: i32,
-    },
+pub(super) enum Attempt {
+    /// This process holds it. It has changed hands this many times.
+    Held { transitions: i32 },
     /// Another process holds it, and it has not been unchanged for long enough.
-    Taken {
-        /// The identity of the other process.
-        holder: String,
-    },
+    Taken { holder: String },
 }
 
 /// One contender's side of the protocol.
 pub(super) struct Protocol {
-    client: kube::Client,
-    user_agent: HeaderValue,
-    config: LeaseConfig,
-    clock: Arc<dyn Clock>,
-    seen: Mutex<Option<Seen>>,
+    pub(super) client: kube::Client,
+    pub(super) user_agent: HeaderValue,
+    pub(super) config: LeaseConfig,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) seen: Mutex<Option<Seen>>,
 }
 
 /// The lease as last read, and since when it is unchanged.
-#[derive(Clone, Debug)]
-struct Seen {
+pub(super) struct Seen {
     lease: Lease,
     since: Duration,
 }
 
 impl Protocol {
-    pub(super) fn new(
-        client: kube::Client,
-        user_agent: HeaderValue,
-        config: LeaseConfig,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { client, user_agent, config, clock, seen: Mutex::new(None) }
-    }
-
-    /// The same contender in its initial state, with another clock.
-    pub(super) fn on(&self, clock: Arc<dyn Clock>) -> Self {
-        Self::new(self.client.clone(), self.user_agent.clone(), self.config.clone(), clock)
-    }
-
-    pub(super) fn config(&self) -> &LeaseConfig {
-        &self.config
-    }
-
-    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
     /// Tries once to acquire or renew. The future may be dropped: if its write took effect, the next attempt gets a version
     /// conflict and reads the lease again.
-    pub(super) async fn attempt(&self, timeout: Duration) -> Result<Claim, ClaimError> {
+    pub(super) async fn attempt(&self, timeout: Duration) -> Result<Attempt, LeaseError> {
         let mut seen = self.seen.lock().await;
-        tokio::time::timeout(timeout, self.claim(&mut seen)).await.unwrap_or_else(|_| {
-            let (namespace, name) = (self.config.namespace.clone(), self.config.name.clone());
-            Err(ClaimError::Timeout { namespace, name, after: timeout })
-        })
+        let attempt = tokio::time::timeout(timeout, self.acquire_or_renew(&mut seen)).await;
+        attempt.unwrap_or_else(|_| Err(LeaseError::timeout(&self.config, timeout)))
     }
 
     /// Reads the lease and records since when it is unchanged, without acquiring it.
-    pub(super) async fn look(&self, timeout: Duration) {
+    pub(super) async fn read(&self, timeout: Duration) {
         let mut seen = self.seen.lock().await;
         // Ignore a failure here: the attempt to acquire reports it.
         if let Ok(Ok(Some(lease))) = tokio::time::timeout(timeout, self.get()).await {
@@ -86,13 +52,12 @@ impl Protocol {
         }
     }
 
-    async fn claim(&self, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+    async fn acquire_or_renew(&self, seen: &mut Option<Seen>) -> Result<Attempt, LeaseError> {
         // The common case first: a renewal is one request.
         if let Some(ours) = seen.as_ref().filter(|seen| self.is_ours(&seen.lease)) {
             match self.take(ours.lease.clone(), seen).await {
                 // Another client has changed or deleted it: read the current state.
-                Err(ClaimError::Conflict { .. }) => {}
-                Err(ClaimError::Request { source, .. }) if is_not_found(&source) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
                 result => return result,
             }
         }
@@ -101,7 +66,7 @@ impl Protocol {
         };
         self.observe(seen, lease.clone());
         if !self.is_ours(&lease) && !self.is_free(seen.as_ref()) {
-            return Ok(Claim::Taken { holder: holder(&lease).to_owned() });
+            return Ok(Attempt::Taken { holder: holder(&lease).to_owned() });
         }
         self.take(lease, seen).await
     }
@@ -127,32 +92,32 @@ impl Protocol {
         holder(lease).is_empty() || self.clock.elapsed() >= since.saturating_add(duration)
     }
 
-    async fn get(&self) -> Result<Option<Lease>, ClaimError> {
-        match self.send("get", &Method::GET, None).await {
-            Err(ClaimError::Request { source, .. }) if is_not_found(&source) => Ok(None),
+    async fn get(&self) -> Result<Option<Lease>, LeaseError> {
+        match self.send(Method::GET, None).await {
+            Err(error) if error.is_not_found() => Ok(None),
             result => result.map(Some),
         }
     }
 
-    async fn create(&self, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+    async fn create(&self, seen: &mut Option<Seen>) -> Result<Attempt, LeaseError> {
         let metadata = ObjectMeta {
             name: Some(self.config.name.clone()),
             namespace: Some(self.config.namespace.clone()),
             ..ObjectMeta::default()
         };
         let lease = Lease { metadata, spec: Some(self.spec_of_holder(None)) };
-        let lease = self.send("create", &Method::POST, Some(&lease)).await?;
+        let lease = self.send(Method::POST, Some(&lease)).await?;
         self.observe(seen, lease);
-        Ok(Claim::Held { transitions: 0 })
+        Ok(Attempt::Held { transitions: 0 })
     }
 
     /// Writes the identity of this process and the time into the lease, with the version that it has.
-    async fn take(&self, mut lease: Lease, seen: &mut Option<Seen>) -> Result<Claim, ClaimError> {
+    async fn take(&self, mut lease: Lease, seen: &mut Option<Seen>) -> Result<Attempt, LeaseError> {
         lease.spec = Some(self.spec_of_holder(lease.spec.as_ref()));
-        let lease = self.send("update", &Method::PUT, Some(&lease)).await?;
-        let transitions = transitions(&lease);
+        let lease = self.send(Method::PUT, Some(&lease)).await?;
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
         self.observe(seen, lease);
-        Ok(Claim::Held { transitions })
+        Ok(Attempt::Held { transitions })
     }
 
     fn spec_of_holder(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
@@ -170,12 +135,12 @@ impl Protocol {
     }
 
     /// Empties the lease if this process still holds it.
-    pub(super) async fn give_back(&self) -> Result<(), ClaimError> {
+    pub(super) async fn give_back(&self) -> Result<(), LeaseError> {
         let mut seen = self.seen.lock().await;
         if let Some(ours) = seen.take().filter(|seen| self.is_ours(&seen.lease)) {
             match self.empty(ours.lease).await {
                 // An aborted renewal has taken effect.
-                Err(ClaimError::Conflict { .. }) => {}
+                Err(error) if error.is_conflict() => {}
                 result => return result,
             }
         }
@@ -186,7 +151,7 @@ impl Protocol {
     }
 
     /// Writes what client-go writes on release: no holder, and a duration that expires at once.
-    async fn empty(&self, mut lease: Lease) -> Result<(), ClaimError> {
+    async fn empty(&self, mut lease: Lease) -> Result<(), LeaseError> {
         let now = MicroTime(self.clock.wall());
         let before = lease.spec.take().unwrap_or_default();
         lease.spec = Some(LeaseSpec {
@@ -196,16 +161,21 @@ impl Protocol {
             renew_time: Some(now),
             ..before
         });
-        self.send("update", &Method::PUT, Some(&lease)).await.map(drop)
+        self.send(Method::PUT, Some(&lease)).await.map(drop)
     }
 
-    async fn send(&self, verb: &'static str, method: &Method, body: Option<&Lease>) -> Result<Lease, ClaimError> {
-        let failed = |error| ClaimError::new(&self.config, verb, error);
+    async fn send(&self, method: Method, body: Option<&Lease>) -> Result<Lease, LeaseError> {
+        let verb = match method {
+            Method::GET => "get",
+            Method::POST => "create",
+            _ => "update",
+        };
+        let failed = |error| LeaseError::new(&self.config, verb, &error);
         let request = self.request(method, body).map_err(failed)?;
         self.client.request(request).await.map_err(failed)
     }
 
-    fn request(&self, method: &Method, body: Option<&Lease>) -> Result<Request<Vec<u8>>, kube::Error> {
+    fn request(&self, method: Method, body: Option<&Lease>) -> Result<Request<Vec<u8>>, kube::Error> {
         let LeaseConfig { namespace, name, .. } = &self.config;
         let mut path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         if method != Method::POST {
@@ -226,18 +196,4 @@ impl Protocol {
 
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
-}
-
-fn transitions(lease: &Lease) -> i32 {
-    lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default()
-}
-
-fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
-impl fmt::Debug for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Protocol").field("config", &self.config).finish_non_exhaustive()
-    }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
-use crate::leadership::{error::ClaimError, tokio_clock};
+use crate::leadership::{error::LeaseError, tokio_clock};
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shoot/leases";
@@ -210,7 +210,7 @@ async fn a_missing_permission_is_waited_for_and_named() {
     election.acquire().await;
     assert_eq!(spec(&server)["holderIdentity"], "a");
     let refused = kube::core::Status::failure("no", "Forbidden").with_code(403);
-    let error = ClaimError::new(election.config(), "create", kube::Error::Api(refused.boxed()));
+    let error = LeaseError::new(election.config(), "create", &kube::Error::Api(refused.boxed()));
     let text = error.to_string();
     let said = "grant get, create and update on leases.coordination.k8s.io in namespace shoot";
     assert!(text.contains(said), "{text}");
