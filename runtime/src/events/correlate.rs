@@ -1,10 +1,8 @@
 //! Decides which events become requests, and which requests. Plain state, no I/O.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::time::Duration;
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
-use super::{Event, EventKind};
+use super::Event;
 
 /// How long an event counts as a repeat of an equal one: client-go's aggregation interval.
 const REPEAT_WINDOW: Duration = Duration::from_mins(10);
@@ -20,82 +18,66 @@ const NAME_LIMIT: usize = 253;
 
 /// The identity of an event: equal events have the same object and the same text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Same {
+pub(super) struct EventName {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// The request to send.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// A new event.
-    Create(Same),
-    /// A higher count for an existing event.
-    Repeat(Same, i32),
-}
-
-#[derive(Debug)]
 struct Series {
     count: i32,
     last: Duration,
 }
 
-#[derive(Debug)]
-struct Budget {
-    /// When the whole burst is free again.
-    full_at: Duration,
-}
-
 /// The recent events and their objects.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Correlator {
-    series: HashMap<Same, Series>,
-    budgets: HashMap<String, Budget>,
+    series: HashMap<EventName, Series>,
+    /// When the whole burst of an object is free again.
+    full_at: HashMap<String, Duration>,
 }
 
 impl Correlator {
-    /// Decides about one event, at a monotonic time. `None` if the spam filter holds it back.
-    pub(super) fn admit(&mut self, event: &Event, now: Duration) -> Option<Action> {
-        let same = identify(event);
-        let series = self.series.get_mut(&same).filter(|series| now.saturating_sub(series.last) < REPEAT_WINDOW);
+    /// Decides about one event, at a monotonic time. Returns its name, and its count if it is a repeat; `None` if the spam filter
+    /// holds it back.
+    pub(super) fn admit(&mut self, event: &Event, now: Duration) -> Option<(EventName, Option<i32>)> {
+        let name = name_of(event);
+        let series = self.series.get_mut(&name).filter(|series| now.saturating_sub(series.last) < REPEAT_WINDOW);
         let count = series.map(|series| {
-            series.count = series.count.saturating_add(1);
-            series.last = now;
+            *series = Series { count: series.count.saturating_add(1), last: now };
             series.count
         });
         if !self.spend(event, now) {
             return None;
         }
-        if let Some(count) = count {
-            return Some(Action::Repeat(same, count));
+        if count.is_none() {
+            make_room(&mut self.series, |series| series.last);
+            self.series.insert(name.clone(), Series { count: 1, last: now });
         }
-        make_room(&mut self.series, |series| series.last);
-        self.series.insert(same.clone(), Series { count: 1, last: now });
-        Some(Action::Create(same))
+        Some((name, count))
     }
 
     /// Sets the count that the server has for an existing event.
-    pub(super) fn correct(&mut self, same: &Same, count: i32) {
-        if let Some(series) = self.series.get_mut(same) {
+    pub(super) fn correct(&mut self, name: &EventName, count: i32) {
+        if let Some(series) = self.series.get_mut(name) {
             series.count = count;
         }
     }
 
     /// Forgets an event that no longer exists, so that the next equal one is new.
-    pub(super) fn forget(&mut self, same: &Same) {
-        self.series.remove(same);
+    pub(super) fn forget(&mut self, name: &EventName) {
+        self.series.remove(name);
     }
 
     fn spend(&mut self, event: &Event, now: Duration) -> bool {
         let object = object_of(event);
-        if !self.budgets.contains_key(&object) {
-            make_room(&mut self.budgets, |budget| budget.full_at);
+        if !self.full_at.contains_key(&object) {
+            make_room(&mut self.full_at, |full_at| *full_at);
         }
-        let budget = self.budgets.entry(object).or_insert(Budget { full_at: now });
-        let after = budget.full_at.max(now) + REFILL;
+        let full_at = self.full_at.entry(object).or_insert(now);
+        let after = (*full_at).max(now) + REFILL;
         let admitted = after.saturating_sub(now) <= REFILL * BURST;
         if admitted {
-            budget.full_at = after;
+            *full_at = after;
         }
         admitted
     }
@@ -123,7 +105,7 @@ fn object_of(event: &Event) -> String {
 }
 
 /// The name of the event, derived from its content, so that a repeat finds it even after a restart.
-fn identify(event: &Event) -> Same {
+fn name_of(event: &Event) -> EventName {
     let regarding = &event.regarding;
     let object = object_of(event);
     let id = nodewright_observability::trace::span_id(
@@ -136,12 +118,7 @@ fn identify(event: &Event) -> Same {
     name.push_str(&suffix);
     // client-go puts the events of objects without a namespace here.
     let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
-    Same { namespace: namespace.unwrap_or_else(|| "default".to_owned()), name }
-}
-
-/// The wire form of an event's type.
-pub(super) fn wire_type(kind: EventKind) -> String {
-    kind.as_str().to_owned()
+    EventName { namespace: namespace.unwrap_or_else(|| "default".to_owned()), name }
 }
 
 #[cfg(test)]
@@ -167,14 +144,14 @@ mod tests {
     #[test]
     fn a_repeat_within_ten_minutes_raises_the_count() {
         let mut correlator = Correlator::default();
-        let Some(Action::Create(first)) = correlator.admit(&event("u", "hello"), minutes(0)) else { panic!() };
+        let Some((first, None)) = correlator.admit(&event("u", "hello"), minutes(0)) else { panic!() };
         assert_eq!(first.namespace, "shoot");
         assert!(first.name.starts_with("machine-a."));
-        assert_eq!(correlator.admit(&event("u", "hello"), minutes(9)), Some(Action::Repeat(first.clone(), 2)));
-        assert_eq!(correlator.admit(&event("u", "hello"), minutes(18)), Some(Action::Repeat(first.clone(), 3)));
-        assert_eq!(correlator.admit(&event("u", "hello"), minutes(28)), Some(Action::Create(first.clone())));
-        let Some(Action::Create(other)) = correlator.admit(&event("u", "other"), minutes(28)) else { panic!() };
-        let Some(Action::Create(namesake)) = correlator.admit(&event("v", "hello"), minutes(28)) else { panic!() };
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(9)), Some((first.clone(), Some(2))));
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(18)), Some((first.clone(), Some(3))));
+        assert_eq!(correlator.admit(&event("u", "hello"), minutes(28)), Some((first.clone(), None)));
+        let Some((other, None)) = correlator.admit(&event("u", "other"), minutes(28)) else { panic!() };
+        let Some((namesake, None)) = correlator.admit(&event("v", "hello"), minutes(28)) else { panic!() };
         assert!(other != first && namesake != first && namesake != other);
     }
 
@@ -197,7 +174,7 @@ mod tests {
         for _ in 0..100 {
             correlator.admit(&event("u", "again"), minutes(0));
         }
-        let Some(Action::Repeat(_, count)) = correlator.admit(&event("u", "again"), minutes(5)) else { panic!() };
+        let Some((_, Some(count))) = correlator.admit(&event("u", "again"), minutes(5)) else { panic!() };
         assert_eq!(count, 101);
     }
 
@@ -208,7 +185,7 @@ mod tests {
             correlator.admit(&event(&n.to_string(), "hello"), Duration::from_secs(n));
         }
         assert!(correlator.series.len() <= REMEMBERED);
-        assert!(correlator.budgets.len() <= REMEMBERED);
+        assert!(correlator.full_at.len() <= REMEMBERED);
     }
 
     #[test]
@@ -216,8 +193,8 @@ mod tests {
         let mut long = event("u", "hello");
         long.regarding.name = Some("x".repeat(253));
         long.regarding.namespace = None;
-        let Some(Action::Create(same)) = Correlator::default().admit(&long, minutes(0)) else { panic!() };
-        assert_eq!(same.name.len(), NAME_LIMIT);
-        assert_eq!(same.namespace, "default");
+        let Some((name, None)) = Correlator::default().admit(&long, minutes(0)) else { panic!() };
+        assert_eq!(name.name.len(), NAME_LIMIT);
+        assert_eq!(name.namespace, "default");
     }
 }

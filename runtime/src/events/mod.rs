@@ -12,24 +12,24 @@
 //! # Caveats
 //!
 //! - Events are hints. They are lost when the API server is away for long, or when the process is killed.
-//! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too. A recorder with a
-//!   leadership sends nothing after its end in any case.
+//! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too.
 
 mod correlate;
 mod send;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::ObjectReference;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use self::send::Sender;
-use crate::clip::clip;
-use crate::leadership::{Clock, Leadership};
+use self::send::{REQUEST_TIMEOUT, Sender};
+use crate::{
+    clip::clip,
+    leadership::{Clock, Leadership},
+    request::Connection,
+};
 use nodewright_observability::metrics::Metrics;
 
 /// How many events may be queued.
@@ -82,51 +82,51 @@ impl Event {
     }
 }
 
-/// The source of events.
-#[derive(Debug, PartialEq, Eq)]
-struct Reporter {
-    /// The component in the event.
-    component: String,
-    /// The `User-Agent` of the request.
+/// Who publishes an event.
+#[derive(Clone, Debug)]
+struct Source {
+    component: Arc<str>,
     user_agent: HeaderValue,
+    /// Events are writes: none is sent after its end.
+    leadership: Leadership,
 }
 
-/// A queued event.
-#[derive(Debug)]
 struct Queued {
     event: Event,
-    reporter: Arc<Reporter>,
-    /// Events are writes: none is sent after its end.
-    term: Leadership,
+    source: Source,
 }
 
 /// Publishes events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    reporter: Arc<Reporter>,
-    term: Leadership,
+    source: Source,
     /// Absent in a recorder that discards.
     queue: Option<mpsc::Sender<Queued>>,
     metrics: Arc<Metrics>,
 }
 
 impl Recorder {
+    fn new(component: &str, user_agent: HeaderValue, metrics: Arc<Metrics>) -> Self {
+        let source = Source { component: component.into(), user_agent, leadership: Leadership::unlimited() };
+        Self { source, queue: None, metrics }
+    }
+
     /// A recorder that sends nothing: for tests and dry runs.
     pub fn discarding() -> Self {
-        let reporter = Reporter { component: String::new(), user_agent: HeaderValue::from_static("") };
-        Self { reporter: Arc::new(reporter), term: Leadership::unlimited(), queue: None, metrics: Arc::default() }
+        Self::new("", HeaderValue::from_static(""), Arc::default())
     }
 
     /// The same recorder for another component.
     #[must_use]
-    pub fn named(&self, component: impl Into<String>, user_agent: HeaderValue) -> Self {
-        Self { reporter: Arc::new(Reporter { component: component.into(), user_agent }), ..self.clone() }
+    pub fn named(&self, component: &str, user_agent: HeaderValue) -> Self {
+        let source = Source { component: component.into(), user_agent, ..self.source.clone() };
+        Self { source, ..self.clone() }
     }
 
     /// The same recorder for the writes of a leadership: events that are queued when it ends are dropped.
     #[must_use]
-    pub fn within(&self, term: Leadership) -> Self {
-        Self { term, ..self.clone() }
+    pub fn within(&self, leadership: Leadership) -> Self {
+        Self { source: Source { leadership, ..self.source.clone() }, ..self.clone() }
     }
 
     /// Queues an event. Returns at once.
@@ -134,8 +134,7 @@ impl Recorder {
         let Some(queue) = &self.queue else { return };
         // The API server accepts no longer message.
         event.message = clip(event.message);
-        let queued = Queued { event, reporter: self.reporter.clone(), term: self.term.clone() };
-        if queue.try_send(queued).is_err() {
+        if queue.try_send(Queued { event, source: self.source.clone() }).is_err() {
             self.metrics.event_dropped();
         }
     }
@@ -152,23 +151,24 @@ impl EventTask {
     /// Starts a task that sends to the API server of `client`. Returns it with a recorder for `component`.
     pub fn start(
         client: kube::Client,
-        component: impl Into<String>,
+        component: &str,
         user_agent: HeaderValue,
         metrics: Arc<Metrics>,
         clock: Arc<dyn Clock>,
     ) -> (Recorder, Self) {
         let (queue, events) = mpsc::channel(QUEUE_LENGTH);
+        let recorder = Recorder::new(component, user_agent.clone(), metrics.clone());
+        let connection = Connection::new(client, user_agent, Leadership::unlimited(), 1, metrics.clone());
+        let sender = Sender::new(connection.with_timeout(REQUEST_TIMEOUT), metrics, clock);
         let stop = CancellationToken::new();
-        let reporter = Arc::new(Reporter { component: component.into(), user_agent });
-        let sender = Sender::new(client, metrics.clone(), clock);
         let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
-        (Recorder { reporter, term: Leadership::unlimited(), queue: Some(queue), metrics }, Self { task, stop })
+        (Recorder { queue: Some(queue), ..recorder }, Self { task, stop })
     }
 
     /// Accepts no more events, sends the queued ones, and gives up after a second.
     pub async fn drain(self) {
         self.stop.cancel();
-        if tokio::time::timeout(DRAIN_TIMEOUT, self.task).await.is_err() {
+        if timeout(DRAIN_TIMEOUT, self.task).await.is_err() {
             tracing::warn!("failed to send all events before the end, the rest is dropped");
         }
     }
@@ -176,18 +176,14 @@ impl EventTask {
 
 async fn run(mut sender: Sender, mut events: mpsc::Receiver<Queued>, stop: CancellationToken) {
     loop {
-        let queued = tokio::select! {
+        tokio::select! {
             biased;
-            () = stop.cancelled(), if !events.is_closed() => {
-                // The task still receives queued events; then the channel ends.
-                events.close();
-                continue;
-            }
-            queued = events.recv() => queued,
-        };
-        match queued {
-            Some(queued) => sender.take(queued).await,
-            None => return,
+            // The task still receives the queued events; then the channel ends.
+            () = stop.cancelled(), if !events.is_closed() => events.close(),
+            queued = events.recv() => match queued {
+                Some(queued) => sender.take(queued).await,
+                None => return,
+            },
         }
     }
 }

@@ -128,15 +128,15 @@ async fn publishing_never_waits_and_the_overflow_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_when_the_term_ends_is_dropped() {
+async fn what_waits_when_leadership_ends_is_dropped() {
     let Bench { server, recorder, task, .. } = bench();
-    let term = Leadership::unlimited();
-    let within = recorder.within(term.clone());
+    let leadership = Leadership::unlimited();
+    let within = recorder.within(leadership.clone());
     server.fail_next(Match::verb("create"), Fault::Delay(Duration::from_secs(2)));
     within.publish(created("one"));
     within.publish(created("two"));
     sleep(Duration::from_secs(1)).await;
-    term.end();
+    leadership.end();
     within.publish(created("three"));
     recorder.publish(created("four"));
     sleep(Duration::from_mins(1)).await;
@@ -147,7 +147,7 @@ async fn what_waits_when_the_term_ends_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_long_message_beginning_and_end_are_told() {
+async fn of_a_long_message_beginning_and_end_are_kept() {
     let Bench { server, recorder, task, .. } = bench();
     recorder.publish(created(&format!("failed to patch {}: the cause", "ä".repeat(3_000))));
     task.drain().await;

@@ -163,6 +163,11 @@ impl Connection {
         Self { leadership, ..self.clone() }
     }
 
+    /// The same connection with another time limit of a request.
+    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     /// The contact with its server, shared with all connections that were made from this one.
     pub(crate) fn contact(&self) -> &Arc<Contact> {
         &self.contact
