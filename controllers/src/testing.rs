@@ -35,7 +35,7 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
 pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
     let store = Arc::new(Store::new(CONTROL, "default"));
     let look = ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, "default", name), NAMEABLE);
-    stores.add_look(&look, store.clone());
+    stores.add_scoped(&look, store.clone());
     store
 }
 

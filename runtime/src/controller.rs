@@ -15,7 +15,7 @@ use crate::{
     plan::{Context, Plan},
     queue::{Priority, Queue},
     request::Connection,
-    watch::{Projection, Watch, Watching},
+    watch::{Notice, Projection, Watch, Watching},
 };
 
 /// A pure function from a snapshot to a plan. The runtime takes the snapshot and executes the plan.
@@ -72,7 +72,8 @@ impl Watches<'_> {
     pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let queue = self.queue.clone();
         let watched = self.kind::<K>(cluster, namespace);
-        watched.source.listeners.push(Box::new(move |change, _, class| {
+        watched.source.listeners.push(Box::new(move |notice, _, priority| {
+            let Notice::Change(change) = notice else { return };
             let Some(object) = change.sides().last() else { return };
             let key = ObjectRef::of(cluster, object.as_ref());
             if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -80,7 +81,7 @@ impl Watches<'_> {
             {
                 queue.reset(&key);
             }
-            queue.add(key, class);
+            queue.add(key, priority);
         }));
         watched
     }
@@ -96,16 +97,11 @@ impl Watches<'_> {
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
             stores.add(store.clone());
-            Box::new(Source {
-                store,
-                fields: "",
-                projection: Projection::default(),
-                listeners: vec![],
-                unreadable: vec![],
-            })
+            Box::new(Source { store, fields: "", projection: Projection::default(), listeners: vec![] })
         });
+        let source: &mut dyn Any = source.as_mut();
         let source: &mut Source<K> =
-            source.as_any_mut().downcast_mut().expect("a source is kept under the type that it was made for");
+            source.downcast_mut().expect("a source is kept under the type that it was made for");
         let known = source.store.namespace();
         assert!(
             known == namespace,
@@ -134,9 +130,9 @@ impl<K: Kind> std::fmt::Debug for Watched<'_, K> {
     }
 }
 
+#[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
 impl<K: Kind> Watched<'_, K> {
     /// Adds an index.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn index(self, index: Index<K>) -> Self {
         self.source.store.add_index(index);
         self
@@ -144,28 +140,24 @@ impl<K: Kind> Watched<'_, K> {
 
     /// Limits the watch with a field selector: the API server never sends other objects. This applies to all controllers that
     /// watch the kind.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn selecting(self, fields: &'static str) -> Self {
         self.source.fields = fields;
         self
     }
 
     /// Watches only metadata: the API server sends nothing else. `K` must be a type that decodes from it.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn metadata_only(self) -> Self {
         self.source.projection.is_metadata = true;
         self
     }
 
     /// Filters the objects in the cache. For all controllers, an object that no longer passes is gone.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn keeping(self, keeps: fn(&K) -> bool) -> Self {
         self.source.projection.keeps = keeps;
         self
     }
 
     /// Lets objects share equal parts in memory. `share` compares, and reuses the known object's part where it is equal.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn sharing(self, share: fn(new: &mut K, known: &K)) -> Self {
         self.source.store.set_share(share);
         self
@@ -174,27 +166,29 @@ impl<K: Kind> Watched<'_, K> {
     /// Maps a change to the keys of the controller's objects to wake.
     pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static) {
         let queue = self.queue.clone();
-        self.source.listeners.push(Box::new(move |change, stores, class| {
-            whom(change, stores, &mut |key| queue.add(key, class));
+        self.source.listeners.push(Box::new(move |notice, stores, priority| {
+            if let Notice::Change(change) = notice {
+                whom(change, stores, &mut |key| queue.add(key, priority));
+            }
         }));
     }
 
     /// Maps an unreadable object to the keys to wake: when it becomes unreadable, becomes readable again, or is gone.
-    #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
     pub fn wakes_unreadable(
         self,
         whom: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static,
     ) -> Self {
         let queue = self.queue.clone();
-        self.source.unreadable.push(Box::new(move |object, stores, class| {
-            whom(object, stores, &mut |key| queue.add(key, class));
+        self.source.listeners.push(Box::new(move |notice, stores, priority| {
+            if let Notice::Unreadable(object) = notice {
+                whom(object, stores, &mut |key| queue.add(key, priority));
+            }
         }));
         self
     }
 }
 
-type Listener<K> = Box<dyn Fn(&Change<K>, &Stores, Priority) + Send + Sync>;
-type UnreadableListener = Box<dyn Fn(&Unreadable, &Stores, Priority) + Send + Sync>;
+type Listener<K> = Box<dyn Fn(&Notice<'_, K>, &Stores, Priority) + Send + Sync>;
 
 struct Source<K> {
     store: Arc<Store<K>>,
@@ -202,7 +196,6 @@ struct Source<K> {
     fields: &'static str,
     projection: Projection<K>,
     listeners: Vec<Listener<K>>,
-    unreadable: Vec<UnreadableListener>,
 }
 
 /// All watched kinds, once each, in a deterministic order.
@@ -219,53 +212,40 @@ impl Sources {
     pub(crate) fn start(self, connections: &BTreeMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {
         for ((cluster, _), source) in self.0 {
             match connections.get(&cluster) {
-                Some(connection) => {
-                    source.start(connection.clone(), stores.clone(), watching);
-                }
+                Some(connection) => source.start(connection.clone(), stores.clone(), watching),
                 None => {
-                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to");
+                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to")
                 }
             }
         }
     }
 }
 
-pub(crate) trait AnySource: Send {
-    fn as_any_mut(&mut self) -> &mut dyn Any;
+pub(crate) trait AnySource: Any + Send {
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching);
 }
 
 impl<K: Kind> AnySource for Source<K> {
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
-        let Self { store, fields, projection, listeners, unreadable } = *self;
-        tracing::debug!(resource = %store.resource(), cluster = %store.cluster(), "watching");
+        let Self { store, fields, projection, listeners } = *self;
+        let resource = ResourceType::of::<K>();
+        tracing::debug!(%resource, cluster = %store.cluster(), "watching");
         // Call each mapper separately: a panic in one must not hide the change from the others.
-        let seen = stores.clone();
-        let deliver = move |change: &Change<K>, class| {
-            let told = |tell: &Listener<K>| catch_unwind(AssertUnwindSafe(|| tell(change, &seen, class))).is_ok();
-            listeners.iter().filter(|tell| !told(tell)).count() == 0
-        };
-        let deliver_unreadable = Box::new(move |object: &Unreadable, class| {
-            let told =
-                |tell: &UnreadableListener| catch_unwind(AssertUnwindSafe(|| tell(object, &stores, class))).is_ok();
-            unreadable.iter().filter(|tell| !told(tell)).count() == 0
+        let deliver = Box::new(move |notice: &Notice<'_, K>, priority| {
+            let panics = |listener: &&Listener<K>| {
+                catch_unwind(AssertUnwindSafe(|| listener(notice, &stores, priority))).is_err()
+            };
+            listeners.iter().filter(panics).count() == 0
         });
-        let (metrics, poison) = (watching.metrics.clone(), watching.poison.clone());
-        let (selector, deliver, patience) = (fields.into(), Box::new(deliver), Duration::ZERO);
         let watch = Watch {
             connection,
             store,
-            selector,
+            resource,
+            selector: fields.into(),
             deliver,
-            deliver_unreadable,
-            metrics,
-            poison,
-            patience,
-            places: None,
+            watching: watching.clone(),
+            patience: Duration::ZERO,
+            permits: None,
             projection,
         };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
@@ -316,12 +296,15 @@ mod tests {
             on.primary::<ConfigMap>(HOME, "");
         });
         let key = ObjectRef::new(HOME, "default", "a");
-        let source = sources.0.values_mut().next().unwrap().as_any_mut().downcast_mut::<Source<ConfigMap>>().unwrap();
+        let source: &mut dyn Any = sources.0.values_mut().next().unwrap().as_mut();
+        let source: &mut Source<ConfigMap> = source.downcast_mut().unwrap();
         let map = |generation: i64, label: &str| {
             let map = object("a").label("x", label).with("/metadata/generation", generation);
             Some(Arc::new(map.build()))
         };
-        let tell = |old, new| (source.listeners[0])(&Change { old, new }, &Stores::default(), Priority::Live);
+        let tell = |old, new| {
+            (source.listeners[0])(&Notice::Change(&Change { old, new }), &Stores::default(), Priority::Live);
+        };
         tell(None, map(1, "1"));
         for _ in 0..5 {
             queue.next().await;

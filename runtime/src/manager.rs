@@ -224,7 +224,7 @@ impl Manager {
         let tasks = TaskTracker::new();
         let watching = Watching {
             metrics: options.metrics.clone(),
-            poison: DecodeFailures::new(options.metrics.clone()),
+            undecodable: DecodeFailures::new(options.metrics.clone()),
             tasks: tasks.clone(),
             stop: CancellationToken::new(),
         };
@@ -263,7 +263,7 @@ impl Manager {
             };
             tracing::info!("leading");
             let recorder = shared.recorder.named("cache", agent(&options.product, "cache"));
-            watching.poison.tell(recorder.within(leadership.clone()));
+            watching.undecodable.publish_to(recorder.within(leadership.clone()));
             for begin in begins {
                 tasks.spawn(begin(&shared, leadership));
             }

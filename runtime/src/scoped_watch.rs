@@ -8,17 +8,16 @@ use std::{
     any::TypeId,
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Weak},
+    sync::Arc,
     time::Duration,
 };
 
-use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Store, Stores},
+    cache::{Store, StoreKey, Stores},
     object::{Cluster, Kind, ObjectRef, ResourceType},
     queue::{Queue, RequeueHandle},
     request::Connection,
@@ -30,7 +29,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many objects are watched by name at most. Each watch is a connection. A scoped watch beyond the limit lists periodically
-/// (`crate::watch`) until there is a place.
+/// (`crate::watch`) until there is a permit.
 pub(crate) const NAMED_WATCHES: usize = 128;
 
 /// A request to see the objects of a kind that match a field selector.
@@ -42,7 +41,6 @@ pub struct ScopedWatch {
     /// The object, if the scoped watch is about a single one.
     object: Option<ObjectRef>,
     open: fn(&Arc<ScopedWatches>, &ScopedWatch, CancellationToken),
-    close: fn(&ScopedWatches, &Place),
 }
 
 impl fmt::Debug for ScopedWatch {
@@ -58,7 +56,7 @@ impl ScopedWatch {
     /// The objects of `K` in all namespaces of a cluster that match a field selector, such as `spec.nodeName=a`.
     pub fn at<K: Kind>(cluster: Cluster, selector: impl Into<Arc<str>>) -> Self {
         let (kind, selector) = (TypeId::of::<K>(), selector.into());
-        Self { cluster, kind, selector, object: None, open: open::<K>, close: close::<K> }
+        Self { cluster, kind, selector, object: None, open: open::<K> }
     }
 
     /// The object of `K` with this namespace and name, if it matches a field selector, such as `type!=a`; an empty one matches
@@ -79,8 +77,9 @@ impl ScopedWatch {
         &self.selector
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place { cluster: self.cluster, kind: self.kind, selector: self.selector.clone() }
+    /// The key of its store.
+    pub(crate) fn key(&self) -> StoreKey {
+        (self.cluster, self.kind, Some(self.selector.clone()))
     }
 }
 
@@ -90,17 +89,10 @@ pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
     format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) cluster: Cluster,
-    pub(crate) kind: TypeId,
-    pub(crate) selector: Arc<str>,
-}
-
+#[derive(Default)]
 struct Active {
     users: BTreeSet<RequeueHandle>,
     stop: CancellationToken,
-    close: fn(&ScopedWatches, &Place),
 }
 
 /// All scoped watches of a manager.
@@ -116,15 +108,15 @@ pub(crate) struct ScopedWatches {
     stores: Stores,
     connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
-    active: Mutex<BTreeMap<Place, Active>>,
-    /// Places for watches by name.
-    places: Arc<Semaphore>,
+    active: Mutex<BTreeMap<StoreKey, Active>>,
+    /// Permits for watches by name.
+    permits: Arc<Semaphore>,
 }
 
 impl ScopedWatches {
     pub(crate) fn new(stores: Stores, connections: BTreeMap<Cluster, Connection>, watching: Watching) -> Arc<Self> {
-        let places = Arc::new(Semaphore::new(NAMED_WATCHES));
-        Arc::new(Self { stores, connections, watching, active: Mutex::default(), places })
+        let permits = Arc::new(Semaphore::new(NAMED_WATCHES));
+        Arc::new(Self { stores, connections, watching, active: Mutex::default(), permits })
     }
 
     /// Replaces the `former` scoped watches of `key` by `wanted`. Returns the current ones.
@@ -136,47 +128,41 @@ impl ScopedWatches {
         wanted: &[ScopedWatch],
     ) -> Vec<ScopedWatch> {
         let user = RequeueHandle::new(queue, key);
-        for look in wanted.iter().filter(|look| self.connections.contains_key(&look.cluster)) {
-            self.begin(look, user.clone());
+        for watch in wanted.iter().filter(|watch| self.connections.contains_key(&watch.cluster)) {
+            self.begin(watch, user.clone());
         }
-        for look in former.iter().filter(|old| wanted.iter().all(|new| new.place() != old.place())) {
-            self.end(look, &user);
+        for watch in former.iter().filter(|old| wanted.iter().all(|new| new.key() != old.key())) {
+            self.end(&watch.key(), &user);
         }
         wanted.to_vec()
     }
 
-    fn begin(self: &Arc<Self>, look: &ScopedWatch, user: RequeueHandle) {
-        let place = look.place();
+    fn begin(self: &Arc<Self>, watch: &ScopedWatch, user: RequeueHandle) {
+        let key = watch.key();
         let mut active = self.active.lock();
-        let fresh = !active.contains_key(&place);
-        let entry = active.entry(place.clone()).or_insert_with(|| Active {
-            users: BTreeSet::new(),
-            stop: CancellationToken::new(),
-            close: look.close,
-        });
+        let is_new = !active.contains_key(&key);
+        let entry = active.entry(key).or_default();
         entry.users.insert(user);
         let stop = entry.stop.clone();
         drop(active);
-        if fresh {
-            (look.open)(self, look, stop);
+        if is_new {
+            (watch.open)(self, watch, stop);
         }
     }
 
-    fn end(&self, look: &ScopedWatch, user: &RequeueHandle) {
-        let place = look.place();
+    fn end(&self, key: &StoreKey, user: &RequeueHandle) {
         let mut active = self.active.lock();
-        let Some(entry) = active.get_mut(&place) else { return };
+        let Some(entry) = active.get_mut(key) else { return };
         entry.users.remove(user);
-        if entry.users.is_empty()
-            && let Some(ended) = active.remove(&place)
-        {
-            ended.stop.cancel();
-            (ended.close)(self, &place);
+        if entry.users.is_empty() {
+            entry.stop.cancel();
+            active.remove(key);
+            self.stores.remove(key);
         }
     }
 
-    fn wake(&self, place: &Place) {
-        if let Some(entry) = self.active.lock().get(place) {
+    fn wake(&self, key: &StoreKey) {
+        if let Some(entry) = self.active.lock().get(key) {
             entry.users.iter().for_each(RequeueHandle::wake);
         }
     }
@@ -186,74 +172,51 @@ impl ScopedWatches {
     }
 }
 
-fn open<K: Kind>(looks: &Arc<ScopedWatches>, look: &ScopedWatch, stop: CancellationToken) {
-    let Some(connection) = looks.connections.get(&look.cluster) else { return };
-    let place = look.place();
-    let store = Arc::new(Store::<K>::new(look.cluster, look.object.as_ref().map_or("", |key| &key.namespace)));
-    looks.stores.add_look(look, store.clone());
+fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: CancellationToken) {
+    let Some(connection) = all.connections.get(&wanted.cluster) else { return };
+    let key = wanted.key();
+    let namespace = wanted.object.as_ref().map_or("", |object| &object.namespace);
+    let store = Arc::new(Store::<K>::new(wanted.cluster, namespace));
+    all.stores.add_scoped(wanted, store.clone());
     if stop.is_cancelled() {
-        // No object names it any more. A concurrent close may have removed it already.
-        close::<K>(looks, &place);
+        // No object names it any more. It may have ended before its store was added.
+        all.stores.remove(&key);
         return;
     }
-    let (patience, places) = match look.object {
-        Some(_) => (Duration::ZERO, Some(looks.places.clone())),
+    let (patience, permits) = match wanted.object {
+        Some(_) => (Duration::ZERO, Some(all.permits.clone())),
         None => (PATIENCE, None),
     };
-    let weak: Weak<ScopedWatches> = Arc::downgrade(looks);
-    let (here, weak_too, here_too) = (place.clone(), weak.clone(), place.clone());
+    let weak = Arc::downgrade(all);
+    let wake = move || {
+        if let Some(all) = weak.upgrade() {
+            all.wake(&key);
+        }
+    };
+    let wake_on_change = wake.clone();
     let watch = Watch {
         connection: connection.clone(),
         store: store.clone(),
-        selector: place.selector.clone(),
+        resource: ResourceType::of::<K>(),
+        selector: wanted.selector.clone(),
         deliver: Box::new(move |_, _| {
-            if let Some(looks) = weak.upgrade() {
-                looks.wake(&here);
-            }
+            wake_on_change();
             true
         }),
-        deliver_unreadable: Box::new(move |_, _| {
-            if let Some(looks) = weak_too.upgrade() {
-                looks.wake(&here_too);
-            }
-            true
-        }),
-        metrics: looks.watching.metrics.clone(),
-        poison: looks.watching.poison.clone(),
+        watching: all.watching.clone(),
         patience,
-        places,
+        permits,
         projection: Projection::default(),
     };
-    looks.watching.tasks.spawn(watch.run(stop.clone()));
-    looks.watching.tasks.spawn(wake_when_answered(Arc::downgrade(looks), place, store, stop));
-}
-
-/// Wakes the objects even if the first list is empty or fails: both are answers, although nothing changes.
-async fn wake_when_answered<K: Kind>(
-    looks: Weak<ScopedWatches>,
-    place: Place,
-    store: Arc<Store<K>>,
-    stop: CancellationToken,
-) {
-    let answered = async {
-        for answer in [store.answered().boxed(), store.synced().boxed()] {
-            answer.await;
-            if let Some(looks) = looks.upgrade() {
-                looks.wake(&place);
-            }
-            if store.is_synced() {
-                return;
-            }
+    all.watching.tasks.spawn(watch.run(stop.clone()));
+    // Wake the objects even if the first list is empty or fails: both are answers, although nothing changes.
+    let answered = async move {
+        store.answered().await;
+        wake();
+        if !store.is_synced() {
+            store.synced().await;
+            wake();
         }
     };
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => {}
-        () = answered => {}
-    }
-}
-
-fn close<K: Kind>(looks: &ScopedWatches, place: &Place) {
-    looks.stores.remove_look(place.cluster, TypeId::of::<K>(), &place.selector);
-    looks.watching.poison.retain(place.cluster, &ResourceType::of::<K>(), &place.selector, &BTreeSet::new());
+    all.watching.tasks.spawn(async move { drop(stop.run_until_cancelled(answered).await) });
 }

@@ -1,6 +1,6 @@
 //! Barriers: wait until a cache shows a write.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::Instant;
 
@@ -24,24 +24,11 @@ pub(crate) enum Until {
 /// condition again is stored once.
 #[derive(Default)]
 pub(super) struct Waiters {
-    versions: BTreeMap<u64, BTreeMap<RequeueHandle, Written>>,
+    /// When the write was made, and the start of the wait.
+    versions: BTreeMap<u64, BTreeMap<RequeueHandle, (Instant, Instant)>>,
     objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
     /// The required start of the list, and the start of the wait.
     lists: BTreeMap<RequeueHandle, (Instant, Instant)>,
-}
-
-struct Written {
-    at: Instant,
-    /// When the wait began.
-    since: Instant,
-}
-
-impl fmt::Debug for Waiters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { versions, objects, lists } = self;
-        let lengths = [versions.len(), objects.len(), lists.len()];
-        f.debug_tuple("Waiters").field(&lengths).finish()
-    }
 }
 
 impl Waiters {
@@ -50,7 +37,7 @@ impl Waiters {
         match until {
             Until::Version(version, written) => {
                 let waiting = self.versions.entry(*version).or_default();
-                waiting.entry(sleeper).or_insert(Written { at: *written, since });
+                waiting.entry(sleeper).or_insert((*written, since));
             }
             Until::Listed(begun) => self.lists.entry(sleeper).or_insert((*begun, since)).0 = *begun,
             Until::Leaving(key, _) | Until::Gone(key, _) => {
@@ -95,7 +82,7 @@ impl Waiters {
     pub(super) fn release_listed(&mut self, started: Instant) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         self.versions.retain(|_, waiting| {
-            free.extend(waiting.extract_if(.., |_, written| written.at < started).map(|(sleeper, _)| sleeper));
+            free.extend(waiting.extract_if(.., |_, (written, _)| *written < started).map(|(sleeper, _)| sleeper));
             !waiting.is_empty()
         });
         free.extend(self.lists.extract_if(.., |_, (begun, _)| *begun <= started).map(|(sleeper, _)| sleeper));
@@ -104,7 +91,7 @@ impl Waiters {
 
     /// When the longest current wait began.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        let versions = self.versions.values().flat_map(BTreeMap::values).map(|written| written.since);
+        let versions = self.versions.values().flat_map(BTreeMap::values).map(|(_, since)| *since);
         let objects = self.objects.values().flatten().map(|(_, since, _)| *since);
         versions.chain(objects).chain(self.lists.values().map(|(_, since)| *since)).min()
     }

@@ -7,7 +7,7 @@ mod store;
 mod stores;
 mod unreadable;
 
-pub(crate) use self::{barrier::Until, store::AnyStore};
+pub(crate) use self::{barrier::Until, store::AnyStore, stores::StoreKey};
 pub use self::{
     index::Index,
     lookup::Lookup,

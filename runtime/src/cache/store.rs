@@ -75,7 +75,8 @@ struct Objects<K> {
     slots: Vec<Option<Slot<K>>>,
     free: Vec<u32>,
     names: HashTable<u32>,
-    hasher: NameHasher,
+    /// Users choose names, so it is the standard library's flood-proof hash.
+    hasher: RandomState,
     owners: Owners,
     indexes: Vec<Entries<K>>,
     share: Option<Share<K>>,
@@ -91,16 +92,6 @@ struct Objects<K> {
 struct Slot<K> {
     object: Arc<K>,
     epoch: u32,
-}
-
-/// A keyed hash for names. Users choose names, so it is the standard library's flood-proof one.
-#[derive(Default)]
-struct NameHasher(RandomState);
-
-impl NameHasher {
-    fn name(&self, namespace: &str, name: &str) -> u64 {
-        self.0.hash_one((namespace, name))
-    }
 }
 
 impl<K> fmt::Debug for Store<K> {
@@ -122,7 +113,7 @@ impl<K: Kind> Store<K> {
                 slots: vec![],
                 free: vec![],
                 names: HashTable::new(),
-                hasher: NameHasher::default(),
+                hasher: RandomState::new(),
                 owners: Owners::default(),
                 indexes: vec![],
                 share: None,
@@ -262,7 +253,7 @@ impl<K: Kind> Store<K> {
         let version = resource_version(&object);
         let change = self.objects.write().apply(object, version);
         let changed = change.as_ref().and_then(|change| change.new.as_deref());
-        self.release(changed.map(|object| (namespace(object), name(object))));
+        self.release(changed.map(full_name));
         change
     }
 
@@ -270,23 +261,14 @@ impl<K: Kind> Store<K> {
     pub(super) fn keep(&self, namespace: &str, name: &str) {
         let mut objects = self.objects.write();
         let epoch = objects.epoch;
-        if let Some(slot) = objects.find(namespace, name)
-            && let Some(Some(entry)) = objects.slots.get_mut(slot as usize)
-        {
+        if let Some(entry) = objects.find(namespace, name).and_then(|slot| objects.entry(slot)) {
             entry.epoch = epoch;
         }
     }
 
     /// Applies the deletion of an object.
     pub fn remove(&self, namespace: &str, name: &str, version: u64) -> Option<Change<K>> {
-        let old = {
-            let mut objects = self.objects.write();
-            objects.reach(version);
-            let slot = objects.find(namespace, name);
-            let slot =
-                slot.filter(|&slot| objects.at(slot).is_some_and(|known| version >= resource_version(known.as_ref())));
-            slot.and_then(|slot| objects.take(slot))
-        };
+        let old = self.objects.write().remove(namespace, name, version);
         self.release(Some((namespace, name)));
         old.map(|old| Change { old: Some(old), new: None })
     }
@@ -361,13 +343,14 @@ impl<K: Kind> Objects<K> {
         self.slots.get(slot as usize)?.as_ref().map(|entry| &entry.object)
     }
 
+    fn entry(&mut self, slot: u32) -> Option<&mut Slot<K>> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
     fn find(&self, wanted_namespace: &str, wanted: &str) -> Option<u32> {
-        let hash = self.hasher.name(wanted_namespace, wanted);
-        let same = |slot: &u32| {
-            self.at(*slot)
-                .is_some_and(|object| name(object.as_ref()) == wanted && namespace(object.as_ref()) == wanted_namespace)
-        };
-        self.names.find(hash, same).copied()
+        let hash = self.hasher.hash_one((wanted_namespace, wanted));
+        let is_it = |object: &Arc<K>| full_name(object.as_ref()) == (wanted_namespace, wanted);
+        self.names.find(hash, |slot| self.at(*slot).is_some_and(is_it)).copied()
     }
 
     fn is_listed_since(&self, since: Instant) -> bool {
@@ -395,13 +378,11 @@ impl<K: Kind> Objects<K> {
         self.reach(version);
         let epoch = self.epoch;
         let known = self.find(namespace(&object), name(&object));
-        if let Some(slot) = known
-            && let Some(Some(entry)) = self.slots.get_mut(slot as usize)
-        {
+        if let Some(entry) = known.and_then(|slot| self.entry(slot)) {
             entry.epoch = epoch;
-            let seen = resource_version(entry.object.as_ref());
+            let is_newer = version > resource_version(entry.object.as_ref());
             // After a rewind, an equal version may belong to another history.
-            if version <= seen && !self.rewinding {
+            if !is_newer && !self.rewinding {
                 return None;
             }
         }
@@ -417,6 +398,15 @@ impl<K: Kind> Objects<K> {
         Some(Change { old, new: Some(new) })
     }
 
+    fn remove(&mut self, namespace: &str, name: &str, version: u64) -> Option<Arc<K>> {
+        self.reach(version);
+        let slot = self.find(namespace, name)?;
+        if version < resource_version(self.at(slot)?.as_ref()) {
+            return None;
+        }
+        self.take(slot)
+    }
+
     /// Replaces the previous version of an object. Updates index entries only where they have changed.
     fn replace(&mut self, slot: u32, new: Arc<K>) -> Option<Arc<K>> {
         let old = self.at(slot)?.clone();
@@ -427,9 +417,7 @@ impl<K: Kind> Objects<K> {
             owners.insert(is, slot, |other| order(slots, other, new.as_ref()));
         }
         self.indexes.iter_mut().for_each(|index| index.replace(&old, &new, slot));
-        if let Some(Some(entry)) = self.slots.get_mut(slot as usize) {
-            entry.object = new;
-        }
+        self.entry(slot)?.object = new;
         Some(old)
     }
 
@@ -449,18 +437,18 @@ impl<K: Kind> Objects<K> {
         let Self { owners, slots, .. } = self;
         owners.insert(controller_uid(object.as_ref()), slot, |other| order(slots, other, object.as_ref()));
         self.indexes.iter_mut().for_each(|index| index.insert(&object, slot));
-        let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
+        let hash = self.hasher.hash_one(full_name(object.as_ref()));
         self.slots[slot as usize] = Some(Slot { object, epoch });
         let Self { names, slots, hasher, .. } = self;
         names.insert_unique(hash, slot, |&other| match &slots[other as usize] {
-            Some(entry) => hasher.name(namespace(entry.object.as_ref()), name(entry.object.as_ref())),
+            Some(entry) => hasher.hash_one(full_name(entry.object.as_ref())),
             None => 0,
         });
     }
 
     fn take(&mut self, slot: u32) -> Option<Arc<K>> {
         let object = self.at(slot)?.clone();
-        let hash = self.hasher.name(namespace(object.as_ref()), name(object.as_ref()));
+        let hash = self.hasher.hash_one(full_name(object.as_ref()));
         if let Ok(entry) = self.names.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
@@ -475,10 +463,11 @@ impl<K: Kind> Objects<K> {
 /// Compares the object of a slot with another one by name.
 fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
     let known = slots.get(slot as usize).and_then(Option::as_ref);
-    known.map_or(Ordering::Less, |known| {
-        let known = known.object.as_ref();
-        (namespace(known), name(known)).cmp(&(namespace(other), name(other)))
-    })
+    known.map_or(Ordering::Less, |known| full_name(known.object.as_ref()).cmp(&full_name(other)))
+}
+
+fn full_name<K: Kind>(object: &K) -> (&str, &str) {
+    (namespace(object), name(object))
 }
 
 /// The progress of a store. The state of the store has not changed while this value is the same.
@@ -490,7 +479,7 @@ pub(crate) struct Glimpse {
 }
 
 /// A store without its type parameter, for callers that only need versions and names.
-pub(crate) trait AnyStore: Send + Sync {
+pub(crate) trait AnyStore: Any + Send + Sync {
     fn resource(&self) -> ResourceType;
     fn cluster(&self) -> Cluster;
     fn covers(&self, namespace: &str) -> bool;
@@ -509,7 +498,6 @@ pub(crate) trait AnyStore: Send + Sync {
     fn relist(&self);
     /// Resolves when a list is complete.
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()>;
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 impl<K: Kind> AnyStore for Store<K> {
@@ -558,9 +546,6 @@ impl<K: Kind> AnyStore for Store<K> {
     }
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()> {
         Box::pin(self.lists.notified())
-    }
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 

@@ -1,11 +1,17 @@
 //! All stores of a manager.
 
-use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    any::{Any, TypeId},
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use super::{
+    barrier::Until,
     lookup::Lookup,
     store::{AnyStore, Glimpse, Store},
 };
@@ -15,12 +21,13 @@ use crate::{
     scoped_watch::{self, ScopedWatch},
 };
 
-type Place = (Cluster, TypeId, Option<Arc<str>>);
+/// The cluster and the kind of a store, and the selector of a scoped watch.
+pub(crate) type StoreKey = (Cluster, TypeId, Option<Arc<str>>);
 
 /// The stores of all watched kinds and of all scoped watches.
 #[derive(Clone, Default)]
 pub struct Stores {
-    shared: Arc<RwLock<BTreeMap<Place, Arc<dyn AnyStore>>>>,
+    shared: Arc<RwLock<BTreeMap<StoreKey, Arc<dyn AnyStore>>>>,
     contacts: BTreeMap<Cluster, Arc<Contact>>,
     view: Option<Arc<View>>,
 }
@@ -28,24 +35,18 @@ pub struct Stores {
 /// What one snapshot may trust, and which stores it has read.
 struct View {
     since: Instant,
-    asked: Mutex<Asked>,
+    reads: Mutex<Reads>,
 }
 
 /// See [`Stores::since`].
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct Reads {
     /// The stores that have shown no list since the given moment.
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
     /// Since when this process has been connected to the servers of all stores that were read.
     pub(crate) connected_since: Option<Instant>,
-    /// The scoped watches that were read, complete or not.
-    pub(crate) looked: Vec<Looked>,
-}
-
-/// The progress of a scoped watch at the time of the read.
-pub(crate) struct Looked {
-    place: Place,
-    glimpse: Glimpse,
+    /// The scoped watches that were read, complete or not, with their progress at that time.
+    pub(crate) scoped: Vec<(StoreKey, Glimpse)>,
 }
 
 impl fmt::Debug for Stores {
@@ -75,11 +76,11 @@ impl Stores {
             return Arc::new(Store::new(cluster, ""));
         };
         if let Some(view) = &self.view {
-            let mut asked = view.asked.lock();
-            asked.connected_since =
-                asked.connected_since.max(self.contacts.get(&cluster).map(|contact| contact.since()));
+            let mut reads = view.reads.lock();
+            reads.connected_since =
+                reads.connected_since.max(self.contacts.get(&cluster).map(|contact| contact.since()));
             if !store.is_listed_since(view.since) {
-                asked.behind.push(store.clone());
+                reads.behind.push(store.clone());
             }
         }
         store
@@ -96,12 +97,12 @@ impl Stores {
     /// when this process has been connected to their servers.
     pub(crate) fn since(&self, since: Instant) -> Self {
         let (shared, contacts) = (self.shared.clone(), self.contacts.clone());
-        Self { shared, contacts, view: Some(Arc::new(View { since, asked: Mutex::default() })) }
+        Self { shared, contacts, view: Some(Arc::new(View { since, reads: Mutex::default() })) }
     }
 
     /// What was read through [`Stores::since`].
-    pub(crate) fn asked(&self) -> Asked {
-        self.view.as_ref().map(|view| std::mem::take(&mut *view.asked.lock())).unwrap_or_default()
+    pub(crate) fn reads(&self) -> Reads {
+        self.view.as_ref().map(|view| std::mem::take(&mut *view.reads.lock())).unwrap_or_default()
     }
 
     /// The objects of a kind in a scoped watch (`crate::scoped_watch`): `None` until its first list is complete.
@@ -117,21 +118,21 @@ impl Stores {
 
     /// The store of a scoped watch, whether it is complete or not.
     fn scoped_watch<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
-        let place = (cluster, TypeId::of::<K>(), Some(selector.into()));
-        let store = self.lookup::<K>(&place);
+        let key = (cluster, TypeId::of::<K>(), Some(selector.into()));
+        let store = self.lookup::<K>(&key);
         if let Some(view) = &self.view {
             // Take the glimpse before the read, so that a change in between counts as unseen.
             let glimpse = store.as_ref().map(|store| store.glimpse()).unwrap_or_default();
-            view.asked.lock().looked.push(Looked { place, glimpse });
+            view.reads.lock().scoped.push((key, glimpse));
         }
         store
     }
 
     /// Whether a scoped watch has changed since it was read. A new scoped watch does not wake its object for earlier changes.
-    pub(crate) fn have_moved(&self, looked: &[Looked]) -> bool {
+    pub(crate) fn have_moved(&self, reads: &Reads) -> bool {
         let shared = self.shared.read();
-        let now = |place: &Place| shared.get(place).map(|store| store.glimpse()).unwrap_or_default();
-        looked.iter().any(|looked| now(&looked.place) != looked.glimpse)
+        let now = |key: &StoreKey| shared.get(key).map(|store| store.glimpse()).unwrap_or_default();
+        reads.scoped.iter().any(|(key, glimpse)| now(key) != *glimpse)
     }
 
     /// Adds a store; for the manager, and for tests that build a snapshot.
@@ -140,49 +141,36 @@ impl Stores {
     }
 
     /// Adds the store of a scoped watch; for the manager, and for tests that build a snapshot.
-    pub fn add_look<K: Kind>(&self, look: &ScopedWatch, store: Arc<Store<K>>) {
-        self.shared.write().insert((store.cluster(), TypeId::of::<K>(), Some(look.selector().into())), store);
+    pub fn add_scoped<K: Kind>(&self, watch: &ScopedWatch, store: Arc<Store<K>>) {
+        self.shared.write().insert(watch.key(), store);
     }
 
-    pub(crate) fn remove_look(&self, cluster: Cluster, kind: TypeId, selector: &Arc<str>) {
-        self.shared.write().remove(&(cluster, kind, Some(selector.clone())));
+    pub(crate) fn remove(&self, key: &StoreKey) {
+        self.shared.write().remove(key);
     }
 
-    /// The stores that would show a write to an object.
-    pub(crate) fn showing(&self, resource: &ResourceType, key: &ObjectRef) -> Vec<Arc<dyn AnyStore>> {
-        let shared = self.shared.read();
-        let shows = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
-            let fits = place.0 == key.cluster && place.2.is_none();
-            (fits && store.covers(&key.namespace) && store.resource() == *resource).then(|| store.clone())
-        };
-        shared.iter().filter_map(shows).collect()
-    }
-
-    /// The stores of the scoped watches of this object alone.
-    pub(crate) fn of_looks(
+    /// The stores that must show a write to an object: the lasting ones, and those of its `own` scoped watches. If it is in
+    /// neither, other scoped watches can at least show that it is gone; they never reach a version of objects that they leave out.
+    pub(crate) fn showing(
         &self,
-        looks: &[ScopedWatch],
         resource: &ResourceType,
         key: &ObjectRef,
+        until: &Until,
+        own: &[ScopedWatch],
     ) -> Vec<Arc<dyn AnyStore>> {
         let shared = self.shared.read();
-        let places = looks.iter().filter(|look| look.is_of(key)).map(ScopedWatch::place);
-        let stores = places.filter_map(|at| shared.get(&(at.cluster, at.kind, Some(at.selector))).cloned());
-        stores.filter(|store| store.resource() == *resource).collect()
-    }
-
-    /// The stores of scoped watches that hold objects of a resource.
-    pub(crate) fn looking_at(&self, resource: &ResourceType, cluster: Cluster) -> Vec<Arc<dyn AnyStore>> {
-        let shared = self.shared.read();
-        let fits = |(place, store): (&Place, &Arc<dyn AnyStore>)| {
-            (place.0 == cluster && place.2.is_some() && store.resource() == *resource).then(|| store.clone())
-        };
-        shared.iter().filter_map(fits).collect()
+        let of_kind = shared.iter().filter(|(at, store)| at.0 == key.cluster && store.resource() == *resource);
+        let (mut lasting, scoped): (Vec<_>, Vec<_>) = of_kind.partition(|(at, _)| at.2.is_none());
+        lasting.retain(|(_, store)| store.covers(&key.namespace));
+        let counts_all = lasting.is_empty() && !matches!(until, Until::Version(..));
+        let is_own = |at: &StoreKey| own.iter().any(|watch| watch.is_of(key) && watch.key() == *at);
+        let scoped = scoped.into_iter().filter(|(at, _)| counts_all || is_own(at));
+        lasting.into_iter().chain(scoped).map(|(_, store)| store.clone()).collect()
     }
 
     /// All stores that exist as long as the manager.
     pub(crate) fn lasting(&self) -> Vec<Arc<dyn AnyStore>> {
-        self.shared.read().iter().filter(|(place, _)| place.2.is_none()).map(|(_, store)| store.clone()).collect()
+        self.shared.read().iter().filter(|(key, _)| key.2.is_none()).map(|(_, store)| store.clone()).collect()
     }
 
     /// All current stores.
@@ -190,9 +178,9 @@ impl Stores {
         self.shared.read().values().cloned().collect()
     }
 
-    fn lookup<K: Kind>(&self, place: &Place) -> Option<Arc<Store<K>>> {
-        let store = self.shared.read().get(place)?.clone();
-        store.as_any().downcast().ok()
+    fn lookup<K: Kind>(&self, key: &StoreKey) -> Option<Arc<Store<K>>> {
+        let store: Arc<dyn Any + Send + Sync> = self.shared.read().get(key)?.clone();
+        store.downcast().ok()
     }
 }
 
@@ -206,32 +194,32 @@ mod tests {
 
     /// A new scoped watch does not wake its object for earlier changes, not even for those during the plan.
     #[test]
-    fn what_comes_between_a_look_and_its_beginning_is_noticed() {
+    fn a_change_between_the_read_and_the_start_of_a_scoped_watch_is_noticed() {
         let (all, key) = (Stores::default(), ObjectRef::new(HOME, "default", "a"));
-        let look = ScopedWatch::named::<ConfigMap>(&key, "");
-        let asked = |expected: &str| {
+        let watch = ScopedWatch::named::<ConfigMap>(&key, "");
+        let read = |expected: &str| {
             let view = all.since(Instant::now());
             let found = view.named::<ConfigMap>(&key, "");
             assert!(format!("{found:?}").starts_with(expected), "{found:?}");
-            view.asked().looked
+            view.reads()
         };
-        let before = asked("Pending");
+        let before = read("Pending");
         let store = Arc::new(Store::<ConfigMap>::new(HOME, "default"));
-        all.add_look(&look, store.clone());
+        all.add_scoped(&watch, store.clone());
         assert!(!all.have_moved(&before), "there is no answer yet");
         store.fail("forbidden");
         assert!(all.have_moved(&before));
-        let before = asked("Failed");
+        let before = read("Failed");
         store.begin_list();
         store.end_list(3, Instant::now());
         assert!(all.have_moved(&before));
-        let before = asked("Missing");
+        let before = read("Missing");
         assert!(!all.have_moved(&before));
         store.apply(object("a").with("/metadata/resourceVersion", "4").build());
-        assert!(all.have_moved(&before) && !all.have_moved(&asked("Found")));
+        assert!(all.have_moved(&before) && !all.have_moved(&read("Found")));
         store.add_unreadable(crate::cache::Unreadable::named("default", "a", "u"));
-        asked("Found");
+        read("Found");
         store.remove("default", "a", 5);
-        asked("Unreadable");
+        read("Unreadable");
     }
 }

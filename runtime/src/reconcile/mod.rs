@@ -25,7 +25,7 @@ use crate::{
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
     events::{Event, Recorder},
-    execute::{Executor, RequestContext},
+    execute::{Barrier, Executor, RequestContext},
     fair::{FairSemaphore, Flow, Permit},
     leadership::Clock,
     object::{Cluster, ObjectRef, controller, uid},
@@ -250,12 +250,9 @@ impl<C: Controller> Reconciler<C> {
     /// Whether the caches show every write for the object. If not, the caches wake it when they do.
     fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) -> bool {
         while let Some(barrier) = memory.barriers.last() {
-            let mut stores = self.shared.stores.showing(&barrier.resource, &barrier.key);
-            if stores.is_empty() && !matches!(barrier.until, Until::Version(..)) {
-                stores = self.shared.stores.looking_at(&barrier.resource, barrier.key.cluster);
-            }
-            stores.extend(self.shared.stores.of_looks(&memory.looks, &barrier.resource, &barrier.key));
-            if !self.wait(key, &stores, &barrier.until) {
+            let Barrier { resource, key: written, until } = barrier;
+            let stores = self.shared.stores.showing(resource, written, until, &memory.looks);
+            if !self.wait(key, &stores, until) {
                 memory.parked.get_or_insert_with(Instant::now);
                 return false;
             }
@@ -277,10 +274,10 @@ impl<C: Controller> Reconciler<C> {
         let stores = self.shared.stores.since(self.shared.gained);
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let snapshot = self.controller.snapshot(&stores, key);
-        let asked = stores.asked();
-        if !asked.behind.is_empty() {
+        let reads = stores.reads();
+        if !reads.behind.is_empty() {
             // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
-            let listed = self.wait(key, &asked.behind, &Until::Listed(self.shared.gained));
+            let listed = self.wait(key, &reads.behind, &Until::Listed(self.shared.gained));
             return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked });
         }
         let (Some(snapshot), Some(live)) = (snapshot, live) else {
@@ -290,10 +287,10 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.moment(key, &mut memory, asked.connected_since), &snapshot);
+        let plan = self.controller.plan(&self.moment(key, &mut memory, reads.connected_since), &snapshot);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
-        if self.shared.stores.have_moved(&asked.looked) {
+        if self.shared.stores.have_moved(&reads) {
             RequeueHandle::new(&self.queue, key).wake();
         }
         if plan.forgets_outcomes && !memory.outcomes.any_running() {

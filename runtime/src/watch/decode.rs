@@ -9,6 +9,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Status;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, Visitor},
@@ -31,11 +32,7 @@ pub(super) struct Page<K> {
 }
 
 /// One object, as far as it could be decoded.
-#[derive(Debug)]
-pub(super) enum Item<K> {
-    Good(Box<K>),
-    Bad(Box<Undecodable>),
-}
+pub(super) type Item<K> = Result<Box<K>, Box<Undecodable>>;
 
 /// One line of a watch.
 #[derive(Debug)]
@@ -94,14 +91,6 @@ struct IdentityMeta {
     resource_version: String,
 }
 
-#[derive(Deserialize)]
-struct ErrorStatus {
-    #[serde(default)]
-    code: u16,
-    #[serde(default)]
-    message: String,
-}
-
 pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
     let envelope: ListEnvelope<'_> = serde_json::from_slice(body)?;
     let metadata = envelope.metadata.unwrap_or_default();
@@ -114,7 +103,7 @@ pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
 
 pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
     if let Ok(Ok(Present(object))) = catch_unwind(|| serde_json::from_str(text)) {
-        return Ok(Line::Present(Item::Good(object)));
+        return Ok(Line::Present(Ok(object)));
     }
     let envelope: EventEnvelope<'_> = serde_json::from_str(text)?;
     Ok(match envelope.kind.as_str() {
@@ -126,7 +115,7 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
         }
         "BOOKMARK" => Line::Bookmark(parse_version(&identity(envelope.object).metadata.resource_version)),
         _ => {
-            let status: ErrorStatus = serde_json::from_str(envelope.object.get())?;
+            let status: Status = serde_json::from_str(envelope.object.get())?;
             Line::Error { code: status.code, message: status.message }
         }
     })
@@ -167,7 +156,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     // The type's own decoder may panic.
     let decoded = catch_unwind(AssertUnwindSafe(|| without_managed_fields::from_str::<K>(raw.get())));
     let why = match decoded {
-        Ok(Ok(object)) => return Item::Good(Box::new(object)),
+        Ok(Ok(object)) => return Ok(Box::new(object)),
         Ok(Err(error)) => describe(&error),
         Err(_) => "its decoder panicked".to_owned(),
     };
@@ -176,7 +165,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
         Some(metadata) => Unreadable::new(metadata),
         None => Unreadable::named(&metadata.namespace, &metadata.name, &metadata.uid),
     };
-    Item::Bad(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
+    Err(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
 }
 
 /// The metadata of an undecodable object: the mistake is usually elsewhere, and the metadata identifies the object.
@@ -214,9 +203,9 @@ mod tests {
             {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4","labels":{"set":"a"}},"data":{"k":{"secret":"hush"}}}]}"#;
         let page: Page<ConfigMap> = page(body.as_bytes()).unwrap();
         assert_eq!((page.version, page.next, page.items.len()), (Some(9), None, 2));
-        let Item::Good(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
+        let Ok(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
         assert_eq!(good.metadata.managed_fields, None);
-        let Item::Bad(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
+        let Err(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
         assert_eq!((bad.object.name(), bad.object.namespace(), bad.version), ("bad", "n", Some(4)));
         assert_eq!(bad.object.label("set"), Some("a"), "its metadata can be decoded");
         assert!(!bad.why.contains("hush"), "{}", bad.why);
@@ -228,7 +217,7 @@ mod tests {
         let text = format!(
             r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"deep","resourceVersion":"5"}},"data":{deep}}}}}"#
         );
-        let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
+        let Line::Present(Err(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
         assert_eq!((bad.object.name(), bad.version), ("deep", Some(5)));
         assert!(bad.object.metadata().is_some(), "the depth is elsewhere");
     }
@@ -237,7 +226,7 @@ mod tests {
     fn where_the_metadata_is_at_fault_the_name_is_known() {
         let text =
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5","labels":["x"]}}}"#;
-        let Line::Present(Item::Bad(bad)) = line::<ConfigMap>(text).unwrap() else { panic!("decoded") };
+        let Line::Present(Err(bad)) = line::<ConfigMap>(text).unwrap() else { panic!("decoded") };
         assert_eq!((bad.object.name(), bad.object.uid(), bad.object.metadata()), ("a", "u", None));
     }
 

@@ -9,7 +9,7 @@
 //!   list of that server replaces the store.
 //! * A log line, a metric and an event name each object that cannot be decoded. The store knows that the object exists, and the
 //!   other objects proceed.
-//! * A watch that needs a place and finds none lists each minute instead.
+//! * A watch that needs a permit and gets none lists each minute instead.
 //! * A panic in a change handler is caught and counted; the watch continues.
 //!
 //! # Assumptions
@@ -18,9 +18,11 @@
 mod decode;
 mod undecodable;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
+use http::Response;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use tokio::{
@@ -62,16 +64,21 @@ const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MOST: Duration = Duration::from_secs(30);
 
-/// The interval between two lists of a watch that has no place.
+/// The interval between two lists of a watch that has no permit.
 const RELIST: Duration = Duration::from_mins(1);
 /// After this many failures in a row, the waiters for the first list see the failure.
-const TELLING_FAILURES: u32 = 3;
+const REPORTED_FAILURES: u32 = 3;
 
-/// The handler of changes. Returns false if a mapper has panicked.
-pub(crate) type Deliver<K> = Box<dyn Fn(&Change<K>, Priority) -> bool + Send + Sync>;
+/// What a watch has shown.
+pub(crate) enum Notice<'a, K> {
+    /// An object has changed.
+    Change(&'a Change<K>),
+    /// An object has become unreadable, has become readable again, or is gone.
+    Unreadable(&'a Unreadable),
+}
 
-/// The handler of objects that become unreadable, become readable again, or are gone. Returns false as [`Deliver`] does.
-pub(crate) type DeliverUnreadable = Box<dyn Fn(&Unreadable, Priority) -> bool + Send + Sync>;
+/// The handler of notices. Returns false if a mapper has panicked.
+pub(crate) type Deliver<K> = Box<dyn Fn(&Notice<'_, K>, Priority) -> bool + Send + Sync>;
 
 /// Which objects and fields of a kind are requested and kept.
 pub(crate) struct Projection<K> {
@@ -105,7 +112,7 @@ impl<K> Projection<K> {
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) poison: Arc<DecodeFailures>,
+    pub(crate) undecodable: Arc<DecodeFailures>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -114,17 +121,16 @@ pub(crate) struct Watching {
 pub(crate) struct Watch<K> {
     pub(crate) connection: Connection,
     pub(crate) store: Arc<Store<K>>,
+    pub(crate) resource: ResourceType,
     /// Field selector; empty for everything.
     pub(crate) selector: Arc<str>,
     pub(crate) deliver: Deliver<K>,
-    pub(crate) deliver_unreadable: DeliverUnreadable,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) poison: Arc<DecodeFailures>,
+    pub(crate) watching: Watching,
     /// How long to wait between the first list and the watch, for an object that may need only the list. No change is missed
     /// meanwhile.
     pub(crate) patience: Duration,
-    /// The semaphore for watches that need a place. Such a watch lists each minute until it has one.
-    pub(crate) places: Option<Arc<Semaphore>>,
+    /// The semaphore for watches that need a permit. Such a watch lists each minute until it has one.
+    pub(crate) permits: Option<Arc<Semaphore>>,
     pub(crate) projection: Projection<K>,
 }
 
@@ -192,8 +198,7 @@ struct Progress {
     next: Next,
     /// How many times in a row it has failed without receiving anything in between.
     failures: u32,
-    /// The place that the watch holds.
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Kind> Watch<K> {
@@ -204,21 +209,21 @@ impl<K: Kind> Watch<K> {
             () = stop.cancelled() => {}
             () = self.run_forever() => {}
         }
+        self.store.unreadable().iter().for_each(|object| self.forget_undecodable(object));
     }
 
     async fn run_forever(&self) {
-        let resource = ResourceType::of::<K>();
-        let mut at = Progress { next: Next::List, failures: 0, place: None };
+        let mut at = Progress { next: Next::List, failures: 0, permit: None };
         loop {
-            if let Err(error) = self.go_on(&resource, &mut at).await {
-                self.metrics.watch_restarted(self.store.cluster(), &resource);
-                self.metrics.watch_healthy(self.store.cluster(), &resource, false);
-                tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
+            if let Err(error) = self.go_on(&mut at).await {
+                self.watching.metrics.watch_restarted(self.store.cluster(), &self.resource);
+                self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, false);
+                tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
                 if error.needs_list() {
                     at.next = Next::List;
                 }
                 at.failures = at.failures.saturating_add(1);
-                if at.failures >= TELLING_FAILURES && !self.store.is_synced() {
+                if at.failures >= REPORTED_FAILURES && !self.store.is_synced() {
                     self.store.fail(&error.message());
                 }
                 sleep(backoff(at.failures).max(error.retry_after())).await;
@@ -226,151 +231,142 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    async fn go_on(&self, resource: &ResourceType, at: &mut Progress) -> Result<(), Broken> {
+    async fn go_on(&self, at: &mut Progress) -> Result<(), Broken> {
         match at.next {
             // Restart an interrupted list from the beginning: its first pages are of another time than the rest would be.
             Next::List => {
                 let is_first = !self.store.is_synced();
                 // Boxed, as the future below: a waiting watch then holds no memory for its other states.
-                Box::pin(self.list(resource)).await?;
+                Box::pin(self.list()).await?;
                 at.failures = 0;
                 if is_first {
                     sleep(self.patience).await;
                 }
-                if !self.has_place(at) {
+                if !self.has_permit(at) {
                     let _ = timeout(RELIST, self.store.relist_wanted()).await;
                     return Ok(());
                 }
             }
-            Next::Check if self.is_ahead(resource).await? => {
+            Next::Check if self.is_ahead().await? => {
                 at.next = Next::List;
                 return Ok(());
             }
             Next::Check | Next::Follow => {}
         }
         at.next = Next::Check;
-        at.next = Box::pin(self.follow(resource, at)).await?;
+        at.next = Box::pin(self.follow(at)).await?;
         Ok(())
     }
 
-    /// Whether the watch may open. Once it has a place it keeps it.
-    fn has_place(&self, at: &mut Progress) -> bool {
-        let Some(places) = &self.places else { return true };
-        if at.place.is_none() {
-            at.place = places.clone().try_acquire_owned().ok();
-        }
-        at.place.is_some()
+    /// Whether the watch may open. Once it has a permit it keeps it.
+    fn has_permit(&self, at: &mut Progress) -> bool {
+        let Some(permits) = &self.permits else { return true };
+        at.permit = at.permit.take().or_else(|| permits.clone().try_acquire_owned().ok());
+        at.permit.is_some()
     }
 
     /// Lists from the quorum. Any other list may be older than a write whose answer is known.
     ///
     /// A first list is delivered once it is complete, because no controller can use it before.
-    async fn list(&self, resource: &ResourceType) -> Result<(), Broken> {
+    async fn list(&self) -> Result<(), Broken> {
         let started = Instant::now();
         let is_first = !self.store.is_synced();
-        let (mut token, mut bad): (Option<String>, _) = (None, BTreeSet::new());
+        let mut token: Option<String> = None;
         self.store.begin_list();
         loop {
-            let page = self.page(resource, PAGE, token.as_deref()).await?;
-            let version = page.version.ok_or(Broken::NoVersion)?;
+            let answer = self.connection.send(self.page_call(PAGE, token.as_deref())).await?;
+            let Page { version, next, items } = decode::page::<K>(answer.body()).map_err(Broken::NoList)?;
+            let version = version.ok_or(Broken::NoVersion)?;
             if token.is_none() && version < self.store.version() {
-                self.rewind(resource, version);
+                self.rewind(version);
             }
-            for item in page.items {
-                if let Item::Bad(object) = &item {
-                    bad.insert((object.object.namespace().to_owned(), object.object.name().to_owned()));
-                }
-                let change = self.take(resource, item);
+            for item in items {
+                let change = self.take(item);
                 if let Some(change) = change.filter(|_| !is_first) {
-                    self.deliver(resource, &change, Priority::Live);
+                    self.deliver(&Notice::Change(&change), Priority::Live);
                 }
             }
-            token = page.next;
+            token = next;
             if token.is_none() {
                 for change in self.store.end_list(version, started) {
-                    self.deliver(resource, &change, Priority::Live);
+                    self.deliver(&Notice::Change(&change), Priority::Live);
                 }
-                for object in self.store.end_unreadable() {
-                    self.tell_unreadable(resource, &object);
-                }
+                self.store.end_unreadable().iter().for_each(|object| self.end_unreadable(object));
                 let listed = if is_first { self.store.all() } else { vec![] };
                 for object in listed {
-                    self.deliver(resource, &Change { old: None, new: Some(object) }, Priority::Initial);
+                    self.deliver(&Notice::Change(&Change { old: None, new: Some(object) }), Priority::Initial);
                 }
-                self.poison.retain(self.store.cluster(), resource, &self.selector, &bad);
                 return Ok(());
             }
         }
     }
 
-    async fn page(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Result<Page<K>, Broken> {
-        let answer = self.connection.send(self.page_call(resource, limit, token)).await?;
-        decode::page::<K>(answer.body()).map_err(Broken::NoList)
-    }
-
-    fn page_call(&self, resource: &ResourceType, limit: u32, token: Option<&str>) -> Call {
+    fn page_call(&self, limit: u32, token: Option<&str>) -> Call {
         let from = token.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
-        let collection = resource.collection(self.store.namespace());
+        let collection = self.resource.collection(self.store.namespace());
         let [accept, _] = self.projection.accepts();
         Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
     }
 
+    /// The version of a consistent list of one object.
+    fn version(answer: &Response<Bytes>) -> Result<u64, Broken> {
+        decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
+    }
+
     /// The quorum never goes back by itself. So the known state was undone, and the server will assign its later versions
     /// again.
-    fn rewind(&self, resource: &ResourceType, version: u64) {
-        tracing::error!(resource = %resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
+    fn rewind(&self, version: u64) {
+        tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
-        self.metrics.watch_rewound(self.store.cluster(), resource);
+        self.watching.metrics.watch_rewound(self.store.cluster(), &self.resource);
         self.store.rewind();
     }
 
     /// Whether the store is ahead of the server. A server that was restored from a backup sends nothing to a watch from a
     /// version that it has not reached yet, and then omits the events before that version.
-    async fn is_ahead(&self, resource: &ResourceType) -> Result<bool, Broken> {
-        let version = self.page(resource, 1, None).await?.version.ok_or(Broken::NoVersion)?;
-        Ok(version < self.store.version())
+    async fn is_ahead(&self) -> Result<bool, Broken> {
+        let answer = self.connection.send(self.page_call(1, None)).await?;
+        Ok(Self::version(&answer)? < self.store.version())
     }
 
-    /// Probes the server whenever it is silent. Ends when the store is ahead of the server, which means that the server was set
-    /// back.
-    async fn ask_when_silent(&self, resource: &ResourceType) {
+    /// Probes the server whenever it is silent, past the limit of concurrent requests. Ends when the store is ahead of the
+    /// server, which means that the server was set back.
+    async fn ask_when_silent(&self) {
         loop {
             self.connection.contact().silence().await;
             let known = self.store.version();
-            match timeout(ANSWER_WITHIN, self.ask(resource)).await {
+            match timeout(ANSWER_WITHIN, self.ask()).await {
                 Ok(Ok(version)) if version < known => return,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(resource = %resource, cluster = %self.store.cluster(), %error,
+                    tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error,
                         "a silent API server was asked whether it is there");
                 }
                 Err(_) => {
-                    tracing::warn!(resource = %resource, cluster = %self.store.cluster(),
+                    tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(),
                         "a silent API server did not answer within {ANSWER_WITHIN:?}");
                 }
             }
         }
     }
 
-    /// The version of a consistent list of one object. It bypasses the limit of concurrent requests.
-    async fn ask(&self, resource: &ResourceType) -> Result<u64, Broken> {
-        let answer = self.connection.ask(self.page_call(resource, 1, None)).await?;
-        decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
+    async fn ask(&self) -> Result<u64, Broken> {
+        Self::version(&self.connection.ask(self.page_call(1, None)).await?)
     }
 
-    async fn follow(&self, resource: &ResourceType, at: &mut Progress) -> Result<Next, Broken> {
+    async fn follow(&self, at: &mut Progress) -> Result<Next, Broken> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
-            resource.collection(self.store.namespace()),
+            self.resource.collection(self.store.namespace()),
             self.store.version(),
             self.selector()
         );
         let (begun, mut heard) = (Instant::now(), None);
         let [_, accept] = self.projection.accepts();
         let response = self.connection.open(Call { accept, ..Call::get(path) }).await?;
-        self.metrics.watch_healthy(self.store.cluster(), resource, true);
+        self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, true);
         let mut lines = lines(response.into_body());
-        let mut asking = Box::pin(self.ask_when_silent(resource));
+        let mut asking = Box::pin(self.ask_when_silent());
         loop {
             let next = tokio::select! {
                 biased;
@@ -388,14 +384,14 @@ impl<K: Kind> Watch<K> {
                     return Ok(Next::Check);
                 }
                 Ok(Some(Err(error))) => return Err(Broken::Connection(error.to_string())),
-                Ok(Some(Ok(text))) => self.hear(resource, &text)?,
+                Ok(Some(Ok(text))) => self.hear(&text)?,
             }
             // Reset the failures only here. Opening alone proves little: the watch may break at once each time.
             (heard, at.failures) = (Some(Instant::now()), 0);
         }
     }
 
-    fn hear(&self, resource: &ResourceType, text: &str) -> Result<(), Broken> {
+    fn hear(&self, text: &str) -> Result<(), Broken> {
         let line = decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
         if matches!(line, Line::Present(_) | Line::Gone { .. }) {
             // A bookmark does not count: a server continues to send them while its etcd is away.
@@ -403,18 +399,17 @@ impl<K: Kind> Watch<K> {
         }
         match line {
             Line::Present(item) => {
-                if let Some(change) = self.take(resource, item) {
-                    self.deliver(resource, &change, Priority::Live);
+                if let Some(change) = self.take(item) {
+                    self.deliver(&Notice::Change(&change), Priority::Live);
                 }
             }
             Line::Gone { namespace, name, version } => {
                 let version = version.ok_or(Broken::NoVersion)?;
-                self.poison.remove(self.store.cluster(), resource, &self.selector, &namespace, &name);
                 if let Some(change) = self.store.remove(&namespace, &name, version) {
-                    self.deliver(resource, &change, Priority::Live);
+                    self.deliver(&Notice::Change(&change), Priority::Live);
                 }
                 if let Some(object) = self.store.remove_unreadable(&namespace, &name) {
-                    self.tell_unreadable(resource, &object);
+                    self.end_unreadable(&object);
                 }
             }
             Line::Bookmark(version) => version.into_iter().for_each(|version| self.store.advance(version)),
@@ -424,16 +419,15 @@ impl<K: Kind> Watch<K> {
     }
 
     /// Stores an object. Returns the change, if there is one.
-    fn take(&self, resource: &ResourceType, item: Item<K>) -> Option<Change<K>> {
+    fn take(&self, item: Item<K>) -> Option<Change<K>> {
         let object = match item {
-            Item::Good(object) => object,
-            Item::Bad(object) => {
-                self.leave_out(resource, &object);
+            Ok(object) => object,
+            Err(undecodable) => {
+                self.leave_out(*undecodable);
                 return None;
             }
         };
         let (place, called) = (namespace(object.as_ref()), name(object.as_ref()));
-        self.poison.remove(self.store.cluster(), resource, &self.selector, place, called);
         let known = self.store.is_unreadable(place, called).then(|| (place.to_owned(), called.to_owned()));
         let change = if (self.projection.keeps)(&object) {
             self.store.apply(*object)
@@ -442,42 +436,41 @@ impl<K: Kind> Watch<K> {
         };
         // Keep this order, so that the object is always in one of the two places.
         if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {
-            self.tell_unreadable(resource, &object);
+            self.end_unreadable(&object);
         }
         change
     }
 
-    fn leave_out(&self, resource: &ResourceType, object: &Undecodable) {
-        tracing::error!(resource = %resource, cluster = %self.store.cluster(), namespace = object.object.namespace(),
-            name = object.object.name(), why = object.why,
-            "an object cannot be decoded; what depends on it waits until it is corrected or gone");
-        self.poison.add(self.store.cluster(), resource, &self.selector, object);
-        let is_new = self.store.add_unreadable(object.object.clone());
-        if let Some(version) = object.version {
+    fn leave_out(&self, Undecodable { object, version, why }: Undecodable) {
+        tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), namespace = object.namespace(),
+            name = object.name(), why, "an object cannot be decoded; what depends on it waits until it is corrected or gone");
+        self.watching.undecodable.add(self.store.cluster(), &self.resource, &self.selector, &object, &why);
+        let is_new = self.store.add_unreadable(object.clone());
+        if let Some(version) = version {
             self.store.advance(version);
         }
         // Nothing is planned before the end of the first list, and after it all objects are.
         if is_new && self.store.is_synced() {
-            self.tell_unreadable(resource, &object.object);
+            self.deliver(&Notice::Unreadable(&object), Priority::Live);
         }
     }
 
-    fn tell_unreadable(&self, resource: &ResourceType, object: &Unreadable) {
-        if !(self.deliver_unreadable)(object, Priority::Live) {
-            self.count_panic(resource);
-        }
+    /// An object that could not be decoded is gone, or can be decoded again.
+    fn end_unreadable(&self, object: &Unreadable) {
+        self.forget_undecodable(object);
+        self.deliver(&Notice::Unreadable(object), Priority::Live);
     }
 
-    fn deliver(&self, resource: &ResourceType, change: &Change<K>, class: Priority) {
-        if !(self.deliver)(change, class) {
-            self.count_panic(resource);
-        }
+    fn forget_undecodable(&self, object: &Unreadable) {
+        self.watching.undecodable.remove(self.store.cluster(), &self.resource, &self.selector, object);
     }
 
-    fn count_panic(&self, resource: &ResourceType) {
-        tracing::error!(resource = %resource, cluster = %self.store.cluster(),
-            "whoever was told of a change panicked; what it would have woken is planned for with its next change");
-        self.metrics.watch_panicked(self.store.cluster(), resource);
+    fn deliver(&self, notice: &Notice<'_, K>, priority: Priority) {
+        if !(self.deliver)(notice, priority) {
+            tracing::error!(resource = %self.resource, cluster = %self.store.cluster(),
+                "whoever was told of a change panicked; what it would have woken is planned for with its next change");
+            self.watching.metrics.watch_panicked(self.store.cluster(), &self.resource);
+        }
     }
 
     fn selector(&self) -> String {

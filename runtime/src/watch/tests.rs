@@ -37,27 +37,32 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
     let contact = connection.contact().clone();
     let (store, told) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
     let heard = told.clone();
-    let deliver = Box::new(move |change: &Change<K>, class| {
-        let what = if change.new.is_some() { "" } else { " is gone" };
-        heard.lock().push((format!("{}{what}", name(change.sides().next().unwrap().as_ref())), class));
+    let deliver = Box::new(move |notice: &Notice<'_, K>, priority| {
+        let text = match notice {
+            Notice::Change(change) => {
+                let what = if change.new.is_some() { "" } else { " is gone" };
+                format!("{}{what}", name(change.sides().next().unwrap().as_ref()))
+            }
+            Notice::Unreadable(object) => format!("{} unreadable", object.name()),
+        };
+        heard.lock().push((text, priority));
         true
     });
-    let heard = told.clone();
-    let deliver_unreadable = Box::new(move |object: &Unreadable, class| {
-        heard.lock().push((format!("{} unreadable", object.name()), class));
-        true
-    });
-    let (poison, selector) = (DecodeFailures::new(metrics.clone()), "".into());
+    let watching = super::Watching {
+        metrics: metrics.clone(),
+        undecodable: DecodeFailures::new(metrics.clone()),
+        tasks: TaskTracker::new(),
+        stop: stop.clone(),
+    };
     let one = Watch {
         connection,
         store: store.clone(),
-        selector,
+        resource: ResourceType::of::<K>(),
+        selector: "".into(),
         deliver,
-        deliver_unreadable,
-        metrics: metrics.clone(),
-        poison,
+        watching,
         patience: Duration::ZERO,
-        places: None,
+        permits: None,
         projection,
     };
     tokio::spawn(one.run(stop.clone()));

@@ -29,8 +29,8 @@ pub(super) struct Undecodable {
     pub(super) why: String,
 }
 
-/// Cluster, resource, and the selector of the watch: the lists of one watch say nothing about the objects of others.
-type Place = (Cluster, String, Arc<str>);
+/// Cluster, resource and selector of a watch.
+type Source = (Cluster, String, Arc<str>);
 type Name = (String, String);
 
 /// All objects of a manager that currently cannot be decoded.
@@ -46,16 +46,16 @@ pub(crate) struct DecodeFailures {
 
 #[derive(Default)]
 struct State {
-    objects: BTreeMap<Place, BTreeMap<Name, Event>>,
-    named: BTreeSet<(Place, Name)>,
+    objects: BTreeMap<Source, BTreeMap<Name, Event>>,
+    named: BTreeSet<(Source, Name)>,
     /// Absent while another process leads, because events are writes.
     recorder: Option<Recorder>,
 }
 
 impl State {
     fn count(&self, cluster: Cluster, resource: &str) -> usize {
-        let places = self.objects.iter().filter(|(place, _)| place.0 == cluster && place.1 == resource);
-        places.map(|(_, objects)| objects.len()).sum()
+        let sources = self.objects.iter().filter(|(source, _)| source.0 == cluster && source.1 == resource);
+        sources.map(|(_, objects)| objects.len()).sum()
     }
 }
 
@@ -65,83 +65,66 @@ impl DecodeFailures {
     }
 
     /// Publishes events for the known objects and for later ones: this process may write now.
-    pub(crate) fn tell(&self, recorder: Recorder) {
+    pub(crate) fn publish_to(&self, recorder: Recorder) {
         let mut state = self.state.lock();
         state.objects.values().flat_map(BTreeMap::values).for_each(|event| recorder.publish(event.clone()));
         state.recorder = Some(recorder);
     }
 
-    pub(super) fn add(&self, cluster: Cluster, resource: &ResourceType, selector: &Arc<str>, object: &Undecodable) {
-        let place = (cluster, resource.to_string(), selector.clone());
-        let name = (object.object.namespace().to_owned(), object.object.name().to_owned());
-        let event = event(resource, object);
+    pub(super) fn add(
+        &self,
+        cluster: Cluster,
+        resource: &ResourceType,
+        selector: &Arc<str>,
+        object: &Unreadable,
+        why: &str,
+    ) {
+        let (source, name) = key(cluster, resource, selector, object);
+        let event = event(resource, object, why);
         let mut state = self.state.lock();
         if let Some(recorder) = &state.recorder {
             recorder.publish(event.clone());
         }
-        state.objects.entry(place.clone()).or_default().insert(name.clone(), event);
-        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &place.1));
-        if state.named.len() < NAMED && state.named.insert((place, name)) {
-            self.metrics.undecodable_object(cluster, resource, object.object.namespace(), object.object.name(), true);
+        state.objects.entry(source.clone()).or_default().insert(name.clone(), event);
+        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &source.1));
+        if state.named.len() < NAMED && state.named.insert((source, name)) {
+            self.metrics.undecodable_object(cluster, resource, object.namespace(), object.name(), true);
         }
     }
 
-    /// Removes an object that is gone or can be decoded again.
-    pub(super) fn remove(
-        &self,
-        cluster: Cluster,
-        resource: &ResourceType,
-        selector: &Arc<str>,
-        namespace: &str,
-        name: &str,
-    ) {
+    /// Removes an object that is gone, can be decoded again, or is not watched any more.
+    pub(super) fn remove(&self, cluster: Cluster, resource: &ResourceType, selector: &Arc<str>, object: &Unreadable) {
+        let (source, name) = key(cluster, resource, selector, object);
         let mut state = self.state.lock();
-        // The common case: the map is empty, and the check costs little.
-        if state.objects.is_empty() {
-            return;
-        }
-        let place = (cluster, resource.to_string(), selector.clone());
-        let name = (namespace.to_owned(), name.to_owned());
-        let Some(all) = state.objects.get_mut(&place) else { return };
+        let Some(all) = state.objects.get_mut(&source) else { return };
         if all.remove(&name).is_none() {
             return;
         }
         if all.is_empty() {
-            state.objects.remove(&place);
+            state.objects.remove(&source);
         }
-        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &place.1));
-        if state.named.remove(&(place, name.clone())) {
-            self.metrics.undecodable_object(cluster, resource, &name.0, &name.1, false);
-        }
-    }
-
-    /// Keeps only these objects, which a complete list of this watch has shown. The list is empty when the watch has ended.
-    pub(crate) fn retain(
-        &self,
-        cluster: Cluster,
-        resource: &ResourceType,
-        selector: &Arc<str>,
-        seen: &BTreeSet<(String, String)>,
-    ) {
-        let place = (cluster, resource.to_string(), selector.clone());
-        let known = self.state.lock().objects.get(&place).cloned().unwrap_or_default();
-        for (namespace, name) in known.into_keys().filter(|name| !seen.contains(name)) {
-            self.remove(cluster, resource, selector, &namespace, &name);
+        self.metrics.undecodable_objects(cluster, resource, state.count(cluster, &source.1));
+        if state.named.remove(&(source, name)) {
+            self.metrics.undecodable_object(cluster, resource, object.namespace(), object.name(), false);
         }
     }
 }
 
-fn event(resource: &ResourceType, object: &Undecodable) -> Event {
+fn key(cluster: Cluster, resource: &ResourceType, selector: &Arc<str>, object: &Unreadable) -> (Source, Name) {
+    let source = (cluster, resource.to_string(), selector.clone());
+    (source, (object.namespace().to_owned(), object.name().to_owned()))
+}
+
+fn event(resource: &ResourceType, object: &Unreadable, why: &str) -> Event {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let regarding = ObjectReference {
         api_version: Some(resource.api_version()),
         kind: Some(resource.kind.to_string()),
-        namespace: some(object.object.namespace()),
-        name: some(object.object.name()),
-        uid: some(object.object.uid()),
+        namespace: some(object.namespace()),
+        name: some(object.name()),
+        uid: some(object.uid()),
         ..ObjectReference::default()
     };
-    let text =
-        format!("this object cannot be read; until it is corrected or gone, what depends on it waits: {}", object.why);
+    let text = format!("this object cannot be read; until it is corrected or gone, what depends on it waits: {why}");
     Event::warning(regarding, UNDECODABLE, text)
 }
