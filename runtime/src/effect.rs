@@ -91,11 +91,6 @@ impl<E: Effect> Outcomes<E> {
         self.known.get_key_value(effect).map(|(asked, _)| asked)
     }
 
-    /// The newest outcome of an effect, whether or not another call is in progress.
-    pub fn last(&self, effect: &E) -> Option<&E::Outcome> {
-        self.known.get(effect)?.last.as_ref().map(|(_, outcome)| outcome)
-    }
-
     /// Whether a call is in progress.
     pub fn is_running(&self, effect: &E) -> bool {
         self.known.get(effect).is_some_and(|known| known.running)

@@ -50,10 +50,6 @@ impl UnknownOutcome {
     fn of(at: &Target) -> Self {
         Self { resource: at.resource().clone(), key: at.key().clone(), uid: Some(at.uid().into()) }
     }
-
-    fn barrier(&self, until: Until) -> Barrier {
-        Barrier { resource: self.resource.clone(), key: self.key.clone(), until }
-    }
 }
 
 /// The context that all requests of one plan share.
@@ -179,8 +175,8 @@ impl Executor {
             Step::Apply(apply) => self.apply(apply, sending).await,
             Step::Create { key, resource, body } => self.create(key, resource, body, sending).await,
             Step::Edit { at, part, patch } => self.edit(at, *part, patch, sending).await,
-            Step::Confirm(at) => self.confirm(at, is_deleting, sending).await,
-            Step::ConfirmUnchanged(at) => self.confirm(at, has_changed, sending).await,
+            Step::Confirm(at) => self.confirm(at, false, sending).await,
+            Step::ConfirmUnchanged(at) => self.confirm(at, true, sending).await,
             Step::Delete(target) => self.delete(target, None, sending).await,
             Step::DeleteNow(target) => self.delete(target, Some(0), sending).await,
             Step::Evict(target) => self.evict(target, sending).await,
@@ -255,11 +251,8 @@ impl Executor {
                 if error.class == FailureClass::Conflict {
                     error.class = FailureClass::AlreadyExists;
                 }
-                let unsure = is_unsure(error.class).then(|| UnknownOutcome {
-                    resource: resource.clone(),
-                    key: key.clone(),
-                    uid: None,
-                });
+                let unknown = UnknownOutcome { resource: resource.clone(), key: key.clone(), uid: None };
+                let unsure = is_unsure(error.class).then_some(unknown);
                 StepOutcome::Failed(failure(StepVerb::Create, resource, key, error), unsure)
             }
         }
@@ -284,10 +277,9 @@ impl Executor {
     }
 
     /// Reads the object and compares it with the snapshot.
-    async fn confirm(&self, at: &Target, difference: Difference, sending: &RequestContext) -> StepOutcome {
-        let call = sending.read(at.resource().object(at.key()));
-        let difference = match self.send(at.key().cluster, call).await {
-            Ok(answer) => match compare(&answer, at, difference) {
+    async fn confirm(&self, at: &Target, must_be_unchanged: bool, sending: &RequestContext) -> StepOutcome {
+        let difference = match self.send(at.key().cluster, sending.read(at.resource().object(at.key()))).await {
+            Ok(answer) => match difference(&answer, at, must_be_unchanged) {
                 None => return StepOutcome::Done(None),
                 Some(difference) => difference,
             },
@@ -310,7 +302,7 @@ impl Executor {
         }
         let call = sending.write(Method::DELETE, at.resource().object(at.key()), JSON, &body);
         match self.send(at.key().cluster, call).await {
-            // If finalizers keep the object, the answer is the object. Otherwise it is a Status without a version.
+            // The answer is the object if finalizers keep it, and else a Status without a version.
             Ok(answer) => done(at, &answer),
             Err(error) if error.is_not_found() => done_at(at, Until::Gone(at.key().clone(), at.uid().into())),
             Err(error) => failed(StepVerb::Delete, at, error),
@@ -339,16 +331,12 @@ impl Executor {
     /// Reads the outcome of a write consistently. Returns what a cache must show of it.
     pub(crate) async fn find_out(&self, unsure: &UnknownOutcome) -> Result<Option<Barrier>, RequestError> {
         let UnknownOutcome { resource, key, uid } = unsure;
-        match self.send(key.cluster, Call::get(resource.object(key))).await {
-            Ok(answer) => {
-                let version = version_of(&answer);
-                Ok(version.map(|version| unsure.barrier(Until::Version(version, Instant::now()))))
-            }
-            Err(error) if error.is_not_found() => {
-                Ok(uid.clone().map(|uid| unsure.barrier(Until::Gone(key.clone(), uid))))
-            }
-            Err(error) => Err(error),
-        }
+        let until = match self.send(key.cluster, Call::get(resource.object(key))).await {
+            Ok(answer) => version_of(&answer).map(|version| Until::Version(version, Instant::now())),
+            Err(error) if error.is_not_found() => uid.clone().map(|uid| Until::Gone(key.clone(), uid)),
+            Err(error) => return Err(error),
+        };
+        Ok(until.map(|until| Barrier { resource: resource.clone(), key: key.clone(), until }))
     }
 }
 
@@ -402,8 +390,7 @@ fn done_at(at: &Target, until: Until) -> StepOutcome {
     StepOutcome::Done(Some(Barrier { resource: at.resource().clone(), key: at.key().clone(), until }))
 }
 
-fn failed(verb: StepVerb, at: &Target, error: RequestError) -> StepOutcome {
-    let mut error = error;
+fn failed(verb: StepVerb, at: &Target, mut error: RequestError) -> StepOutcome {
     // The object is gone, or a namesake has replaced it.
     if error.is_not_found() || error.is_of_namesake() {
         error.class = FailureClass::Conflict;
@@ -423,23 +410,16 @@ fn is_unsure(class: FailureClass) -> bool {
 }
 
 /// How an object differs from the expected one, if it does.
-type Difference = fn(&VersionedMeta, &Target) -> Option<&'static str>;
-
-fn compare(answer: &Response<Bytes>, at: &Target, difference: Difference) -> Option<&'static str> {
+fn difference(answer: &Response<Bytes>, at: &Target, must_be_unchanged: bool) -> Option<&'static str> {
     let Ok(Versioned { metadata }) = serde_json::from_slice(answer.body()) else { return Some("it cannot be read") };
+    let version = metadata.resource_version.as_deref().and_then(parse_version);
     if metadata.uid.as_deref() != Some(at.uid()) {
-        return Some("another object has its name");
+        Some("another object has its name")
+    } else if must_be_unchanged {
+        (version != Some(at.seen())).then_some("it has changed")
+    } else {
+        metadata.deletion_timestamp.is_some().then_some("it is being deleted")
     }
-    difference(&metadata, at)
-}
-
-fn is_deleting(live: &VersionedMeta, _: &Target) -> Option<&'static str> {
-    live.deletion_timestamp.is_some().then_some("it is being deleted")
-}
-
-fn has_changed(live: &VersionedMeta, at: &Target) -> Option<&'static str> {
-    let version = live.resource_version.as_deref().and_then(parse_version);
-    (version != Some(at.seen())).then_some("it has changed")
 }
 
 #[derive(Default, Deserialize)]

@@ -157,7 +157,7 @@ fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
 fn status(plan: &Plan<Never>) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Apply(apply)] = steps.as_slice() else { panic!("{steps:?}") };
-    apply.fragment()["status"].clone()
+    apply.fragment["status"].clone()
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {

@@ -343,7 +343,7 @@ fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeployme
     let newest = next_revision(scope.snapshot.old());
     // The status is written with the version that was read, so not in one plan with another write of the deployment.
     let writes_status =
-        |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == uid(deployment));
+        |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.at.uid() == uid(deployment));
     let current = scope.snapshot.current().filter(|view| view.revision() >= newest);
     if let Some(current) = current.filter(|_| !plan.steps().any(writes_status)) {
         let step = Step::apply(CONTROL, deployment, &RevisionPart::of(&current.set));

@@ -75,7 +75,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
 
 fn writes(step: &Step<Never>, set: &MachineSet) -> bool {
     match step {
-        Step::Apply(apply) => apply.at().uid() == uid(set),
+        Step::Apply(apply) => apply.at.uid() == uid(set),
         Step::Edit { at, .. } => at.uid() == uid(set),
         _ => false,
     }

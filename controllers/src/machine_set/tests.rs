@@ -66,8 +66,8 @@ fn planned(snapshot: &Snapshot) -> Plan<Never> {
 /// What each stage does to which object, without the status.
 fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
     let tell = |step: &Step<Never>| match step {
-        Step::Apply(apply) if apply.fragment().get("status").is_some() => None,
-        Step::Apply(apply) => Some(format!("apply {} {}", apply.at().key().name, apply.fragment())),
+        Step::Apply(apply) if apply.fragment.get("status").is_some() => None,
+        Step::Apply(apply) => Some(format!("apply {} {}", apply.at.key().name, apply.fragment)),
         Step::Create { key, .. } => Some(format!("create {}", key.name)),
         Step::Edit { at, .. } => Some(format!("edit {}", at.key().name)),
         Step::Delete(at) => Some(format!("delete {}", at.key().name)),
@@ -81,7 +81,7 @@ fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
 fn status_of(snapshot: &Snapshot) -> Option<serde_json::Value> {
     let plan = planned(snapshot);
     plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment().get("status").cloned(),
+        Step::Apply(apply) => apply.fragment.get("status").cloned(),
         _ => None,
     })
 }
@@ -182,7 +182,7 @@ fn a_name_is_retired_before_its_machine_is_deleted() {
     let plan = planned(&snapshot(set, machines));
     assert_eq!(steps(&plan), [[ledger_apply("k7f;1")], [format!("delete {}", index_name(LEDGER, 1))]]);
     let Step::Apply(retire) = &plan.stages[0][0].step else { panic!() };
-    assert!(retire.at().version().is_some(), "the ledger is written under the version that was seen");
+    assert!(retire.at.version().is_some(), "the ledger is written under the version that was seen");
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
         "noted first, as the others are retired"
     );
     let Step::Apply(note) = &first.stages[0][0].step else { panic!() };
-    assert!(note.at().version().is_some());
+    assert!(note.at.version().is_some());
     // After a crash in between, the same Machine is deleted, and no other.
     let noted = machine_set("set", 1, Some("k7f;;set-abcde"));
     assert_eq!(steps(&planned(&snapshot(noted, vec![adopted, own]))), [["delete set-abcde"]]);
@@ -337,7 +337,7 @@ fn a_machine_whose_vm_is_anothers_is_not_adopted_and_the_set_says_so() {
     snapshot.contested = vec![Arc::new(machine("copy").label("name", "set").build())];
     let plan = planned(&snapshot);
     let writes =
-        plan.steps().filter(|planned| !matches!(&planned.step, Step::Apply(apply) if apply.at().uid() == "uid-set"));
+        plan.steps().filter(|planned| !matches!(&planned.step, Step::Apply(apply) if apply.at.uid() == "uid-set"));
     assert_eq!(writes.count(), 0, "{:?}", plan.stages);
     let wait = plan.waits.iter().find(|wait| wait.reason == "ProviderIDNotUnique").unwrap();
     assert!(wait.message.contains("copy") && plan.events[0].message == wait.message, "{wait:?}");
@@ -357,11 +357,11 @@ fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
     assert_eq!(at.uid(), "uid-set", "before anything is taken");
     assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     let Step::Apply(adopt) = &plan.stages[1][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
-    assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
-    assert!(adopt.at().version().is_some(), "refused if anybody else was faster");
+    assert_eq!(adopt.fragment["metadata"]["ownerReferences"][0]["uid"], "uid-set");
+    assert_eq!(adopt.fragment["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert!(adopt.at.version().is_some(), "refused if anybody else was faster");
     // A step that is refused repeatedly must be reported: the confirmation alone is no write.
-    let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
+    let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some());
     let mut untold = snapshot.clone();
     Arc::make_mut(&mut untold.set).status = None;
     assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
@@ -430,7 +430,7 @@ fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
     let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
     let plan = with_failure(&snapshot, FailureClass::Forbidden, "x");
     let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
+    assert_eq!(status.fragment["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
     assert!(matches!(plan.stages[1][0].step, Step::Create { .. }));
 }
 
@@ -498,10 +498,10 @@ fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote
     set.spec.template.spec.class.name = "other".into();
     let plan = planned(&snapshot(set, vec![one]));
     let Step::Apply(apply) = &plan.stages[0][0].step else { panic!() };
-    assert_eq!(apply.fragment()["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
-    assert_eq!(apply.fragment()["spec"]["class"]["name"], "class");
-    assert_eq!(apply.fragment()["metadata"]["annotations"], json!({"nodewright.dev/index": "0"}));
-    assert_eq!(apply.fragment()["spec"].get("providerID"), None);
+    assert_eq!(apply.fragment["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
+    assert_eq!(apply.fragment["spec"]["class"]["name"], "class");
+    assert_eq!(apply.fragment["metadata"]["annotations"], json!({"nodewright.dev/index": "0"}));
+    assert_eq!(apply.fragment["spec"].get("providerID"), None);
 }
 
 #[test]
@@ -526,7 +526,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     known.set = Arc::new(with_generation);
     let has_status = |plan: &Plan<Never>| {
         plan.steps()
-            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()))
+            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
     };
     let paced = plan(&at, &known, true);
     assert!(!has_status(&paced) && paced.wake.is_some());

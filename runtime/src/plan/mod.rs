@@ -91,39 +91,22 @@ pub enum Step<E> {
     Call(E),
 }
 
-/// See [`Step::Apply`].
+/// See [`Step::Apply`]. Only [`Step::apply`] and [`Step::apply_if_unchanged`] make it.
 #[derive(Clone)]
 pub struct Apply {
-    pub(crate) at: Target,
-    pub(crate) part: Subresource,
-    pub(crate) fragment: Value,
+    /// The object to write to.
+    pub at: Target,
+    /// The endpoint to write through.
+    pub part: Subresource,
+    /// The fields to write.
+    pub fragment: Value,
     pub(crate) read_back: ReadBack,
 }
 
 impl fmt::Debug for Apply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Apply")
-            .field("at", &self.at)
-            .field("part", &self.part)
-            .field("fragment", &self.fragment)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Apply {
-    /// The fields to write.
-    pub fn fragment(&self) -> &Value {
-        &self.fragment
-    }
-
-    /// The object to write to.
-    pub fn at(&self) -> &Target {
-        &self.at
-    }
-
-    /// The endpoint to write through.
-    pub fn part(&self) -> Subresource {
-        self.part
+        let Self { at, part, fragment, .. } = self;
+        f.debug_struct("Apply").field("at", at).field("part", part).field("fragment", fragment).finish_non_exhaustive()
     }
 }
 
@@ -158,8 +141,7 @@ impl<E> Step<E> {
 
     /// Changes shared fields of `live`; `None` when there is nothing to do.
     pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
-        let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Main, patch })
+        Self::edit_part(cluster, live, Subresource::Main, patch)
     }
 
     /// Reads from the API server whether `live` still exists and is not being deleted. Do this before `live` adopts an object,
@@ -176,8 +158,11 @@ impl<E> Step<E> {
 
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
     pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
-        let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit { at, part: Subresource::Status, patch })
+        Self::edit_part(cluster, live, Subresource::Status, patch)
+    }
+
+    fn edit_part<K: Kind>(cluster: Cluster, live: &K, part: Subresource, patch: Patch) -> Option<Self> {
+        (!patch.0.is_empty()).then(|| Self::Edit { at: Target::of(cluster, live), part, patch })
     }
 
     /// The object that the step writes or reads; `None` for a call outside Kubernetes.
@@ -251,8 +236,9 @@ pub struct Plan<E> {
     pub forgets_outcomes: bool,
 }
 
-impl<E> Default for Plan<E> {
-    fn default() -> Self {
+impl<E> Plan<E> {
+    /// A plan without steps.
+    pub fn idle() -> Self {
         Self {
             stages: vec![],
             waits: vec![],
@@ -263,13 +249,6 @@ impl<E> Default for Plan<E> {
             traceparent: None,
             forgets_outcomes: false,
         }
-    }
-}
-
-impl<E> Plan<E> {
-    /// A plan without steps.
-    pub fn idle() -> Self {
-        Self::default()
     }
 
     /// Whether the plan has no steps. It may still wait.
@@ -294,13 +273,8 @@ impl<E> Plan<E> {
 
     /// Adds a step to the last stage, or begins one.
     pub fn beside(&mut self, why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> &mut Self {
-        if let Some(step) = step.into() {
-            let planned = Planned { why: why.into(), step };
-            match self.stages.last_mut() {
-                Some(stage) => stage.push(planned),
-                None => self.stages.push(vec![planned]),
-            }
-        }
+        let Some(last) = self.stages.last_mut() else { return self.then(why, step) };
+        last.extend(step.into().map(|step| Planned { why: why.into(), step }));
         self
     }
 
@@ -318,19 +292,13 @@ impl<E> Plan<E> {
 
     /// Plans again at `at` at the latest.
     pub fn wake_at(&mut self, at: Timestamp) -> &mut Self {
-        self.wake = Some(self.wake.map_or(at, |earlier| earlier.min(at)));
+        self.wake = self.wake.into_iter().chain([at]).min();
         self
     }
 
     /// Adds an event.
     pub fn event(&mut self, event: Event) -> &mut Self {
         self.events.push(event);
-        self
-    }
-
-    /// Adds a span to the trace.
-    pub fn span(&mut self, span: SpanRecord) -> &mut Self {
-        self.spans.push(span);
         self
     }
 

@@ -166,7 +166,7 @@ impl Controller for Copies {
         let mut annotations = BTreeMap::from([("copies".to_owned(), live.len().to_string())]);
         if let Some(whom) = annotation(source, "ask") {
             let ask = Ask(whom.to_owned());
-            match context.outcomes.last(&ask) {
+            match context.outcomes.get(&ask).and_then(|known| known.last.as_ref()).map(|(_, outcome)| outcome) {
                 Some(answer) => drop(annotations.insert("asked".to_owned(), format!("{answer:?}"))),
                 None if context.outcomes.is_running(&ask) => {}
                 None => {

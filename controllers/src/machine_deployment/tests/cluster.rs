@@ -215,7 +215,7 @@ impl Cluster {
         let plan = self.plan();
         for planned in plan.steps() {
             self.runtime.block_on(self.send(&planned.step)).unwrap_or_else(|error| panic!("{planned:?}: {error}"));
-            if matches!(&planned.step, Step::Apply(apply) if apply.part() == Subresource::Status) {
+            if matches!(&planned.step, Step::Apply(apply) if apply.part == Subresource::Status) {
                 self.status_written = Some(self.now());
             }
         }
@@ -235,7 +235,7 @@ impl Cluster {
                 self.api(resource).patch(&key.name, &force, &Patch::Apply(body)).await.map(drop)
             }
             Step::Apply(apply) => {
-                let (at, mut body) = (apply.at(), apply.fragment().clone());
+                let (at, mut body) = (&apply.at, apply.fragment.clone());
                 body["apiVersion"] = at.resource().api_version().into();
                 body["kind"] = (&*at.resource().kind).into();
                 body["metadata"]["name"] = (&*at.key().name).into();
@@ -246,7 +246,7 @@ impl Cluster {
                     body["metadata"]["resourceVersion"] = version.to_string().into();
                 }
                 let (api, name, body) = (self.api(at.resource()), &at.key().name, Patch::Apply(body));
-                match apply.part() {
+                match apply.part {
                     Subresource::Main => api.patch(name, &force, &body).await.map(drop),
                     Subresource::Status => api.patch_status(name, &force, &body).await.map(drop),
                 }
@@ -401,7 +401,7 @@ fn is_ready(machine: &Value) -> bool {
 
 pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {
     let word = |step: &Step<Never>| match step {
-        Step::Apply(apply) => format!("apply {}{}", apply.at().resource().kind, apply.part().suffix()),
+        Step::Apply(apply) => format!("apply {}{}", apply.at.resource().kind, apply.part.suffix()),
         Step::Create { key, .. } => format!("create {}", key.name),
         Step::Edit { at, .. } => format!("edit {}", at.resource().kind),
         Step::Confirm(at) => format!("confirm {}", at.resource().kind),
