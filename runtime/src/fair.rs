@@ -4,7 +4,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -20,7 +19,6 @@ use tokio::{
 pub(crate) struct Flow(Arc<str>);
 
 impl Flow {
-    /// The flow of an owner.
     pub(crate) fn of(owner: &str) -> Self {
         Self(owner.into())
     }
@@ -106,20 +104,13 @@ impl State {
     }
 }
 
-impl fmt::Debug for FairSemaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("free", &self.state.lock().free).field("rate", &self.rate).finish_non_exhaustive()
-    }
-}
-
 /// One place in the semaphore. Dropping it frees the place.
-#[derive(Debug)]
 pub(crate) struct Permit(Option<Arc<FairSemaphore>>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(gate) = self.0.take() {
-            gate.leave();
+        if let Some(semaphore) = self.0.take() {
+            semaphore.leave();
         }
     }
 }
@@ -134,15 +125,15 @@ impl FairSemaphore {
 
     /// Waits for a permit and for the rate.
     pub(crate) async fn enter(self: &Arc<Self>, flow: &Flow) -> Permit {
-        let pass = match self.line_up(flow) {
-            Ok(pass) => pass,
+        let permit = match self.line_up(flow) {
+            Ok(permit) => permit,
             // The waiter keeps the semaphore alive, and the semaphore passes each permit on, so the sender is never dropped.
             Err(turn) => turn.await.unwrap_or(Permit(None)),
         };
         if let Some(due) = self.reserve() {
             sleep_until(due).await;
         }
-        pass
+        permit
     }
 
     /// A permit, if one is free and no request waits for it; ignores the rate.
@@ -174,19 +165,16 @@ impl FairSemaphore {
 
     fn leave(self: Arc<Self>) {
         loop {
-            let next = {
-                let mut state = self.state.lock();
-                let next = state.waiting.pop();
-                if next.is_none() {
-                    state.free += 1;
-                }
-                next
+            let mut state = self.state.lock();
+            let Some(next) = state.waiting.pop() else {
+                state.free += 1;
+                return;
             };
-            let Some(next) = next else { return };
+            drop(state);
             match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
                 // The waiter gave up. Pass the place on here: the permit's drop would re-enter this function.
-                Err(mut pass) => pass.0 = None,
+                Err(mut permit) => permit.0 = None,
             }
         }
     }
@@ -214,29 +202,29 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_gives_up_takes_no_place() {
-        let gate = FairSemaphore::new(1, None);
+        let semaphore = FairSemaphore::new(1, None);
         let flow = Flow::default();
-        let inside = gate.enter(&flow).await;
-        let mut second = Box::pin(gate.enter(&flow));
-        let mut third = Box::pin(gate.enter(&flow));
+        let inside = semaphore.enter(&flow).await;
+        let mut second = Box::pin(semaphore.enter(&flow));
+        let mut third = Box::pin(semaphore.enter(&flow));
         assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
         drop(second);
         drop(inside);
         let third = third.now_or_never().expect("its turn");
-        assert!(gate.enter(&flow).now_or_never().is_none(), "one at a time");
+        assert!(semaphore.enter(&flow).now_or_never().is_none(), "one at a time");
         drop(third);
         // A waiter that was dropped after it got its turn gives the place back.
-        assert!(gate.enter(&flow).now_or_never().is_some());
+        assert!(semaphore.enter(&flow).now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rate_lets_a_burst_go_and_then_so_many_in_a_second() {
-        let gate = FairSemaphore::new(100, Some(Rate { per_second: 10.0, burst: 5 }));
+        let semaphore = FairSemaphore::new(100, Some(Rate { per_second: 10.0, burst: 5 }));
         let begun = Instant::now();
         let ends = join_all((0..25).map(|_| {
-            let gate = gate.clone();
+            let semaphore = semaphore.clone();
             async move {
-                let _pass = gate.enter(&Flow::default()).await;
+                let _permit = semaphore.enter(&Flow::default()).await;
                 begun.elapsed()
             }
         }))

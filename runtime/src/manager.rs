@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, join, join_all},
+    stream::FuturesUnordered,
+};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -132,19 +136,18 @@ impl fmt::Debug for Manager {
 impl Manager {
     /// A manager without controllers.
     pub fn new(options: Options) -> Self {
+        let rate = Rate { per_second: options.qps, burst: options.burst };
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
-            let agent = agent(&options.product, "cache");
-            let rate = Rate { per_second: options.qps, burst: options.burst };
+            let (agent, client) = (agent(&options.product, "cache"), client.clone());
             let limits = FairSemaphore::new(options.requests_at_once, Some(rate));
-            let connection =
-                Connection::through(limits, client.clone(), agent, Leadership::unlimited(), options.metrics.clone());
-            (*cluster, connection)
+            let leadership = Leadership::unlimited();
+            (*cluster, Connection::through(limits, client, agent, leadership, options.metrics.clone()))
         };
-        let connections: BTreeMap<_, Connection> = options.clients.iter().map(connect).collect();
+        let connections: BTreeMap<_, _> = options.clients.iter().map(connect).collect();
         let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact().clone()));
-        let (stores, sources) = (Stores::with_contacts(contacts.collect()), Sources::default());
+        let stores = Stores::with_contacts(contacts.collect());
         let readiness = Readiness::new(options.home, stores.clone());
-        Self { options, stores, sources, connections, readiness, begins: vec![], queues: vec![] }
+        Self { options, stores, sources: Sources::default(), connections, readiness, begins: vec![], queues: vec![] }
     }
 
     /// The caches, for checks of readiness and for tests.
@@ -221,29 +224,23 @@ impl Manager {
     /// Runs until `stop`, or until it loses a lease. Without elections it leads from the start.
     pub async fn run(self, elections: Vec<Election>, stop: CancellationToken) -> Result<(), Ended> {
         let Self { options, stores, sources, connections, readiness, begins, queues: _queues } = self;
-        let tasks = TaskTracker::new();
-        let watching = Watching {
-            metrics: options.metrics.clone(),
-            undecodable: DecodeFailures::new(options.metrics.clone()),
-            tasks: tasks.clone(),
-            stop: CancellationToken::new(),
-        };
-        let looks = ScopedWatches::new(stores.clone(), connections.clone(), watching.clone());
-        let process = Process {
-            elections: Arc::new(elections.into_iter().map(|election| election.with_seed(options.seed)).collect()),
-            tasks: tasks.clone(),
-            watching: watching.stop.clone(),
-            working: CancellationToken::new(),
-            looks: looks.clone(),
-        };
+        let (tasks, end, metrics) = (TaskTracker::new(), CancellationToken::new(), options.metrics.clone());
+        let undecodable = DecodeFailures::new(metrics.clone());
+        let watching = Watching { metrics, undecodable, tasks: tasks.clone(), stop: end.clone() };
+        let scoped_watches = ScopedWatches::new(stores.clone(), connections.clone(), watching.clone());
+        let elections = elections.into_iter().map(|election| election.with_seed(options.seed)).collect();
+        let process = Process { elections: Arc::new(elections), tasks: tasks.clone(), end: end.clone() };
         let watch = || {
             sources.start(&connections, &stores, &watching);
-            tasks.spawn(count(stores.clone(), options.metrics.clone(), process.watching.clone()));
+            tasks.spawn(count(stores.clone(), options.metrics.clone(), end.clone()));
             if let Some(home) = connections.get(&options.home) {
-                tasks.spawn(readiness.clone().watch(home.clone(), process.watching.clone()));
+                tasks.spawn(readiness.clone().watch(home.clone(), end.clone()));
             }
         };
-        let Some((elected, gained)) = process.gain(watch, &stop).await else { return process.end().await };
+        let Some((elected, gained)) = process.gain(watch, &stop).await else {
+            process.end().await;
+            return Ok(());
+        };
         let leadership = &options.leadership;
         leadership.begin(&elected);
         let lead = async {
@@ -251,7 +248,7 @@ impl Manager {
             let shared = Shared {
                 stores: stores.clone(),
                 executor: Executor { connections: Arc::new(connections.clone()), manager },
-                looks,
+                scoped_watches,
                 recorder: options.recorder,
                 spans: options.spans,
                 metrics: options.metrics.clone(),
@@ -259,7 +256,7 @@ impl Manager {
                 gained,
                 clock: options.clock,
                 tasks: tasks.clone(),
-                stop: process.working.clone(),
+                stop: end.clone(),
             };
             tracing::info!("leading");
             let recorder = shared.recorder.named("cache", agent(&options.product, "cache"));
@@ -267,14 +264,20 @@ impl Manager {
             for begin in begins {
                 tasks.spawn(begin(&shared, leadership));
             }
-            futures::future::join(list_since(&stores, gained), refresh_stale(&stores)).await;
+            join(list_since(&stores, gained), refresh_stale(&stores)).await;
         };
         tokio::select! {
             biased;
-            () = leadership.ended() => process.lose(),
-            () = stop.cancelled() => process.end().await,
-            () = lead => process.end().await,
+            // Another process may lead: stop at once, without waiting for work in progress.
+            () = leadership.ended() => {
+                end.cancel();
+                return Err(Ended::LostLease);
+            }
+            () = stop.cancelled() => {}
+            () = lead => {}
         }
+        process.end().await;
+        Ok(())
     }
 }
 
@@ -282,9 +285,7 @@ impl Manager {
 struct Process {
     elections: Arc<Vec<Election>>,
     tasks: TaskTracker,
-    watching: CancellationToken,
-    working: CancellationToken,
-    looks: Arc<ScopedWatches>,
+    end: CancellationToken,
 }
 
 impl Process {
@@ -307,28 +308,15 @@ impl Process {
         }
     }
 
-    fn stop_working(&self) {
-        self.working.cancel();
-        self.watching.cancel();
-        self.looks.stop();
-    }
-
-    /// Stops at once, without waiting for work in progress: another process may lead.
-    fn lose(&self) -> Result<(), Ended> {
-        self.stop_working();
-        Err(Ended::LostLease)
-    }
-
     /// Finishes work in progress, up to the time limit, and releases the leases.
-    async fn end(&self) -> Result<(), Ended> {
-        self.stop_working();
+    async fn end(&self) {
+        self.end.cancel();
         self.tasks.close();
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
             let tasks = self.tasks.len();
             tracing::warn!(tasks, "stopped with work under way; it is taken up again by whoever leads next");
         }
-        futures::future::join_all(self.elections.iter().map(Election::release)).await;
-        Ok(())
+        join_all(self.elections.iter().map(Election::release)).await;
     }
 }
 
@@ -340,7 +328,7 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
         tokio::select! {
             biased;
             leadership = election.acquire() => held.push(leadership),
-            _ = futures::future::join_all(later), if place + 1 < elections.len() => {}
+            _ = join_all(later), if place + 1 < elections.len() => {}
         }
     }
     if held.is_empty() { Leadership::unlimited() } else { Leadership::all(&held) }
@@ -348,7 +336,7 @@ async fn acquire(elections: Arc<Vec<Election>>) -> Leadership {
 
 /// Waits until every store has completed a list that began after `gained`, and logs those that do not.
 async fn list_since(stores: &Stores, gained: Instant) {
-    let (mut missing, mut told) = (stores.lasting(), Instant::now());
+    let (mut missing, mut logged) = (stores.lasting(), Instant::now());
     let mut asked = vec![];
     loop {
         missing.retain(|store| !store.is_listed_since(gained));
@@ -362,15 +350,14 @@ async fn list_since(stores: &Stores, gained: Instant) {
                 asked.push(store.clone());
             }
         }
-        if told.elapsed() > Duration::from_secs(10) {
+        if logged.elapsed() > Duration::from_secs(10) {
             let names: Vec<String> =
                 missing.iter().map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
             tracing::warn!(waiting_for = ?names, "the caches are not complete yet; are the CRDs installed and may this process list them?");
-            told = Instant::now();
+            logged = Instant::now();
         }
-        let first = missing.iter().map(|store| store.next_list());
-        let mut first: FuturesUnordered<_> = first.collect();
-        let _ = timeout(Duration::from_secs(1), first.next()).await;
+        let mut lists: FuturesUnordered<_> = missing.iter().map(|store| store.next_list()).collect();
+        let _ = timeout(Duration::from_secs(1), lists.next()).await;
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, timeout_at},
 };
 
 use crate::object::ObjectRef;
@@ -29,12 +29,7 @@ pub(crate) enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileResult {
     /// Nothing more to do until a change or until `wake`, but never before the pause is over.
-    Done {
-        /// When to reconcile again even without a change.
-        wake: Option<Instant>,
-        /// How long to leave the key alone even if there is a change.
-        pause: Duration,
-    },
+    Done { wake: Option<Instant>, pause: Duration },
     /// The run failed: retry after the back-off, and not before the given pause.
     Failed(Option<Duration>),
     /// The object waits for a cache. The store adds the key again.
@@ -44,12 +39,11 @@ pub(crate) enum ReconcileResult {
 }
 
 impl ReconcileResult {
-    /// Nothing more to do until a change.
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
-/// Adds the key of one object to the queue of its controller once a condition holds. It does not keep the queue alive:
-/// otherwise waiters in the caches would keep parts of a manager in memory after its end.
+/// Adds the key of one object to the queue of its controller once a condition holds. It does not keep the queue alive, so that
+/// waiters in the caches keep no part of a manager in memory after its end.
 #[derive(Clone, Debug)]
 pub(crate) struct RequeueHandle {
     queue: Weak<Queue>,
@@ -91,9 +85,7 @@ impl Ord for RequeueHandle {
     }
 }
 
-/// First pause after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-/// Longest pause after failures.
 const BACKOFF_MOST: Duration = Duration::from_mins(2);
 
 /// A queue of keys without duplicates.
@@ -106,7 +98,6 @@ const BACKOFF_MOST: Duration = Duration::from_mins(2);
 ///
 /// # Assumptions
 /// A caller that takes a key with [`Queue::next`] hands it back with [`Queue::done`].
-#[derive(Debug)]
 pub(crate) struct Queue {
     name: &'static str,
     state: Mutex<State>,
@@ -114,17 +105,17 @@ pub(crate) struct Queue {
     metrics: Arc<Metrics>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     entries: HashMap<ObjectRef, Entry>,
     live: VecDeque<ObjectRef>,
     initial: VecDeque<ObjectRef>,
     timers: BinaryHeap<Reverse<(Instant, ObjectRef)>>,
     taken: u64,
-    jitter: Option<fastrand::Rng>,
+    jitter: fastrand::Rng,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Entry {
     queued: Option<Instant>,
     running: Option<Instant>,
@@ -137,7 +128,7 @@ struct Entry {
 impl Queue {
     /// An empty queue. `seed` decides the jitter.
     pub(crate) fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
-        let state = State { jitter: Some(fastrand::Rng::with_seed(seed)), ..State::default() };
+        let state = State { jitter: fastrand::Rng::with_seed(seed), ..State::default() };
         Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
     }
 
@@ -146,7 +137,7 @@ impl Queue {
     }
 
     /// Queues a key. It becomes ready as soon as its back-off allows.
-    pub(crate) fn add(&self, key: ObjectRef, class: Priority) {
+    pub(crate) fn add(&self, key: ObjectRef, priority: Priority) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let entry = state.entries.entry(key.clone()).or_default();
@@ -154,17 +145,15 @@ impl Queue {
             entry.dirty = true;
             return;
         }
-        if let Some(at) = entry.not_before.filter(|at| *at > now) {
+        if let Some(at) = entry.paused_until(now) {
             state.wake_at(key, at);
-            drop(state);
-            self.ready.notify_one();
+        } else if state.enqueue(key, priority, now) {
+            self.metrics.queue_added(self.name, state.depth());
+        } else {
             return;
         }
-        if state.enqueue(key, class, now) {
-            self.metrics.queue_added(self.name, state.depth());
-            drop(state);
-            self.ready.notify_one();
-        }
+        drop(state);
+        self.ready.notify_one();
     }
 
     /// Forgets the failures of a key: its user has changed what made the runs fail.
@@ -194,26 +183,20 @@ impl Queue {
             };
             match timer {
                 None => self.ready.notified().await,
-                Some(at) => {
-                    tokio::select! {
-                        biased;
-                        () = self.ready.notified() => {}
-                        () = sleep_until(at) => {}
-                    }
-                }
+                Some(at) => drop(timeout_at(at, self.ready.notified()).await),
             }
         }
     }
 
     /// Hands a key back.
-    pub(crate) fn done(&self, key: &ObjectRef, verdict: ReconcileResult) {
+    pub(crate) fn done(&self, key: &ObjectRef, result: ReconcileResult) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        let jitter = state.jitter.as_mut().map_or(1.0, |rng| 0.8 + 0.4 * rng.f64());
+        let jitter = 0.8 + 0.4 * state.jitter.f64();
         let Some(entry) = state.entries.get_mut(key) else { return };
         let ran = entry.running.take().map_or(Duration::ZERO, |since| now - since);
         let again = std::mem::take(&mut entry.dirty);
-        let wake = match verdict {
+        let wake = match result {
             ReconcileResult::Done { wake, pause } => {
                 entry.failures = 0;
                 entry.not_before = (!pause.is_zero()).then(|| now + pause);
@@ -238,7 +221,7 @@ impl Queue {
         }
         let depth = state.depth();
         drop(state);
-        self.metrics.queue_done(self.name, depth, ran, matches!(verdict, ReconcileResult::Failed(_)));
+        self.metrics.queue_done(self.name, depth, ran, matches!(result, ReconcileResult::Failed(_)));
         self.ready.notify_one();
     }
 
@@ -251,7 +234,6 @@ impl Queue {
     }
 }
 
-/// The pause after `failures` failures before this one.
 fn backoff(failures: u32) -> Duration {
     BACKOFF_FIRST.saturating_mul(1 << failures.min(16)).min(BACKOFF_MOST)
 }
@@ -261,8 +243,9 @@ impl Entry {
         self.queued.is_none() && self.running.is_none() && self.wake.is_none() && self.failures == 0
     }
 
-    fn is_paused(&self, now: Instant) -> bool {
-        self.not_before.is_some_and(|at| at > now)
+    /// The end of its pause, unless that is over.
+    fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.not_before.filter(|at| *at > now)
     }
 }
 
@@ -271,14 +254,14 @@ impl State {
         self.live.len() + self.initial.len()
     }
 
-    fn enqueue(&mut self, key: ObjectRef, class: Priority, now: Instant) -> bool {
+    fn enqueue(&mut self, key: ObjectRef, priority: Priority, now: Instant) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.queued.is_some() || entry.running.is_some() {
             return false;
         }
         entry.queued = Some(now);
         entry.wake = None;
-        match class {
+        match priority {
             Priority::Live => self.live.push_back(key),
             Priority::Initial => self.initial.push_back(key),
         }
@@ -296,7 +279,7 @@ impl State {
     /// Drops an idle entry. An entry with a pause stays until the pause is over, because a change meanwhile must wait too.
     fn forget(&mut self, key: &ObjectRef, now: Instant) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.is_idle()) else { return };
-        match entry.not_before.filter(|_| entry.is_paused(now)) {
+        match entry.paused_until(now) {
             Some(at) => self.timers.push(Reverse((at, key.clone()))),
             None => drop(self.entries.remove(key)),
         }
@@ -308,7 +291,7 @@ impl State {
             let Some(Reverse((at, key))) = self.timers.pop() else { return };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             if entry.wake != Some(at) {
-                if entry.is_idle() && !entry.is_paused(now) {
+                if entry.is_idle() && entry.paused_until(now).is_none() {
                     self.entries.remove(&key);
                 }
                 continue;
@@ -324,11 +307,9 @@ impl State {
 
     fn take(&mut self) -> Option<(ObjectRef, Duration)> {
         self.taken += 1;
-        let key = if self.taken.is_multiple_of(8) {
-            self.initial.pop_front().or_else(|| self.live.pop_front())
-        } else {
-            self.live.pop_front().or_else(|| self.initial.pop_front())
-        }?;
+        let Self { live, initial, .. } = self;
+        let (first, second) = if self.taken.is_multiple_of(8) { (initial, live) } else { (live, initial) };
+        let key = first.pop_front().or_else(|| second.pop_front())?;
         let now = Instant::now();
         let entry = self.entries.entry(key.clone()).or_default();
         let waited = entry.queued.take().map_or(Duration::ZERO, |since| now - since);

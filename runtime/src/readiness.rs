@@ -52,9 +52,9 @@ impl Readiness {
 
     /// Probes the API server until it is stopped.
     pub(crate) async fn watch(self, server: Connection, stop: CancellationToken) {
-        let look = async {
+        let probes = async {
             loop {
-                let why = look(&server).await;
+                let why = probe(&server).await;
                 let before = std::mem::replace(&mut *self.away.lock(), why.clone());
                 match (before, why) {
                     (None, Some(why)) => tracing::warn!(why, "the API server of the {} cluster is not well", self.home),
@@ -64,17 +64,13 @@ impl Readiness {
                 sleep(PERIOD).await;
             }
         };
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = look => {}
-        }
+        stop.run_until_cancelled(probes).await;
     }
 }
 
 /// Why the API server is not healthy; `None` if it is. A server that refuses the probe (401, 403) is reachable, which is
 /// enough.
-async fn look(server: &Connection) -> Option<String> {
+async fn probe(server: &Connection) -> Option<String> {
     match timeout(PATIENCE, server.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) if error.status.is_some_and(|status| status.is_client_error()) => None,

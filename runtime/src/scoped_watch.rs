@@ -89,7 +89,6 @@ pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
     format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
 }
 
-#[derive(Default)]
 struct Active {
     users: BTreeSet<RequeueHandle>,
     stop: CancellationToken,
@@ -141,7 +140,8 @@ impl ScopedWatches {
         let key = watch.key();
         let mut active = self.active.lock();
         let is_new = !active.contains_key(&key);
-        let entry = active.entry(key).or_default();
+        let stop = || self.watching.stop.child_token();
+        let entry = active.entry(key).or_insert_with(|| Active { users: BTreeSet::new(), stop: stop() });
         entry.users.insert(user);
         let stop = entry.stop.clone();
         drop(active);
@@ -165,10 +165,6 @@ impl ScopedWatches {
         if let Some(entry) = self.active.lock().get(key) {
             entry.users.iter().for_each(RequeueHandle::wake);
         }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.active.lock().values().for_each(|entry| entry.stop.cancel());
     }
 }
 

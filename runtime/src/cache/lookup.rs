@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{store::Store, unreadable::Unreadable};
+use super::{
+    store::{FirstList, Store},
+    unreadable::Unreadable,
+};
 use crate::object::{Kind, ObjectRef};
 
 /// The state of an object that is watched by name ([`crate::scoped_watch::ScopedWatch::named`]).
@@ -24,8 +27,10 @@ pub enum Lookup<K> {
 
 impl<K: Kind> Lookup<K> {
     pub(super) fn of(store: &Store<K>, key: &ObjectRef) -> Self {
-        if !store.is_synced() {
-            return store.failure().map_or(Self::Pending, Self::Failed);
+        match store.first_list() {
+            FirstList::Pending => return Self::Pending,
+            FirstList::Failed(why) => return Self::Failed(why),
+            FirstList::Complete => {}
         }
         if let Some(object) = store.get(key) {
             return Self::Found(object);

@@ -12,7 +12,10 @@ use std::{
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::{
     barrier::{Until, Waiters},
@@ -62,9 +65,7 @@ pub struct Store<K> {
     waiters: Mutex<Waiters>,
     relist: Notify,
     lists: Notify,
-    /// Why there is no first list yet, after several failures.
-    failure: Mutex<Option<Arc<str>>>,
-    failures: Notify,
+    first_list: watch::Sender<FirstList>,
     pub(super) unreadable: UnreadableObjects,
 }
 
@@ -126,8 +127,7 @@ impl<K: Kind> Store<K> {
             waiters: Mutex::default(),
             relist: Notify::new(),
             lists: Notify::new(),
-            failure: Mutex::default(),
-            failures: Notify::new(),
+            first_list: watch::Sender::default(),
             unreadable: UnreadableObjects::default(),
         }
     }
@@ -223,13 +223,11 @@ impl<K: Kind> Store<K> {
 
     /// Records why there is no first list.
     pub fn fail(&self, why: &str) {
-        *self.failure.lock() = Some(why.into());
-        self.failures.notify_waiters();
+        self.first_list.send_replace(FirstList::Failed(why.into()));
     }
 
-    /// Why there is no first list, after several failures.
-    pub(super) fn failure(&self) -> Option<Arc<str>> {
-        self.failure.lock().clone()
+    pub(super) fn first_list(&self) -> FirstList {
+        self.first_list.borrow().clone()
     }
 
     /// Begins a list. Objects that do not occur before [`Store::end_list`] are gone. The version does not advance meanwhile.
@@ -288,6 +286,7 @@ impl<K: Kind> Store<K> {
             objects.rewinding = false;
             stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
         };
+        self.first_list.send_replace(FirstList::Complete);
         self.lists.notify_waiters();
         let mut waiters = self.waiters.lock();
         let mut free = waiters.release_listed(started);
@@ -471,11 +470,20 @@ fn full_name<K: Kind>(object: &K) -> (&str, &str) {
 }
 
 /// The progress of a store. The state of the store has not changed while this value is the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Default, PartialEq)]
 pub(crate) struct Glimpse {
     version: u64,
-    is_synced: bool,
-    has_failed: bool,
+    first_list: FirstList,
+}
+
+/// What became of the first list.
+#[derive(Clone, Default, PartialEq)]
+pub(super) enum FirstList {
+    #[default]
+    Pending,
+    /// It has failed several times, lastly for this reason.
+    Failed(Arc<str>),
+    Complete,
 }
 
 /// A store without its type parameter, for callers that only need versions and names.
@@ -514,8 +522,7 @@ impl<K: Kind> AnyStore for Store<K> {
         Self::len(self)
     }
     fn glimpse(&self) -> Glimpse {
-        let (has_failed, objects) = (self.failure.lock().is_some(), self.objects.read());
-        Glimpse { version: objects.version, is_synced: objects.listed.is_some(), has_failed }
+        Glimpse { version: self.version(), first_list: self.first_list() }
     }
     fn covers(&self, namespace: &str) -> bool {
         self.namespace.is_empty() || *self.namespace == *namespace
@@ -552,26 +559,12 @@ impl<K: Kind> AnyStore for Store<K> {
 impl<K> Store<K> {
     /// Resolves once the first list is complete.
     pub(crate) async fn synced(&self) {
-        let listed = self.lists.notified();
-        tokio::pin!(listed);
-        listed.as_mut().enable();
-        if self.objects.read().listed.is_none() {
-            listed.await;
-        }
+        let _ = self.first_list.subscribe().wait_for(|list| *list == FirstList::Complete).await;
     }
 
     /// Resolves once the first list is complete or has failed several times.
     pub(crate) async fn answered(&self) {
-        let failed = self.failures.notified();
-        tokio::pin!(failed);
-        failed.as_mut().enable();
-        if self.failure.lock().is_none() {
-            tokio::select! {
-                biased;
-                () = self.synced() => {}
-                () = failed => {}
-            }
-        }
+        let _ = self.first_list.subscribe().wait_for(|list| *list != FirstList::Pending).await;
     }
 
     /// Resolves when a waiter asks for a consistent list.

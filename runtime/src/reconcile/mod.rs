@@ -57,7 +57,7 @@ const STEP_REFUSED: &str = "StepRefused";
 pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) executor: Executor,
-    pub(crate) looks: Arc<ScopedWatches>,
+    pub(crate) scoped_watches: Arc<ScopedWatches>,
     pub(crate) recorder: Recorder,
     pub(crate) spans: Spans,
     pub(crate) metrics: Arc<Metrics>,
@@ -289,7 +289,7 @@ impl<C: Controller> Reconciler<C> {
         let mut memory = memory.lock();
         let plan = self.controller.plan(&self.moment(key, &mut memory, reads.connected_since), &snapshot);
         let former = std::mem::take(&mut memory.looks);
-        memory.looks = self.shared.looks.set(&self.queue, key, &former, &plan.looks);
+        memory.looks = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.looks);
         if self.shared.stores.have_moved(&reads) {
             RequeueHandle::new(&self.queue, key).wake();
         }
@@ -451,7 +451,7 @@ impl<C: Controller> Reconciler<C> {
     fn forget(&self, key: &ObjectRef) {
         if let Some(memory) = self.memories.forget(key) {
             let looks = std::mem::take(&mut memory.lock().looks);
-            self.shared.looks.set(&self.queue, key, &looks, &[]);
+            self.shared.scoped_watches.set(&self.queue, key, &looks, &[]);
         }
     }
 }

@@ -1,18 +1,16 @@
 //! Whether an API server answers, and since when without a gap.
 //!
-//! A controller must not judge missing reports while nothing can be reported: when an API server comes back, everything in its
-//! caches may be as old as the outage. So a plan must know since when the server has answered.
+//! When an API server comes back, everything in its caches may be as old as the outage. So a plan, which must not judge missing
+//! reports while nothing can be reported, has to know since when the server has answered.
 //!
-//! The traffic of an idle server says nothing. A real kube-apiserver sends the bookmarks of an idle kind after 60 or 120 s or
-//! never, and continues to send them while its etcd is away and no client can write. So only an event or a successful answer
-//! counts as contact. After 30 s without either, one of the watches probes the server.
+//! A kube-apiserver sends the bookmarks of an idle kind after 60 or 120 s or never, and continues to send them while its etcd is
+//! away. So only an event or a successful answer counts as contact. After 30 s without either, a watch probes the server.
 //!
 //! # Guarantees
 //! * An idle server that answers is connected.
 //! * A gap of less than 30 s is ignored, and one of more than 60 s is detected. Between the two, it depends on the last event
 //!   or answer before the gap.
-//! * All watches of a cluster share one contact. When they come back one after the other, one gap has ended, not several. A
-//!   single failing watch is no gap.
+//! * All watches of a cluster share one contact: a single failing watch is no gap.
 //! * All watches together send one probe per 30 s to a silent server, and one per 10 s to a server that does not answer.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Why a request failed, and how to handle it.
 
-use std::time::Duration;
+use std::{error::Error, io, time::Duration};
 
 use http::{StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -41,10 +41,7 @@ pub enum FailureClass {
 impl FailureClass {
     /// Whether the failure concerns one request only, so that another one may succeed.
     pub(crate) fn is_of_one_request(self) -> bool {
-        match self {
-            Self::Conflict | Self::AlreadyExists | Self::Invalid | Self::Forbidden => true,
-            Self::TooManyRequests | Self::Unreachable | Self::Unknown | Self::Expired => false,
-        }
+        matches!(self, Self::Conflict | Self::AlreadyExists | Self::Invalid | Self::Forbidden)
     }
 
     /// A word for metrics and logs.
@@ -91,14 +88,15 @@ impl RequestError {
     }
 
     /// Whether the requested version is too old or too new for the server's cache.
-    pub fn is_version_unavailable(&self) -> bool {
+    pub(crate) fn is_version_unavailable(&self) -> bool {
         let is_too_new = |cause: &StatusCause| cause.reason == "ResourceVersionTooLarge";
         self.status == Some(StatusCode::GONE) || self.causes().iter().any(is_too_new)
     }
 
     /// Whether the object with this UID is gone and another one has its name.
     pub(crate) fn is_of_namesake(&self) -> bool {
-        self.is_unprocessable() && self.causes().iter().any(|cause| cause.field == "metadata.uid")
+        self.status == Some(StatusCode::UNPROCESSABLE_ENTITY)
+            && self.causes().iter().any(|cause| cause.field == "metadata.uid")
     }
 
     /// Whether a JSON patch was refused because a test failed or a path did not exist: another writer was faster.
@@ -107,11 +105,7 @@ impl RequestError {
     /// kind of the object in that answer only. A denial by a webhook has no details.
     pub(crate) fn is_failed_test(&self) -> bool {
         let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
-        self.is_unprocessable() && self.details.as_deref().is_some_and(says_nothing)
-    }
-
-    fn is_unprocessable(&self) -> bool {
-        self.status == Some(StatusCode::UNPROCESSABLE_ENTITY)
+        self.status == Some(StatusCode::UNPROCESSABLE_ENTITY) && self.details.as_deref().is_some_and(says_nothing)
     }
 
     fn causes(&self) -> &[StatusCause] {
@@ -121,16 +115,14 @@ impl RequestError {
 
 /// Without a connection nothing was sent; after that, the write may have been applied.
 pub(super) fn classify_transport(error: &kube::Error) -> RequestError {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut source: Option<&(dyn Error + 'static)> = Some(error);
     let mut text = error.to_string();
     while let Some(cause) = source {
-        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
+        if let Some(io) = cause.downcast_ref::<io::Error>() {
             text = io.to_string();
-            if io.kind() == std::io::ErrorKind::ConnectionRefused {
-                return RequestError::local(
-                    FailureClass::Unreachable,
-                    format!("the API server cannot be reached: {io}"),
-                );
+            if io.kind() == io::ErrorKind::ConnectionRefused {
+                let message = format!("the API server cannot be reached: {text}");
+                return RequestError::local(FailureClass::Unreachable, message);
             }
         }
         source = cause.source();
@@ -145,13 +137,12 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status: Status = serde_json::from_slice(&body).unwrap_or_default();
     let message = if status.message.is_empty() { format!("the API server answered {code}") } else { status.message };
-    let message = clip_to(MAX_MESSAGE, message);
     RequestError {
         class: classify_status(code),
         status: Some(code),
         reason: status.reason,
         details: status.details.map(Box::new),
-        message,
+        message: clip_to(MAX_MESSAGE, message),
         retry_after: seconds.map(Duration::from_secs),
     }
 }

@@ -3,7 +3,7 @@
 mod contact;
 mod error;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header};
@@ -14,6 +14,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use kube::client::{Body, ClientBuilder, ConfigExt};
+use tokio::time::{Instant, timeout};
 use tower::{BoxError, ServiceBuilder};
 
 pub(crate) use self::contact::{ANSWER_WITHIN, Contact};
@@ -77,14 +78,14 @@ pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
     leadership: Leadership,
-    gate: Arc<FairSemaphore>,
+    limits: Arc<FairSemaphore>,
     timeout: Duration,
     metrics: Arc<Metrics>,
     contact: Arc<Contact>,
 }
 
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("agent", &self.agent).finish_non_exhaustive()
     }
 }
@@ -141,14 +142,14 @@ impl Connection {
     }
 
     pub(crate) fn through(
-        gate: Arc<FairSemaphore>,
+        limits: Arc<FairSemaphore>,
         client: kube::Client,
         agent: HeaderValue,
         leadership: Leadership,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (timeout, contact) = (Duration::from_secs(35), Arc::default());
-        Self { client, agent, leadership, gate, timeout, metrics, contact }
+        Self { client, agent, leadership, limits, timeout, metrics, contact }
     }
 
     /// The same connection with another `User-Agent`.
@@ -176,7 +177,7 @@ impl Connection {
     /// Sends a request and reads the whole answer. Any status but 2xx is an error.
     pub async fn send(&self, call: Call) -> Result<Response<Bytes>, RequestError> {
         let (method, path) = (call.method.clone(), call.path.clone());
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let result = self.send_unmetered(call).await;
         let code = match &result {
             Ok(answer) => answer.status().as_u16(),
@@ -188,7 +189,7 @@ impl Connection {
 
     async fn send_unmetered(&self, call: Call) -> Result<Response<Bytes>, RequestError> {
         let mutating = call.method != Method::GET;
-        let _pass = self.gate.enter(&call.flow).await;
+        let _permit = self.limits.enter(&call.flow).await;
         // Check after the wait: leadership may have ended meanwhile.
         let remaining = if mutating { self.leadership.remaining() } else { Duration::MAX };
         if remaining.is_zero() {
@@ -196,10 +197,8 @@ impl Connection {
         }
         let limit = self.timeout.min(remaining);
         let request = self.request(call)?;
-        match tokio::time::timeout(limit, self.exchange(request)).await {
-            Ok(result) => result,
-            Err(_) => Err(RequestError::local(FailureClass::Unknown, format!("no answer within {limit:?}"))),
-        }
+        let late = |_| Err(RequestError::local(FailureClass::Unknown, format!("no answer within {limit:?}")));
+        timeout(limit, self.exchange(request)).await.unwrap_or_else(late)
     }
 
     /// Probes the server; bypasses the limits of concurrency and rate.
@@ -210,16 +209,13 @@ impl Connection {
     /// Starts a watch: the caller reads the answer's body line by line.
     pub(crate) async fn open(&self, call: Call) -> Result<Response<Body>, RequestError> {
         let request = self.request(call)?;
-        let sent = tokio::time::timeout(self.timeout, self.client.send(request)).await;
-        let response = match sent {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(classify_transport(&error)),
-            Err(_) => return Err(RequestError::local(FailureClass::Unknown, "the watch was not answered")),
-        };
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        Err(read_refusal(response).await)
+        let late = |_| Err(RequestError::local(FailureClass::Unknown, "the watch was not answered"));
+        timeout(self.timeout, self.response(request)).await.unwrap_or_else(late)
+    }
+
+    async fn response(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        let response = self.client.send(request).await.map_err(|error| classify_transport(&error))?;
+        if response.status().is_success() { Ok(response) } else { Err(read_refusal(response).await) }
     }
 
     fn request(&self, call: Call) -> Result<Request<Body>, RequestError> {
@@ -237,14 +233,9 @@ impl Connection {
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Response<Bytes>, RequestError> {
-        let response = self.client.send(request).await.map_err(|error| classify_transport(&error))?;
-        if !response.status().is_success() {
-            return Err(read_refusal(response).await);
-        }
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body =
-            body.map_err(|error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}")))?;
+        let (head, body) = self.response(request).await?.into_parts();
+        let broken = |error| RequestError::local(FailureClass::Unknown, format!("the answer broke off: {error}"));
+        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(broken)?;
         self.contact.heard();
         Ok(Response::from_parts(head, body.to_bytes()))
     }

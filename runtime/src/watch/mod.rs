@@ -204,11 +204,7 @@ struct Progress {
 impl<K: Kind> Watch<K> {
     /// Runs until cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => {}
-            () = self.run_forever() => {}
-        }
+        stop.run_until_cancelled(self.run_forever()).await;
         self.store.unreadable().iter().for_each(|object| self.forget_undecodable(object));
     }
 
