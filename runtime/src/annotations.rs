@@ -6,8 +6,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOpera
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-/// Sets or removes an annotation. The API server refuses the patch (422; handle it as a conflict) if the value has changed
-/// since. Empty if the annotation has that value already.
+/// Sets or removes an annotation; empty if it has that value already. A 422 means that the value has changed since.
 pub fn set(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
     set_in("annotations", seen.annotations.as_ref(), key, value)
 }

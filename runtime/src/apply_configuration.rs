@@ -1,8 +1,8 @@
 //! Closed sets of fields with one writer.
 //!
-//! The fields that a controller owns on an object are a type of their own. The type is sent by server-side apply, and extracted
-//! from the live object. So nothing relies on `managedFields`: the API server sometimes drops them, and after a take-over from
-//! a controller that wrote by PUT they name another owner of the field.
+//! They are a type of their own, sent by server-side apply and extracted from the live object. Nothing relies on
+//! `managedFields`: the API server sometimes drops them, and after a take-over from a controller that wrote by PUT they name
+//! another owner.
 
 use std::sync::Arc;
 
@@ -52,8 +52,7 @@ pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'sta
     const SUBRESOURCE: Subresource = Subresource::Main;
     /// The fields of a live object.
     fn extract(live: &Self::Of) -> Self;
-    /// The fields of a live object, as far as `self` writes them. Implement it where a controller owns single keys of a map and
-    /// others own keys in the same map, such as labels.
+    /// As [`Self::extract`], as far as `self` writes them: for a controller that owns single keys of a map, such as labels.
     #[must_use]
     fn seen_like(&self, live: &Self::Of) -> Self {
         Self::extract(live)

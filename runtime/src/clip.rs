@@ -10,8 +10,8 @@ pub fn clip(text: impl Into<String>) -> String {
     clip_to(LONGEST, text)
 }
 
-/// Clips the text to `most` bytes, which must be at least a hundred. A longer text keeps its beginning, which names the
-/// subject, and its end, which has the cause. Between them stands the original length. Clipping a second time changes nothing.
+/// Clips the text to `most` bytes, at least a hundred. Its beginning, which names the subject, and its end, which has the
+/// cause, remain, with the original length between them. Clipping twice changes nothing.
 pub fn clip_to(most: usize, text: impl Into<String>) -> String {
     let text = text.into();
     if text.len() <= most {

@@ -43,8 +43,8 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn watch(&self, on: &mut Watches<'_>);
     /// Takes from the caches the state that concerns an object; `None` when the object is gone.
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
-    /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache. Return true
-    /// for an object that must not wait for an unreachable cluster and whose plans do not depend on their writes there.
+    /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache: for an object
+    /// that must not wait for an unreachable cluster, and whose plans do not depend on their writes there.
     fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
         false
     }
@@ -65,10 +65,7 @@ pub struct Watches<'a> {
 }
 
 impl Watches<'_> {
-    /// Watches the controller's own kind. Each change wakes the object itself.
-    ///
-    /// # Panics
-    /// As [`Watches::kind`] does.
+    /// Watches the controller's own kind, as [`Watches::kind`] does. Each change wakes the object itself.
     pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let queue = self.queue.clone();
         let watched = self.kind::<K>(cluster, namespace);
@@ -138,8 +135,7 @@ impl<K: Kind> Watched<'_, K> {
         self
     }
 
-    /// Limits the watch with a field selector: the API server never sends other objects. This applies to all controllers that
-    /// watch the kind.
+    /// Limits the watch of the kind, for all controllers, with a field selector.
     pub fn selecting(self, fields: &'static str) -> Self {
         self.source.fields = fields;
         self

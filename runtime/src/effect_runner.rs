@@ -19,8 +19,7 @@ pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::
 /// # Guarantees
 /// * Effects with the same serialization key never overlap. A hung call delays only the calls with its own key.
 /// * The number of concurrent calls is limited.
-/// * A call starts only while this process leads, and is dropped when leadership ends. It does not continue after that, even if
-///   the process was suspended and wakes up with an answer for it.
+/// * A call starts only while this process leads, and is dropped when leadership ends, also in a process that was suspended.
 /// * A call is also dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.
 ///
 /// # Caveats
@@ -47,8 +46,8 @@ impl<E: Effect> EffectRunner<E> {
         Arc::new(Self { perform, locks, permits, leadership, tasks, metrics })
     }
 
-    /// Queues a call, in `span`. Calls `begun` when the call starts, which may be much later, and `done` with its outcome.
-    /// Calls neither if this process does not lead.
+    /// Queues a call, in `span`. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not
+    /// lead.
     pub(crate) fn start(
         self: &Arc<Self>,
         effect: E,

@@ -2,8 +2,7 @@
 
 use std::error::Error;
 
-/// An error with its causes, outermost first, separated by `": "`. A cause is not repeated if the text contains it already, as
-/// with errors that print their source themselves.
+/// An error with its causes, outermost first, separated by `": "`. A cause that the text contains already is left out.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

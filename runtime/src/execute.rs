@@ -100,9 +100,9 @@ const MOST_FAILURES: usize = 8;
 ///
 /// # Guarantees
 /// * Stages run in order. The steps of a stage run concurrently in batches of 1, 2, 4, …. No stage runs after a failed one.
-/// * A step that is refused for a reason of its own does not stop the others of its stage. The batches then begin at 1 again,
-///   and the stage ends after eight such failures; the next run begins with other steps. A failure that would hit every request
-///   (no connection, 429, 5xx, the end of leadership) ends the stage at once.
+/// * A step that is refused for a reason of its own does not stop the others of its stage: the batches begin at 1 again, and
+///   the stage ends after eight such failures; the next run begins with other steps. A failure that would hit every request (no
+///   connection, 429, 5xx, the end of leadership) ends the stage at once.
 /// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write.
 /// * No write hits a namesake. A write that depends on a version hits no other version.
 ///
@@ -119,8 +119,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Runs the stages. Passes effects to `call`, which must not wait for them. `attempt` is the number of runs that have
-    /// failed in a row before.
+    /// Runs the stages. `call` must not wait for the effect. `attempt` is the number of runs that have failed in a row before.
     pub(crate) async fn run<E: Clone>(
         &self,
         stages: &[Vec<Planned<E>>],
@@ -236,8 +235,7 @@ impl Executor {
         sending: &RequestContext,
     ) -> StepOutcome {
         let mut body = body.clone();
-        // No object ever has version 1 (it is the version of the empty store). So an apply with this version gets 409 if the
-        // object exists, and creates it if not.
+        // No object has version 1, that of the empty store: such an apply gets 409 if the object exists, and else creates it.
         body["metadata"]["resourceVersion"] = "1".into();
         let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
         let call = sending.write(Method::PATCH, url, APPLY, &body);
@@ -354,8 +352,8 @@ impl Execution {
             StepOutcome::Refused { uid, error } => self.refused.push((uid, error)),
             StepOutcome::Failed(failure, unsure) => {
                 self.unsure.extend(unsure);
-                // The most useful failure: the first one, but prefer one that the next plan can handle, and avoid one that only
-                // reports the end of leadership.
+                // The first failure, unless a later one is one that the next plan can handle, or not just the end of
+                // leadership.
                 let weight = |class| match class {
                     FailureClass::Expired => 0,
                     FailureClass::AlreadyExists => 2,
@@ -438,8 +436,7 @@ struct VersionedMeta {
     finalizers: Vec<String>,
 }
 
-/// The version of the object in an answer; `None` if the answer is a Status, or the final state of an object that is gone
-/// because the write removed its last finalizer.
+/// The version of the object in an answer; `None` if the answer is a Status, or the object is gone with this write.
 fn version_of(answer: &Response<Bytes>) -> Option<u64> {
     let Versioned { metadata } = serde_json::from_slice(answer.body()).ok()?;
     standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)

@@ -1,14 +1,12 @@
 //! Adds and removes finalizers with JSON patches that test the values that were read.
 //!
-//! These are no applies: one manager's apply cannot remove a finalizer that another one applied, and an update of the whole
-//! list removes finalizers that others have just added.
+//! One manager's apply cannot remove a finalizer that another one applied, and an update of the list removes those of others.
 
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-/// Adds a finalizer. The API server refuses the patch (422; handle it as a conflict) if the list has changed since. Empty if
-/// the finalizer is there already.
+/// Adds a finalizer; empty if it is there already. A 422 means that the list has changed since.
 pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     let list = seen.finalizers.as_deref().unwrap_or_default();
     if list.iter().any(|known| known == finalizer) {

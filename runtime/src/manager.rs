@@ -162,10 +162,8 @@ impl Manager {
         move || readiness.check()
     }
 
-    /// A connection for requests that are no steps of a plan, such as those of a driver. `name` appears in `User-Agent`.
-    ///
-    /// It refuses writes while this process does not lead. A write that standbys must make as well needs [`Connection::within`]
-    /// with a leadership of its own.
+    /// A connection for requests that are no steps of a plan, such as those of a driver. `name` appears in `User-Agent`. It
+    /// refuses writes while this process does not lead; for one that standbys make as well, use [`Connection::within`].
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
         let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
         Some(connection.within(self.options.leadership.clone()))
@@ -289,9 +287,8 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the watches and acquires the leases, in the better order. A process that can lead at once lists once, after it
-    /// has the lease. A process that must wait keeps warm caches meanwhile. Returns when the leases were acquired, or `None` if
-    /// it was stopped before.
+    /// Starts the watches and acquires the leases; `None` if it was stopped before. A process that can lead at once lists once,
+    /// after it has the leases. One that must wait keeps warm caches meanwhile.
     async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Leadership, Instant)> {
         let mut acquiring = acquire(self.elections.clone()).boxed();
         let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;

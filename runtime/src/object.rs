@@ -1,7 +1,4 @@
 //! The identity of objects: cluster, kind, name, UID, version.
-//!
-//! Every reference contains its cluster, so one process can serve several without confusing an object with its namesake in
-//! another cluster.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -124,8 +121,7 @@ impl fmt::Display for ResourceType {
     }
 }
 
-/// A reference to an object with preconditions for a write. It can only be made from an object, so that no write can hit a
-/// namesake.
+/// A reference to an object with preconditions for a write. It is only made from an object, so that no write hits a namesake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     key: ObjectRef,
@@ -238,8 +234,7 @@ pub fn is_deleting<K: Kind>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
-/// The version of the object in an answer; `None` if it is the final state of a deleted object, which is gone with its last
-/// finalizer.
+/// The version of an object in an answer; `None` if it is gone with its last finalizer.
 pub(crate) fn standing(version: Option<&str>, deleting: bool, finalizers: &[String]) -> Option<u64> {
     version.filter(|_| !deleting || !finalizers.is_empty()).and_then(parse_version)
 }

@@ -42,8 +42,7 @@ impl ReconcileResult {
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
-/// Adds the key of one object to the queue of its controller once a condition holds. It does not keep the queue alive, so that
-/// waiters in the caches keep no part of a manager in memory after its end.
+/// Adds the key of one object to the queue of its controller. It does not keep the queue alive in the waiters of the caches.
 #[derive(Clone, Debug)]
 pub(crate) struct RequeueHandle {
     queue: Weak<Queue>,

@@ -68,8 +68,7 @@ impl Readiness {
     }
 }
 
-/// Why the API server is not healthy; `None` if it is. A server that refuses the probe (401, 403) is reachable, which is
-/// enough.
+/// Why the API server is not healthy; `None` if it is. One that refuses the probe (401, 403) is reachable, which is enough.
 async fn probe(server: &Connection) -> Option<String> {
     match timeout(PATIENCE, server.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,

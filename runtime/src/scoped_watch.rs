@@ -1,8 +1,5 @@
 //! Watches that single objects need for a while: for example of the Pods on a node while it drains, or of a Secret that they
-//! name.
-//!
-//! Each plan names its scoped watches. Objects that name the same one share one watch. It ends when no object names it any
-//! more. So memory is bounded by the scoped watches in use, not by the number of objects that exist.
+//! name. Memory is bounded by those in use, not by the number of objects that exist.
 
 use std::{
     any::TypeId,
@@ -24,12 +21,10 @@ use crate::{
     watch::{Projection, Watch, Watching},
 };
 
-/// How long a scoped watch relies on its list before it opens a watch. Often the list is enough: a node without Pods. Each
-/// watch is a connection.
+/// How long a scoped watch relies on its list before it opens a connection for a watch. Often the list is enough.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many objects are watched by name at most. Each watch is a connection. A scoped watch beyond the limit lists periodically
-/// (`crate::watch`) until there is a permit.
+/// How many objects are watched by name at most, because each watch is a connection. Others are listed each minute.
 pub(crate) const NAMED_WATCHES: usize = 128;
 
 /// A request to see the objects of a kind that match a field selector.
@@ -60,9 +55,7 @@ impl ScopedWatch {
     }
 
     /// The object of `K` with this namespace and name, if it matches a field selector, such as `type!=a`; an empty one matches
-    /// all. [`Stores::named`] returns the result.
-    ///
-    /// It watches one name in one namespace, so RBAC rules for that name are sufficient.
+    /// all. RBAC rules for that name are sufficient. [`Stores::named`] returns the result.
     pub fn named<K: Kind>(key: &ObjectRef, fields: &str) -> Self {
         Self { object: Some(key.clone()), ..Self::at::<K>(key.cluster, named_selector(key, fields)) }
     }

@@ -1,6 +1,5 @@
-//! Decodes objects without `metadata.managedFields`. They are never kept, and decoding them would be most of the work. They
-//! also repeat the fields of the object at their full depth: an object whose deep field is kept as text can be decoded, but its
-//! managedFields could not.
+//! Decodes objects without `metadata.managedFields`. Decoding them would be most of the work, and could fail where they repeat
+//! a deep field that the object itself keeps as text.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 

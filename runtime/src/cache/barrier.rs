@@ -9,8 +9,8 @@ use crate::{object::ObjectRef, queue::RequeueHandle};
 /// The condition that a cache must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The cache has reached this version. Alternatively it has shown a list that began after this moment, at which the version
-    /// existed: a server that was restored from a backup may never reach the version.
+    /// The cache has reached this version, or shown a list that began after this moment, at which the version existed: a server
+    /// that was restored from a backup may never reach it.
     Version(u64, Instant),
     /// The object with this UID is gone or being deleted.
     Leaving(ObjectRef, Arc<str>),
@@ -20,8 +20,7 @@ pub(crate) enum Until {
     Listed(Instant),
 }
 
-/// The waiters of a store, sorted so that an event costs nothing for unrelated waiters. A waiter that asks for the same
-/// condition again is stored once.
+/// The waiters of a store, sorted so that an event costs nothing for unrelated ones.
 #[derive(Default)]
 pub(super) struct Waiters {
     /// When the write was made, and the start of the wait.
@@ -77,8 +76,7 @@ impl Waiters {
         self.objects.keys().cloned().collect()
     }
 
-    /// Removes and returns two groups of waiters: those for a version that existed before the list began, and those for the
-    /// list.
+    /// Removes and returns the waiters for the list, and those for a version that existed before it began.
     pub(super) fn release_listed(&mut self, started: Instant) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         self.versions.retain(|_, waiting| {

@@ -68,9 +68,7 @@ impl<K> Entries<K> {
 }
 
 /// The slots of the objects that an owner controls, sorted by object name: plans iterate over them and must not depend on the
-/// order of arrival.
-///
-/// UIDs are kept as numbers, so that an owner of a hundred objects needs little more memory than its slots.
+/// order of arrival. UIDs are kept as numbers to save memory.
 #[derive(Default)]
 pub(super) struct Owners {
     slots: hashbrown::HashMap<u128, Vec<u32>>,

@@ -240,8 +240,7 @@ impl<K: Kind> Store<K> {
         self.unreadable.begin_list();
     }
 
-    /// Makes the current list, or the next one if it breaks off, replace the state and set the version back: for a server that
-    /// was itself set back.
+    /// Makes the next complete list replace the state, also by older versions: the server was itself set back.
     pub(crate) fn rewind(&self) {
         self.objects.write().rewinding = true;
     }

@@ -93,8 +93,7 @@ impl Stores {
         counts.then(|| self.of(cluster))
     }
 
-    /// The same stores, for one snapshot. It records which stores were read and have shown no list since `since`, and since
-    /// when this process has been connected to their servers.
+    /// The same stores, for one snapshot: they record what is read ([`Reads`]).
     pub(crate) fn since(&self, since: Instant) -> Self {
         let (shared, contacts) = (self.shared.clone(), self.contacts.clone());
         Self { shared, contacts, view: Some(Arc::new(View { since, reads: Mutex::default() })) }
@@ -150,7 +149,8 @@ impl Stores {
     }
 
     /// The stores that must show a write to an object: the lasting ones, and those of its `own` scoped watches. If it is in
-    /// neither, other scoped watches can at least show that it is gone; they never reach a version of objects that they leave out.
+    /// neither, other scoped watches can at least show that it is gone; they never reach a version of objects that they leave
+    /// out.
     pub(crate) fn showing(
         &self,
         resource: &ResourceType,

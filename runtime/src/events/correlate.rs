@@ -37,8 +37,7 @@ pub(super) struct Correlator {
 }
 
 impl Correlator {
-    /// Decides about one event, at a monotonic time. Returns its name, and its count if it is a repeat; `None` if the spam filter
-    /// holds it back.
+    /// Returns the name of an event, and its count if it is a repeat; `None` if the spam filter holds it back.
     pub(super) fn admit(&mut self, event: &Event, now: Duration) -> Option<(EventName, Option<i32>)> {
         let name = name_of(event);
         let series = self.series.get_mut(&name).filter(|series| now.saturating_sub(series.last) < REPEAT_WINDOW);

@@ -3,15 +3,15 @@
 //! # Guarantees
 //!
 //! - [`Recorder::publish`] never blocks, never waits and never fails: it drops and counts events that do not fit.
-//! - A repeat within ten minutes creates no new object: it raises the count and the time of the first event. The event's name
-//!   is derived from its content, so that this works across restarts too.
-//! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. Repeats that are held
-//!   back still count in the next update of the same event.
+//! - A repeat within ten minutes raises the count and the time of the first event, also across restarts: its name is derived
+//!   from its content.
+//! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. The others still count
+//!   in the next update of the same event.
 //! - Memory is bounded by the length of the queue and by the number of remembered events and objects.
 //!
 //! # Caveats
 //!
-//! - Events are hints. They are lost when the API server is away for long, or when the process is killed.
+//! - Events are hints: they are lost when the API server is away for long, or when the process is killed.
 //! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too.
 
 mod correlate;

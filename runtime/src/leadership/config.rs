@@ -60,8 +60,7 @@ impl LeaseConfig {
         Ok(())
     }
 
-    /// The time limit of one attempt. Two attempts fit into the renew deadline, so that one hung connection does not lose the
-    /// lease.
+    /// The time limit of one attempt: one that hangs leaves time for another.
     pub(super) fn attempt_timeout(&self) -> Duration {
         self.renew_deadline / 2
     }

@@ -4,18 +4,15 @@
 //!
 //! - A contender takes over a lease only after it has stood unchanged for its whole duration *as seen by this process*: the
 //!   clocks of two hosts are never compared.
-//! - Every change of the lease is a PUT with the version that was read, or a POST if there was none. Of two concurrent
-//!   attempts, one is refused. No PATCH is sent: roles made for client-go do not allow it.
-//! - A leadership counts from before the request that acquired or renewed it, and ends after the renew deadline, before
-//!   another process may lead.
+//! - Every change of the lease is a PUT with the version that was read, or a POST. Of two concurrent attempts, one is refused.
+//!   No PATCH is sent: roles made for client-go do not allow it.
+//! - A leadership counts from before its last request, and ends before another process may lead.
 //! - A renewal that hangs is abandoned while there is time for another.
 //!
 //! # Assumptions
 //!
-//! - The [`Clock`]s of all contenders run at about the same speed. A lease of 15 s and a deadline of 10 s tolerate a clock that
-//!   runs half as fast again as the other.
-//! - The [`kube::Client`] does not retry by itself (`Config::default_retry = false`): this protocol would measure a repeated
-//!   write from the wrong moment.
+//! - The [`Clock`]s of all contenders run at about the same speed: 15 s and 10 s tolerate one that is half as fast again.
+//! - The [`kube::Client`] does not retry by itself: a repeated write would be measured from the wrong moment.
 
 use std::{
     fmt,
@@ -36,14 +33,12 @@ use super::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// How long [`Election::release`] tries to release the lease. The process is about to end, and others can take the lease anyway
-/// once it has expired.
+/// How long [`Election::release`] tries. After that the lease expires by itself.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One contender for one lease. A process that needs several leases makes an election for each and joins the results with
-/// [`Leadership::all`].
+/// One contender for one lease. Dropping it ends the leadership without releasing the lease.
 ///
-/// Dropping it ends the leadership without releasing the lease.
+/// A process that needs several leases makes an election for each and joins the results with [`Leadership::all`].
 pub struct Election {
     protocol: Arc<Protocol>,
     metrics: Arc<Metrics>,
@@ -72,8 +67,7 @@ impl fmt::Debug for Election {
 }
 
 impl Election {
-    /// A contender. `user_agent` is the `User-Agent` of its requests. Returns an error for people if it cannot work with this
-    /// configuration.
+    /// A contender. Returns an error for people if it cannot work with this configuration.
     pub fn new(client: kube::Client, user_agent: HeaderValue, config: LeaseConfig) -> Result<Self, String> {
         config.validate()?;
         let protocol = Protocol { client, user_agent, config, clock: boot_clock(), seen: Mutex::default() };
@@ -96,8 +90,7 @@ impl Election {
         Self { metrics, ..self }
     }
 
-    /// The same contender, with jitter derived from a seed and the lease's name, so several elections may share one seed.
-    /// Without it the jitter is random. A manager sets its own seed.
+    /// The same contender, with jitter derived from a seed, which several elections may share. A manager sets its own seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         let LeaseConfig { namespace, name, identity, .. } = self.config();
@@ -114,8 +107,8 @@ impl Election {
 
     /// Waits until the lease is held, then renews it in the background until it is lost or released.
     ///
-    /// Failures are logged and retried for as long as the caller waits: a missing permission, namespace or API server may
-    /// appear later. The future may be dropped at any time. If the lease is held already, the current leadership is returned.
+    /// Failures are logged and retried: a missing permission, namespace or API server may appear later. The future may be
+    /// dropped. If the lease is held already, the current leadership is returned.
     pub async fn acquire(&self) -> Leadership {
         let mut renewal = self.renewal.lock().await;
         if let Some(held) = renewal.as_ref().filter(|held| !held.leadership.is_over()) {
@@ -130,8 +123,7 @@ impl Election {
         leadership
     }
 
-    /// Watches the lease without acquiring it, for as long as the caller waits. A process that needs several leases acquires
-    /// one after the other. If it watches the later ones meanwhile, it need not wait for each to expire in turn.
+    /// Watches the lease without acquiring it, so that it need not stand unchanged for its whole duration once it is its turn.
     pub async fn observe(&self) {
         let config = self.config();
         loop {
@@ -160,10 +152,8 @@ impl Election {
         }
     }
 
-    /// Ends the leadership and releases the lease, so that another process may take it at once.
-    ///
-    /// Does nothing if the lease is not held. Gives up after a second: the lease then expires by itself. Do not call it during
-    /// [`Election::acquire`]; drop that future first.
+    /// Ends the leadership, and releases the lease if it is held, so that another process may take it at once. Gives up after a
+    /// second. Do not call it during [`Election::acquire`]; drop that future first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };
         let was_over = renewal.leadership.is_over();

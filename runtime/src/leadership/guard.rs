@@ -1,17 +1,15 @@
 //! Connections that send nothing once leadership has expired.
 //!
-//! An HTTP client passes requests to tasks of its own, which own the connections. If the process is stopped meanwhile
-//! (`SIGSTOP`, a frozen container), these tasks would send the queued requests when it wakes, long after its leadership has
-//! expired, and the caller could not prevent it. Therefore the [`Guard`], below the client and TLS, checks the clock where the
-//! bytes leave.
+//! An HTTP client passes requests to tasks of its own. If the process is stopped meanwhile (`SIGSTOP`, a frozen container),
+//! they would send what is queued when it wakes, long after its leadership has expired. Therefore the [`Guard`], below the
+//! client and TLS, checks the clock where the bytes leave.
 //!
 //! # Guarantees
 //! * A guard sends nothing once leadership has *expired* ([`Leadership::has_lapsed`]). It works before leadership begins, and
 //!   after its holder has ended it: a standby reads, and a process that stops releases its lease.
 //!
 //! # Caveats
-//! * Bytes that the kernel has accepted are sent, and there is a short time between the check and the system call. Safety rests
-//!   on names, versions, UIDs and client tokens.
+//! * There is a short time between the check and the system call. Safety rests on names, versions, UIDs and client tokens.
 
 use std::{
     io,

@@ -6,8 +6,8 @@
 //! # Guarantees
 //!
 //! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.
-//! - [`Leadership::remaining`] reads the clock at each call. It includes time in which the process was stopped (`SIGSTOP`, a
-//!   frozen container) or the host was suspended, as [`boot_clock`] does.
+//! - [`Leadership::remaining`] reads the clock at each call. It includes time in which the process was stopped or the host was
+//!   suspended, as [`boot_clock`] does.
 //! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
 //! # Assumptions
@@ -16,10 +16,10 @@
 //!
 //! # Caveats
 //!
-//! - [`Leadership::ended`] uses timers that stand still while the host is suspended, so it checks the clock at least once a
-//!   second. After a suspension it resolves up to a second late. [`Leadership::remaining`] is never late.
-//! - A request that was sent in time may be committed late. Leadership narrows that window and cannot close it. Writes that
-//!   must not happen twice need names, UIDs and resource versions as well.
+//! - [`Leadership::ended`] checks the clock once a second, because timers stand still while the host is suspended: it may be a
+//!   second late. [`Leadership::remaining`] is never late.
+//! - A request that was sent in time may be committed late. Writes that must not happen twice need names, UIDs and resource
+//!   versions as well.
 
 mod clock;
 mod config;
@@ -117,25 +117,21 @@ impl Leadership {
         self.remaining().is_zero()
     }
 
-    /// Whether the leadership, or one of its parts, has expired: its holder did not end it in time, so another process may
-    /// lead.
+    /// Whether it has expired: its holder did not end it in time, so another process may lead.
     pub fn has_lapsed(&self) -> bool {
         self.parts().iter().any(|part| part.has_lapsed())
     }
 
     /// Runs `work` only while the leadership lasts; returns `None` if it ends first.
     ///
-    /// Waiting for [`Leadership::ended`] alone is not enough: that waiter may be polled after the work, which has then already
-    /// sent its next request.
+    /// Waiting for [`Leadership::ended`] is not enough: the work may be polled first, and send its next request.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         poll_fn(|context| if self.is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
     }
 
-    /// Extends the leadership until its clock reads `until`, if that is later than the current end.
-    ///
-    /// Returns whether the leadership continues. One that has ended is not revived: in between, other processes may have had
-    /// the right to write.
+    /// Extends the leadership until its clock reads `until`, if that is later. Returns whether it continues: one that has ended
+    /// is not revived, because other processes may have had the right to write in between.
     pub fn extend(&self, until: Duration) -> bool {
         self.parts().iter().all(|part| part.extend(until))
     }

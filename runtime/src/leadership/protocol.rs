@@ -35,8 +35,7 @@ pub(super) struct Seen {
 }
 
 impl Protocol {
-    /// Tries once to acquire or renew. The future may be dropped: if its write took effect, the next attempt gets a version
-    /// conflict and reads the lease again.
+    /// Tries once to acquire or renew. The future may be dropped: the next attempt finds out by a version conflict.
     pub(super) async fn attempt(&self, timeout: Duration) -> Result<Attempt, LeaseError> {
         let mut seen = self.seen.lock().await;
         let attempt = tokio::time::timeout(timeout, self.acquire_or_renew(&mut seen)).await;

@@ -27,8 +27,8 @@ pub use crate::request::FailureClass;
 pub struct Context<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
-    /// Since when this process is the leader. Whatever an earlier leader began is older. When the clock is stepped, this time
-    /// moves along with `now`, as do all times in this struct that no object holds.
+    /// Since when this process is the leader. When the clock is stepped, this time moves along with `now`, as do all times in
+    /// this struct that no object holds.
     pub leader_since: Timestamp,
     /// Since when this process has been connected to the API servers of the caches that the snapshot read, without a gap of
     /// more than a minute. Reports from before may be stale, because nothing could be reported. Never before `leader_since`.
@@ -75,8 +75,7 @@ pub enum Step<E> {
         /// The operations.
         patch: Patch,
     },
-    /// A consistent read of one object. If the object is gone or being deleted, the plan ends here, and the next plan sees the
-    /// new state.
+    /// A consistent read of one object. If it is gone or being deleted, the plan ends here.
     Confirm(Target),
     /// As `Confirm`, and the plan also ends here if the version differs from the one in the snapshot.
     ConfirmUnchanged(Target),
@@ -116,8 +115,7 @@ impl<E> Step<E> {
         Self::apply_to(Target::of(cluster, live), live, owned)
     }
 
-    /// Applies `owned` to `live`. The API server refuses it if the object has changed since. `None` when it would change
-    /// nothing.
+    /// As [`Step::apply`]; the API server refuses it if the object has changed since.
     pub fn apply_if_unchanged<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
         Self::apply_to(Target::of(cluster, live).if_unchanged(), live, owned)
     }
@@ -150,8 +148,7 @@ impl<E> Step<E> {
         Self::Confirm(Target::of(cluster, live))
     }
 
-    /// Reads from the API server whether `live` is unchanged. This is a read and no patch, because some objects that an API
-    /// server can show cannot be patched.
+    /// Reads from the API server whether `live` is unchanged. This is no patch, because some objects cannot be patched.
     pub fn confirm_unchanged<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::ConfirmUnchanged(Target::of(cluster, live))
     }

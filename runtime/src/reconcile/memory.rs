@@ -40,8 +40,8 @@ pub(super) struct Memory<E: Effect> {
     waits: Vec<(&'static str, Option<Timestamp>)>,
 }
 
-/// The plans of an object may write to the object itself this often in a row, and then once per interval. Otherwise two
-/// managers that undo each other's writes would do so as fast as they can.
+/// How often the plans of an object may write to the object itself in a row, and then once per interval: two managers may undo
+/// each other's writes.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
 
@@ -70,8 +70,7 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// Returns the wall-clock time. When the clock was stepped, this shifts all remembered times with it, so that their ages
-    /// stay the same.
+    /// Returns the wall-clock time. When the clock was stepped, this shifts all remembered times with it.
     pub(super) fn now(&mut self, clock: &dyn Clock) -> Timestamp {
         let (now, elapsed) = (clock.wall(), clock.elapsed());
         let zero = SignedDuration::try_from(elapsed).ok().and_then(|elapsed| now.checked_sub(elapsed).ok());
@@ -123,8 +122,7 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// The waits of a plan with a reason that the previous plan did not have, and those that now end at another time. Messages
-    /// do not count: they may change with each plan.
+    /// The waits of a plan with a new reason or another end. Messages do not count: they may change with each plan.
     pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
         let former = std::mem::take(&mut self.waits);
         // Keep the logged time until the end has moved noticeably, so that many small moves add up to one large one.

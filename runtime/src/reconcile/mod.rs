@@ -38,8 +38,8 @@ use nodewright_observability::{
     trace::{self, Spans, TraceContext},
 };
 
-/// How many plans of one controller run at once in one cluster. It exceeds the limit of concurrent requests, so that no request
-/// slot waits for a plan. It does not exceed it by much, because a plan that waits for its requests stays in memory.
+/// How many plans of one controller run at once in one cluster: more than the limit of concurrent requests, so that no request
+/// slot waits for a plan, but not many more, because each stays in memory.
 const EXECUTING: usize = 64;
 /// The shortest time between two plans of an object. It makes a plan cheap that asks for a time in the past again and again.
 const SOONEST: Duration = Duration::from_millis(100);
@@ -74,8 +74,8 @@ pub(crate) struct Shared {
 ///
 /// # Guarantees
 /// * A run sees every write of earlier runs for the object. The object waits until the caches show them.
-/// * A run sees only caches that were listed after this process gained leadership. A cache that was not, because its cluster is
-///   unreachable, delays only the objects that read it.
+/// * A run sees only caches that were listed after this process gained leadership. A cache of an unreachable cluster delays
+///   only the objects that read it.
 /// * The outcome of an unanswered write is read before the next plan.
 /// * A refusal leads to a plan that knows of it and can set the time of the retry.
 /// * A panic in one plan is caught, counted and backed off. Other objects continue.
@@ -155,8 +155,7 @@ impl<C: Controller> Reconciler<C> {
                 if let Some(pass) = gate.try_enter() {
                     drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await }));
                 } else {
-                    // Drop the plan while the object waits for a permit: there may be very many, and the snapshot becomes
-                    // stale.
+                    // Drop the plan while the object waits: there may be very many, and the snapshot becomes stale.
                     let flow = act.sending.flow.clone();
                     drop(act);
                     drop(self.shared.tasks.spawn(this.begin_in_turn(key, gate, flow)));
@@ -225,8 +224,7 @@ impl<C: Controller> Reconciler<C> {
         memory.barriers.retain(|barrier| waits_for(barrier.key.cluster));
     }
 
-    /// Reads the outcome of writes whose answer was lost. The object is planned again at once, or after a back-off where the
-    /// read fails.
+    /// Reads the outcome of writes whose answer was lost.
     async fn find_out(&self, key: &ObjectRef) -> ReconcileResult {
         let Some(memory) = self.memories.get(key) else { return ReconcileResult::Again };
         let unsure = memory.lock().unsure.clone();
@@ -341,8 +339,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// The semaphore for a plan. A plan that writes to another cluster waits for that cluster's answers, so it takes a permit
-    /// there.
+    /// The semaphore for a plan: that of another cluster, if it writes there and waits for its answers.
     fn gate(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
@@ -471,8 +468,7 @@ impl Subject {
         Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
     }
 
-    /// The span of an execution. It starts a trace of its own, linked to the object's trace. As a child it would keep that
-    /// trace open forever.
+    /// The span of an execution: a trace of its own, linked to the object's trace, which a child would keep open forever.
     fn reconcile(&self) -> Span {
         let Self { controller, object, owner, context } = self;
         let trace_id = context.map(|context| tracing::field::display(context.trace_id));
@@ -514,8 +510,7 @@ fn tell_waits(begun: &[&Wait]) {
     }
 }
 
-/// The pause grows with the square of the number of children, up to one second, so that n changes do not cause n plans of n
-/// children each.
+/// The pause grows with the square of the number of children, so that n changes do not cause n plans of n children each.
 fn pause_after(children: usize) -> Duration {
     let children = u64::try_from(children).unwrap_or(u64::MAX);
     let micros = children.saturating_mul(children) / 1_000;

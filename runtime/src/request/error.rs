@@ -101,8 +101,8 @@ impl RequestError {
 
     /// Whether a JSON patch was refused because a test failed or a path did not exist: another writer was faster.
     ///
-    /// A patch that would make the object invalid gets 422 as well, and a retry does not help there. The API server names the
-    /// kind of the object in that answer only. A denial by a webhook has no details.
+    /// A patch that would make the object invalid gets 422 as well, but then the API server names the kind. A denial by a
+    /// webhook has no details.
     pub(crate) fn is_failed_test(&self) -> bool {
         let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
         self.status == Some(StatusCode::UNPROCESSABLE_ENTITY) && self.details.as_deref().is_some_and(says_nothing)

@@ -29,16 +29,13 @@ use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 /// Limit of an answer, in bytes. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// A client for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod, configured for the runtime (see [`client`]). For a
-/// process without elections.
+/// A client (see [`client`]) for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod, for a process without elections.
 pub async fn default_client() -> Result<kube::Client, kube::Error> {
     client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leadership::default())
 }
 
-/// A client configured for the runtime. It does not retry: kube's default retries writes as well, but a write whose answer was
-/// lost must be read, not repeated. And it sends no queued request once the leadership of this process has expired.
-///
-/// It is kube's own client without tracing, retries and proxies, over connections of [`Leadership::connector`].
+/// A client configured for the runtime: kube's own without tracing, proxies and retries, because a write whose answer was lost
+/// must be read, not repeated. It sends no queued request once this leadership has expired ([`Leadership::connector`]).
 pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = &config.proxy_url {
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });

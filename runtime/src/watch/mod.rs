@@ -5,10 +5,8 @@
 //! * It detects a black-holed connection within four minutes, because the server should have ended the watch by then.
 //! * It probes an idle server (`crate::request::contact`) while it continues to read the open watch.
 //! * After a gap, and after an interrupted list, it lists again from the quorum, and reports vanished objects as gone.
-//! * It detects a server that was set back to an earlier version within five minutes, or as soon as the connection breaks. The
-//!   list of that server replaces the store.
-//! * A log line, a metric and an event name each object that cannot be decoded. The store knows that the object exists, and the
-//!   other objects proceed.
+//! * It detects a server that was set back to an earlier version within five minutes, and replaces the store by its list.
+//! * A log line, a metric and an event name each object that cannot be decoded. The other objects proceed.
 //! * A watch that needs a permit and gets none lists each minute instead.
 //! * A panic in a change handler is caught and counted; the watch continues.
 //!
@@ -126,8 +124,7 @@ pub(crate) struct Watch<K> {
     pub(crate) selector: Arc<str>,
     pub(crate) deliver: Deliver<K>,
     pub(crate) watching: Watching,
-    /// How long to wait between the first list and the watch, for an object that may need only the list. No change is missed
-    /// meanwhile.
+    /// How long to wait between the first list and the watch, for an object that may need only the list.
     pub(crate) patience: Duration,
     /// The semaphore for watches that need a permit. Such a watch lists each minute until it has one.
     pub(crate) permits: Option<Arc<Semaphore>>,
@@ -261,9 +258,8 @@ impl<K: Kind> Watch<K> {
         at.permit.is_some()
     }
 
-    /// Lists from the quorum. Any other list may be older than a write whose answer is known.
-    ///
-    /// A first list is delivered once it is complete, because no controller can use it before.
+    /// Lists from the quorum: any other list may be older than a write whose answer is known. A first list is delivered once it
+    /// is complete, because no controller can use it before.
     async fn list(&self) -> Result<(), Broken> {
         let started = Instant::now();
         let is_first = !self.store.is_synced();
@@ -309,8 +305,7 @@ impl<K: Kind> Watch<K> {
         decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
-    /// The quorum never goes back by itself. So the known state was undone, and the server will assign its later versions
-    /// again.
+    /// The quorum never goes back by itself: the known state was undone, and its later versions will be assigned again.
     fn rewind(&self, version: u64) {
         tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
@@ -318,15 +313,14 @@ impl<K: Kind> Watch<K> {
         self.store.rewind();
     }
 
-    /// Whether the store is ahead of the server. A server that was restored from a backup sends nothing to a watch from a
-    /// version that it has not reached yet, and then omits the events before that version.
+    /// Whether the store is ahead of the server, which then was restored from a backup and would send nothing to a watch from
+    /// this version.
     async fn is_ahead(&self) -> Result<bool, Broken> {
         let answer = self.connection.send(self.page_call(1, None)).await?;
         Ok(Self::version(&answer)? < self.store.version())
     }
 
-    /// Probes the server whenever it is silent, past the limit of concurrent requests. Ends when the store is ahead of the
-    /// server, which means that the server was set back.
+    /// Probes the server whenever it is silent, past the limit of concurrent requests. Ends when the server was set back.
     async fn ask_when_silent(&self) {
         loop {
             self.connection.contact().silence().await;

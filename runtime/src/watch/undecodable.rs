@@ -36,8 +36,7 @@ type Name = (String, String);
 /// All objects of a manager that currently cannot be decoded.
 ///
 /// # Guarantees
-/// * One event for each object, as soon as this process may write events. Another one when the object has changed and still
-///   cannot be decoded.
+/// * One event for each object, and for each of its changes, as soon as this process may write events.
 /// * Nothing of their content is kept.
 pub(crate) struct DecodeFailures {
     metrics: Arc<Metrics>,

@@ -15,14 +15,12 @@ impl<K: Kind> Store<K> {
         !objects.is_empty() && objects.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// The objects that exist and cannot be decoded, in the order of their names. If such an object could be decoded before,
-    /// the store still has its last readable version.
+    /// The objects that exist and cannot be decoded, by name. The store still has their last readable versions, if any.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         self.unreadable.0.read().values().map(|entry| entry.object.clone()).collect()
     }
 
-    /// Records an object that exists and cannot be decoded, so that the end of a list does not report it gone. Returns whether
-    /// it is new.
+    /// Records an object that exists and cannot be decoded, so that no list reports it gone. Returns whether it is new.
     pub fn add_unreadable(&self, object: Unreadable) -> bool {
         self.keep(object.namespace(), object.name());
         let key = (object.namespace().to_owned(), object.name().to_owned());
