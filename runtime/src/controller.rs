@@ -57,7 +57,6 @@ pub trait Controller: Send + Sync + Sized + 'static {
 }
 
 /// What one controller watches.
-#[derive(Debug)]
 pub struct Watches<'a> {
     pub(crate) sources: &'a mut Sources,
     pub(crate) stores: &'a Stores,
@@ -119,12 +118,6 @@ fn scope(namespace: &str) -> String {
 pub struct Watched<'a, K> {
     source: &'a mut Source<K>,
     queue: &'a Arc<Queue>,
-}
-
-impl<K: Kind> std::fmt::Debug for Watched<'_, K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watched").field("store", &self.source.store).finish_non_exhaustive()
-    }
 }
 
 #[allow(clippy::return_self_not_must_use)] // the calls can be chained, and need not be
@@ -197,12 +190,6 @@ struct Source<K> {
 /// All watched kinds, once each, in a deterministic order.
 #[derive(Default)]
 pub(crate) struct Sources(BTreeMap<(Cluster, TypeId), Box<dyn AnySource>>);
-
-impl std::fmt::Debug for Sources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sources").field("count", &self.0.len()).finish()
-    }
-}
 
 impl Sources {
     pub(crate) fn start(self, connections: &BTreeMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {

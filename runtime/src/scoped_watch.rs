@@ -4,7 +4,6 @@
 use std::{
     any::TypeId,
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 pub(crate) const NAMED_WATCHES: usize = 128;
 
 /// A request to see the objects of a kind that match a field selector.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ScopedWatch {
     cluster: Cluster,
     kind: TypeId,
@@ -36,15 +35,6 @@ pub struct ScopedWatch {
     /// The object, if the scoped watch is about a single one.
     object: Option<ObjectRef>,
     open: fn(&Arc<ScopedWatches>, &ScopedWatch, CancellationToken),
-}
-
-impl fmt::Debug for ScopedWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedWatch")
-            .field("cluster", &self.cluster)
-            .field("selector", &self.selector)
-            .finish_non_exhaustive()
-    }
 }
 
 impl ScopedWatch {

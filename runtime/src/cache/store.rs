@@ -1,7 +1,5 @@
 //! The objects of one kind, with indexes by name, by controlling owner, and by custom keys.
 
-mod undecoded;
-
 use std::{
     any::Any,
     cmp::Ordering,
@@ -237,7 +235,7 @@ impl<K: Kind> Store<K> {
         let mut objects = self.objects.write();
         objects.epoch = objects.epoch.wrapping_add(1);
         objects.listing = true;
-        self.unreadable.begin_list();
+        self.begin_unreadable();
     }
 
     /// Makes the next complete list replace the state, also by older versions: the server was itself set back.

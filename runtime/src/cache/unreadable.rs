@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use parking_lot::RwLock;
 
+use super::Store;
 use crate::object::{Kind, ResourceType};
 
 /// The readable metadata of an object that exists and cannot be decoded.
@@ -82,20 +83,50 @@ impl Unreadable {
     }
 }
 
-/// The unreadable objects of a store, by namespace and name. Nearly always there is none.
-#[derive(Default)]
-pub(super) struct UnreadableObjects(pub(super) RwLock<BTreeMap<(String, String), Entry>>);
+/// The unreadable objects of a store, by namespace and name, and whether the current list has shown them. Nearly always there is
+/// none.
+pub(super) type UnreadableObjects = RwLock<BTreeMap<(String, String), (Arc<Unreadable>, bool)>>;
 
-pub(super) struct Entry {
-    pub(super) object: Arc<Unreadable>,
-    /// Whether the current list has shown it.
-    pub(super) is_listed: bool,
-}
+impl<K: Kind> Store<K> {
+    /// Whether an object exists and cannot be decoded.
+    pub fn is_unreadable(&self, namespace: &str, name: &str) -> bool {
+        let objects = self.unreadable.read();
+        !objects.is_empty() && objects.contains_key(&(namespace.to_owned(), name.to_owned()))
+    }
 
-impl UnreadableObjects {
-    /// Begins a list. Objects that do not occur before its end are gone.
-    pub(super) fn begin_list(&self) {
-        self.0.write().values_mut().for_each(|entry| entry.is_listed = false);
+    /// The objects that exist and cannot be decoded, by name. The store still has their last readable versions, if any.
+    pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
+        self.unreadable.read().values().map(|(object, _)| object.clone()).collect()
+    }
+
+    /// Records an object that exists and cannot be decoded, so that no list reports it gone. Returns whether it is new.
+    pub fn add_unreadable(&self, object: Unreadable) -> bool {
+        self.keep(object.namespace(), object.name());
+        let key = (object.namespace().to_owned(), object.name().to_owned());
+        let object = Arc::new(object);
+        let former = self.unreadable.write().insert(key, (object.clone(), true));
+        former.is_none_or(|(former, _)| former != object)
+    }
+
+    /// Forgets an unreadable object: it can be decoded now, or it is gone.
+    pub(crate) fn remove_unreadable(&self, namespace: &str, name: &str) -> Option<Arc<Unreadable>> {
+        // The common case: the map is empty.
+        if self.unreadable.read().is_empty() {
+            return None;
+        }
+        let gone = self.unreadable.write().remove(&(namespace.to_owned(), name.to_owned()));
+        gone.map(|(object, _)| object)
+    }
+
+    /// Begins a list: those that do not occur before its end are gone.
+    pub(super) fn begin_unreadable(&self) {
+        self.unreadable.write().values_mut().for_each(|(_, is_listed)| *is_listed = false);
+    }
+
+    /// Ends a list: forgets the unreadable objects that it did not show, and returns them.
+    pub(crate) fn end_unreadable(&self) -> Vec<Arc<Unreadable>> {
+        let mut objects = self.unreadable.write();
+        objects.extract_if(.., |_, (_, is_listed)| !*is_listed).map(|(_, (object, _))| object).collect()
     }
 }
 
@@ -104,7 +135,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
-    use crate::testing::controlled;
+    use crate::testing::{HOME, controlled};
 
     #[test]
     fn the_metadata_tells_whose_it_is_and_keeps_no_content() {
@@ -115,5 +146,21 @@ mod tests {
         assert!(unknown.may_be_controlled_by("other") && unknown.metadata().is_none());
         let text = known.describe::<ConfigMap>();
         assert_eq!(text, "ConfigMap n/a exists and cannot be read: correct it or delete it");
+    }
+
+    #[test]
+    fn a_list_that_does_not_show_it_ends_it_and_one_that_breaks_off_does_not() {
+        let store = Store::<ConfigMap>::new(HOME, "n");
+        assert!(store.add_unreadable(controlled("a", "set")) && store.add_unreadable(controlled("b", "set")));
+        assert!(!store.add_unreadable(controlled("a", "set")), "it is known");
+        assert!(store.add_unreadable(controlled("a", "other")), "its owner has changed");
+        store.begin_list();
+        store.begin_list();
+        store.add_unreadable(controlled("b", "set"));
+        assert!(store.is_unreadable("n", "a"), "the list has not ended");
+        let gone: Vec<_> = store.end_unreadable().iter().map(|object| object.name().to_owned()).collect();
+        assert_eq!(gone, ["a"]);
+        assert!(!store.is_unreadable("n", "a") && store.is_unreadable("n", "b") && !store.is_unreadable("", "b"));
+        assert!(store.remove_unreadable("n", "b").is_some() && store.unreadable().is_empty());
     }
 }

@@ -10,10 +10,6 @@
 //!   suspended, as [`boot_clock`] does.
 //! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
-//! # Assumptions
-//!
-//! - The [`Clock`] never goes back.
-//!
 //! # Caveats
 //!
 //! - [`Leadership::ended`] checks the clock once a second, because timers stand still while the host is suspended: it may be a
@@ -22,7 +18,6 @@
 //!   versions as well.
 
 mod clock;
-mod config;
 mod election;
 mod error;
 mod guard;
@@ -42,8 +37,7 @@ use tokio::sync::watch;
 
 pub use self::{
     clock::{Clock, boot_clock, tokio_clock},
-    config::LeaseConfig,
-    election::Election,
+    election::{Election, LeaseConfig},
 };
 
 /// How long [`Leadership::ended`] trusts a timer before it checks the clock again.
@@ -119,7 +113,8 @@ impl Leadership {
 
     /// Whether it has expired: its holder did not end it in time, so another process may lead.
     pub fn has_lapsed(&self) -> bool {
-        self.parts().iter().any(|part| part.has_lapsed())
+        let has_lapsed = |part: &Arc<Part>| matches!(*part.end.borrow(), End::At(end) if end <= part.clock.elapsed());
+        self.parts().iter().any(has_lapsed)
     }
 
     /// Runs `work` only while the leadership lasts; returns `None` if it ends first.
@@ -153,12 +148,7 @@ impl Leadership {
 
 impl Part {
     fn remaining(&self) -> Duration {
-        let end = *self.end.borrow();
-        end.after(self.clock.elapsed())
-    }
-
-    fn has_lapsed(&self) -> bool {
-        matches!(*self.end.borrow(), End::At(end) if end <= self.clock.elapsed())
+        self.end.borrow().after(self.clock.elapsed())
     }
 
     fn end(&self) {
@@ -207,7 +197,7 @@ impl Part {
 }
 
 impl End {
-    fn after(self, now: Duration) -> Duration {
+    fn after(&self, now: Duration) -> Duration {
         match self {
             Self::Never => Duration::MAX,
             Self::At(end) => end.saturating_sub(now),
