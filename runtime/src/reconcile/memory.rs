@@ -13,19 +13,19 @@ use crate::{
     leadership::Clock,
     object::ObjectRef,
     plan::{Failure, Refusal, Wait},
+    request::RequestError,
     scoped_watch::ScopedWatch,
 };
 
 /// The memory of one object.
 pub(super) struct Memory<E: Effect> {
     pub(super) uid: String,
-    /// The flow in which this object's requests take turns with those of other owners.
     pub(super) flow: Flow,
     /// What the caches must show before the next plan.
     pub(super) barriers: Vec<Barrier>,
     /// Since when the object waits for a cache to show a write.
     pub(super) parked: Option<Instant>,
-    /// Objects with a write of unknown outcome. Only a read can tell the outcome.
+    /// The writes of unknown outcome.
     pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
@@ -45,10 +45,9 @@ pub(super) struct Memory<E: Effect> {
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
 
-/// Ignore differences between the wall clock and the monotonic clock that are smaller than this.
+/// Ignore smaller differences between the wall clock and the monotonic clock.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
-
-/// Ignore moves of a wait's end that are smaller than this.
+/// Ignore smaller moves of a wait's end.
 const MOVED: SignedDuration = SignedDuration::from_secs(5);
 
 impl<E: Effect> Memory<E> {
@@ -100,7 +99,6 @@ impl<E: Effect> Memory<E> {
         (due - now).saturating_sub(EVENLY * IN_A_ROW)
     }
 
-    /// Whether there is nothing to remember.
     fn is_blank(&self) -> bool {
         let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, waits, .. } = self;
         barriers.is_empty()
@@ -147,11 +145,10 @@ impl<E: Effect> Memory<E> {
         }
         self.refusals.retain(|refusal| !execution.evicted.contains(&refusal.uid));
         for (uid, error) in execution.refused {
-            let times = self.refusals.iter().find(|refusal| refusal.uid == uid).map_or(0, |refusal| refusal.times);
-            self.refusals.retain(|refusal| refusal.uid != uid);
-            let times = times.saturating_add(1);
-            let refusal = Refusal { uid, at: now, times, message: error.message, retry_after: error.retry_after };
-            self.refusals.push(refusal);
+            let former = self.refusals.extract_if(.., |refusal| refusal.uid == uid).next();
+            let times = former.map_or(0, |refusal| refusal.times).saturating_add(1);
+            let RequestError { message, retry_after, .. } = error;
+            self.refusals.push(Refusal { uid, at: now, times, message, retry_after });
         }
         self.failure.clone_from(&execution.failure);
         execution.failure

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::Mutex;
 use tokio::{task::coop::consume_budget, time::Instant};
@@ -95,7 +95,7 @@ pub(crate) struct Reconciler<C: Controller> {
     shared: Shared,
     memories: Memories<C::Effect>,
     /// Limits of the plans that run at once, one for each cluster.
-    gates: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
+    limits: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
 }
 
 /// The next work for an object.
@@ -104,10 +104,10 @@ enum Work<E> {
     None(ReconcileResult),
     /// Read the outcome of writes whose answer was lost.
     FindOut,
-    /// Execute a plan.
     Act(Box<Act<E>>),
 }
 
+/// A plan to execute.
 struct Act<E> {
     plan: Plan<E>,
     /// How long to leave the object alone after the plan.
@@ -123,18 +123,13 @@ impl<C: Controller> Reconciler<C> {
         effects: Arc<EffectRunner<C::Effect>>,
         shared: Shared,
     ) -> Arc<Self> {
-        let (memories, gates) = (Memories::default(), Mutex::default());
-        Arc::new(Self { controller, queue, effects, shared, memories, gates })
+        let (memories, limits) = (Memories::default(), Mutex::default());
+        Arc::new(Self { controller, queue, effects, shared, memories, limits })
     }
 
     /// Takes keys from the queue until it is stopped. Separate tasks finish what is in progress.
     pub(crate) async fn run(self: Arc<Self>) {
-        loop {
-            let key = tokio::select! {
-                biased;
-                () = self.shared.stop.cancelled() => return,
-                key = self.queue.next() => key,
-            };
+        while let Some(key) = self.shared.stop.run_until_cancelled(self.queue.next()).await {
             self.begin(key);
             // With a long queue this loop never waits. Yield, so that other tasks run on this thread.
             consume_budget().await;
@@ -145,52 +140,50 @@ impl<C: Controller> Reconciler<C> {
         let begun = Instant::now();
         let this = self.clone();
         match self.prepare(&key) {
-            Work::None(verdict) => self.end(&key, verdict, begun),
+            Work::None(result) => self.end(&key, result, begun),
             Work::FindOut => drop(self.shared.tasks.spawn(async move {
-                let verdict = this.find_out(&key).await;
-                this.queue.done(&key, verdict);
+                let result = this.find_out(&key).await;
+                this.queue.done(&key, result);
             })),
             Work::Act(act) => {
-                let gate = self.gate(&key, &act.plan);
-                if let Some(pass) = gate.try_enter() {
-                    drop(self.shared.tasks.spawn(async move { this.act(key, act, pass, begun).await }));
+                let limit = self.limit(&key, &act.plan);
+                if let Some(permit) = limit.try_enter() {
+                    drop(self.shared.tasks.spawn(this.act(key, act, permit, begun)));
                 } else {
                     // Drop the plan while the object waits: there may be very many, and the snapshot becomes stale.
                     let flow = act.sending.flow.clone();
                     drop(act);
-                    drop(self.shared.tasks.spawn(this.begin_in_turn(key, gate, flow)));
+                    drop(self.shared.tasks.spawn(this.begin_in_turn(key, limit, flow)));
                 }
             }
         }
     }
 
     /// Prepares the object again once it has a permit. Work that is not a plan for this permit returns to the queue.
-    async fn begin_in_turn(self: Arc<Self>, key: ObjectRef, gate: Arc<FairSemaphore>, flow: Flow) {
-        let pass = tokio::select! {
-            biased;
-            () = self.shared.stop.cancelled() => return,
-            pass = gate.enter(&flow) => pass,
-        };
+    async fn begin_in_turn(self: Arc<Self>, key: ObjectRef, limit: Arc<FairSemaphore>, flow: Flow) {
+        let Some(permit) = self.shared.stop.run_until_cancelled(limit.enter(&flow)).await else { return };
         let begun = Instant::now();
         match self.prepare(&key) {
-            Work::None(verdict) => self.end(&key, verdict, begun),
+            Work::None(result) => self.end(&key, result, begun),
             Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
-            Work::Act(act) if Arc::ptr_eq(&gate, &self.gate(&key, &act.plan)) => self.act(key, act, pass, begun).await,
+            Work::Act(act) if Arc::ptr_eq(&limit, &self.limit(&key, &act.plan)) => {
+                self.act(key, act, permit, begun).await
+            }
             Work::Act(_) => self.queue.done(&key, ReconcileResult::Again),
         }
     }
 
-    fn end(&self, key: &ObjectRef, verdict: ReconcileResult, begun: Instant) {
-        let result = match verdict {
+    fn end(&self, key: &ObjectRef, result: ReconcileResult, begun: Instant) {
+        let outcome = match result {
             ReconcileResult::Failed(_) => Some(ReconcileOutcome::Error),
             ReconcileResult::Done { wake: Some(_), .. } => Some(ReconcileOutcome::RequeueAfter),
             ReconcileResult::Done { .. } => Some(ReconcileOutcome::Success),
             ReconcileResult::Parked | ReconcileResult::Again => None,
         };
-        if let Some(result) = result {
-            self.shared.metrics.reconciled(C::NAME, result, begun.elapsed());
+        if let Some(outcome) = outcome {
+            self.shared.metrics.reconciled(C::NAME, outcome, begun.elapsed());
         }
-        self.queue.done(key, verdict);
+        self.queue.done(key, result);
     }
 
     /// Everything that does not block: check the caches, take the snapshot, make the plan.
@@ -264,8 +257,8 @@ impl<C: Controller> Reconciler<C> {
 
     /// Whether the stores meet a condition. If not, the first store that lacks it wakes the object once it does.
     fn wait(&self, key: &ObjectRef, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
-        let sleeper = RequeueHandle::new(&self.queue, key);
-        stores.iter().all(|store| store.wait(until, &sleeper))
+        let waiter = RequeueHandle::new(&self.queue, key);
+        stores.iter().all(|store| store.wait(until, &waiter))
     }
 
     fn decide(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
@@ -285,7 +278,7 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.moment(key, &mut memory, reads.connected_since), &snapshot);
+        let plan = self.controller.plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
         let former = std::mem::take(&mut memory.looks);
         memory.looks = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.looks);
         if self.shared.stores.have_moved(&reads) {
@@ -297,14 +290,17 @@ impl<C: Controller> Reconciler<C> {
         let pause = pause_after(self.controller.children(&snapshot));
         let begun = memory.begun(&plan.waits);
         if !begun.is_empty() {
-            Subject::new::<C>(key, owner, &plan).line().in_scope(|| tell_waits(&begun));
+            let _entered = Subject::new::<C>(key, owner, &plan).line().entered();
+            for Wait { reason, message, .. } in begun {
+                tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
+            }
         }
         if plan.is_idle() {
             memory.failure = None;
             drop(memory);
             self.memories.forget_blank(key);
             if tracing::enabled!(tracing::Level::DEBUG) {
-                Subject::new::<C>(key, owner, &plan).reconcile().in_scope(|| tell(&plan));
+                Subject::new::<C>(key, owner, &plan).reconcile().in_scope(|| log_plan(&plan));
             }
             return Work::None(self.conclude(plan, pause, false));
         }
@@ -316,7 +312,7 @@ impl<C: Controller> Reconciler<C> {
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
-    fn moment<'a>(
+    fn context<'a>(
         &self,
         key: &ObjectRef,
         memory: &'a mut Memory<C::Effect>,
@@ -340,30 +336,29 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// The semaphore for a plan: that of another cluster, if it writes there and waits for its answers.
-    fn gate(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
+    fn limit(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
-        self.gates.lock().entry(cluster).or_insert_with(|| FairSemaphore::new(EXECUTING, None)).clone()
+        self.limits.lock().entry(cluster).or_insert_with(|| FairSemaphore::new(EXECUTING, None)).clone()
     }
 
-    async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect>>, pass: Permit, begun: Instant) {
+    async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect>>, permit: Permit, begun: Instant) {
         let span = act.subject.reconcile();
         let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
-        let verdict = executed.unwrap_or_else(|_| {
+        let result = executed.unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
             ReconcileResult::Failed(None)
         });
-        drop(pass);
-        self.end(&key, verdict, begun);
+        drop(permit);
+        self.end(&key, result, begun);
     }
 
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
         let Act { plan, pause, sending, subject } = *act;
-        tell(&plan);
+        log_plan(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &subject);
-        let attempt = self.queue.failures(key);
-        let execution = self.shared.executor.run(&plan.stages, attempt, &sending, call).await;
+        let execution = self.shared.executor.run(&plan.stages, self.queue.failures(key), &sending, call).await;
         let refused = !execution.refused.is_empty();
         let failed = self.memories.get(key).and_then(|memory| {
             let mut memory = memory.lock();
@@ -404,27 +399,24 @@ impl<C: Controller> Reconciler<C> {
             return;
         }
         drop(memory);
-        let (this, key, same) = (self.clone(), key.clone(), effect.clone());
-        let (starting, at, asked) = (self.clone(), key.clone(), effect.clone());
+        let (this, at, called) = (self.clone(), key.clone(), effect.clone());
         // Start the deadline now: the call may have waited for its serialization key and for a permit.
-        let begun = move || {
-            if let Some(memory) = starting.memories.get(&at) {
-                let mut memory = memory.lock();
-                let now = memory.now(starting.shared.clock.as_ref());
-                memory.outcomes.started(&asked, now);
-            }
-        };
+        let begun = move || this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now));
+        let (this, key, called) = (self.clone(), key.clone(), effect.clone());
         self.effects.start(effect.clone(), subject.call(effect.name()), begun, move |outcome| {
             // Do not log the outcome itself: it may hold data that the driver keeps confidential.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");
-            if let Some(memory) = this.memories.get(&key) {
-                let mut memory = memory.lock();
-                let now = memory.now(this.shared.clock.as_ref());
-                memory.outcomes.finish(&same, now, outcome);
-            }
+            this.note_outcome(&key, |outcomes, now| outcomes.finish(&called, now, outcome));
             this.queue.add(key, Priority::Live);
         });
+    }
+
+    fn note_outcome(&self, key: &ObjectRef, note: impl FnOnce(&mut Outcomes<C::Effect>, Timestamp)) {
+        let Some(memory) = self.memories.get(key) else { return };
+        let mut memory = memory.lock();
+        let now = memory.now(self.shared.clock.as_ref());
+        note(&mut memory.outcomes, now);
     }
 
     fn report(&self, key: &ObjectRef, failure: &Failure) {
@@ -471,8 +463,7 @@ impl Subject {
     /// The span of an execution: a trace of its own, linked to the object's trace, which a child would keep open forever.
     fn reconcile(&self) -> Span {
         let Self { controller, object, owner, context } = self;
-        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
-        let span = tracing::info_span!("reconcile", controller, %object, owner, trace_id);
+        let span = tracing::info_span!("reconcile", controller, %object, owner, trace_id = self.trace_id());
         if let Some(context) = context {
             trace::link(&span, *context);
         }
@@ -481,32 +472,29 @@ impl Subject {
 
     /// The span for log lines before a plan is executed. It is not exported.
     fn line(&self) -> Span {
-        let Self { controller, object, owner, context } = self;
-        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
+        let Self { controller, object, owner, .. } = self;
+        let trace_id = self.trace_id();
         tracing::info_span!(target: trace::LOG_ONLY, "plan", controller, %object, owner, trace_id)
     }
 
     /// The span of a call, for the log only. The performer records the call in the trace.
     fn call(&self, effect: &'static str) -> Span {
-        let Self { controller, object, owner, context } = self;
-        let trace_id = context.map(|context| tracing::field::display(context.trace_id));
+        let Self { controller, object, owner, .. } = self;
+        let trace_id = self.trace_id();
         tracing::info_span!(target: trace::LOG_ONLY, "call", effect, controller, %object, owner, trace_id)
+    }
+
+    fn trace_id(&self) -> Option<impl tracing::Value> {
+        self.context.map(|context| tracing::field::display(context.trace_id))
     }
 }
 
-fn tell<E: Effect>(plan: &Plan<E>) {
+fn log_plan<E: Effect>(plan: &Plan<E>) {
     for planned in plan.steps() {
         tracing::debug!(why = %planned.why, step = format_args!("{:#}", planned.step), "step");
     }
     for Wait { reason, message, .. } in &plan.waits {
         tracing::debug!(reason, "still waiting: {message}");
-    }
-}
-
-/// Logs a wait when it begins and when its end moves. The object's next actions show that it has ended.
-fn tell_waits(begun: &[&Wait]) {
-    for Wait { reason, message, .. } in begun {
-        tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
     }
 }
 
