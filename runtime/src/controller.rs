@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    cache::{AnyStore, Change, Index, Store, Stores, Unreadable},
+    cache::{Change, Index, Store, Stores, Unreadable},
     effect::Effect,
     object::{Cluster, Kind, ObjectRef, ResourceType},
     plan::{Context, Plan},

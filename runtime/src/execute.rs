@@ -55,9 +55,7 @@ impl UnknownOutcome {
 /// The context that all requests of one plan share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestContext {
-    /// The trace of the requests.
     pub(crate) traceparent: Option<TraceContext>,
-    /// The flow in which the requests take turns.
     pub(crate) flow: Flow,
 }
 
@@ -71,7 +69,6 @@ impl RequestContext {
     }
 }
 
-/// The outcome of one step.
 #[derive(Debug)]
 pub(crate) enum StepOutcome {
     /// The step succeeded; the caches do not show it yet.
@@ -82,7 +79,6 @@ pub(crate) enum StepOutcome {
     Failed(Failure, Option<UnknownOutcome>),
 }
 
-/// The outcome of a plan's steps.
 #[derive(Debug, Default)]
 pub(crate) struct Execution {
     pub(crate) barriers: Vec<Barrier>,

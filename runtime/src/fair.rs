@@ -30,7 +30,6 @@ impl Default for Flow {
     }
 }
 
-/// A queue that serves flows round-robin.
 pub(crate) struct FairQueue<T> {
     waiting: HashMap<Flow, VecDeque<T>>,
     turns: VecDeque<Flow>,

@@ -16,7 +16,6 @@ use tokio::{
 use crate::object::ObjectRef;
 use nodewright_observability::metrics::{Metrics, Unfinished};
 
-/// How urgent a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// The object has just changed.
@@ -25,7 +24,6 @@ pub(crate) enum Priority {
     Initial,
 }
 
-/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileResult {
     /// Nothing more to do until a change or until `wake`, but never before the pause is over.
@@ -163,12 +161,10 @@ impl Queue {
         }
     }
 
-    /// How many runs of a key have failed in a row.
     pub(crate) fn failures(&self, key: &ObjectRef) -> u32 {
         self.state.lock().entries.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// Waits for the next key.
     pub(crate) async fn next(&self) -> ObjectRef {
         loop {
             let timer = {
@@ -187,7 +183,6 @@ impl Queue {
         }
     }
 
-    /// Hands a key back.
     pub(crate) fn done(&self, key: &ObjectRef, result: ReconcileResult) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -224,7 +219,6 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// The ages of the runs in progress.
     pub(crate) fn unfinished(&self) -> Unfinished {
         let now = Instant::now();
         let state = self.state.lock();

@@ -13,9 +13,7 @@ use crate::{
     request::{Call, Connection},
 };
 
-/// The time between two probes of the API server.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The time limit of a probe.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether the caches of the home cluster are filled and its API server is healthy.

@@ -50,7 +50,6 @@ impl ScopedWatch {
         Self { object: Some(key.clone()), ..Self::at::<K>(key.cluster, named_selector(key, fields)) }
     }
 
-    /// Whether it is about exactly this object.
     pub(crate) fn is_of(&self, key: &ObjectRef) -> bool {
         self.object.as_ref() == Some(key)
     }
@@ -60,7 +59,6 @@ impl ScopedWatch {
         &self.selector
     }
 
-    /// The key of its store.
     pub(crate) fn key(&self) -> StoreKey {
         (self.cluster, self.kind, Some(self.selector.clone()))
     }
@@ -91,7 +89,6 @@ pub(crate) struct ScopedWatches {
     connections: BTreeMap<Cluster, Connection>,
     watching: Watching,
     active: Mutex<BTreeMap<StoreKey, Active>>,
-    /// Permits for watches by name.
     permits: Arc<Semaphore>,
 }
 

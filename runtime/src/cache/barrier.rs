@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use crate::{object::ObjectRef, queue::RequeueHandle};
 
-/// The condition that a cache must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The cache has reached this version, or shown a list that began after this moment, at which the version existed: a server
@@ -71,7 +70,6 @@ impl Waiters {
         free
     }
 
-    /// The objects with waiters.
     pub(super) fn objects(&self) -> Vec<ObjectRef> {
         self.objects.keys().cloned().collect()
     }

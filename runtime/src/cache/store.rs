@@ -82,7 +82,6 @@ struct Objects<K> {
     epoch: u32,
     version: u64,
     listed: Option<Instant>,
-    /// Whether a list is in progress.
     listing: bool,
     /// Whether the next complete list replaces the state, newer or not.
     rewinding: bool,
@@ -145,7 +144,6 @@ impl<K: Kind> Store<K> {
         objects.indexes.push(entries);
     }
 
-    /// Sets how objects share equal parts from now on.
     pub(crate) fn set_share(&self, share: Share<K>) {
         self.objects.write().share = Some(share);
     }
@@ -473,7 +471,6 @@ pub(crate) struct Glimpse {
     first_list: FirstList,
 }
 
-/// What became of the first list.
 #[derive(Clone, Default, PartialEq)]
 pub(super) enum FirstList {
     #[default]
@@ -501,7 +498,6 @@ pub(crate) trait AnyStore: Any + Send + Sync {
     fn oldest_wait(&self) -> Option<Instant>;
     /// Asks the watch for a consistent list.
     fn relist(&self);
-    /// Resolves when a list is complete.
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()>;
 }
 
@@ -554,7 +550,6 @@ impl<K: Kind> AnyStore for Store<K> {
 }
 
 impl<K> Store<K> {
-    /// Resolves once the first list is complete.
     pub(crate) async fn synced(&self) {
         let _ = self.first_list.subscribe().wait_for(|list| *list == FirstList::Complete).await;
     }
@@ -564,7 +559,6 @@ impl<K> Store<K> {
         let _ = self.first_list.subscribe().wait_for(|list| *list != FirstList::Pending).await;
     }
 
-    /// Resolves when a waiter asks for a consistent list.
     pub(crate) async fn relist_wanted(&self) {
         self.relist.notified().await;
     }

@@ -56,7 +56,6 @@ impl fmt::Debug for Stores {
 }
 
 impl Stores {
-    /// Empty stores, for clusters with these contacts.
     pub(crate) fn with_contacts(contacts: BTreeMap<Cluster, Arc<Contact>>) -> Self {
         Self { contacts, ..Self::default() }
     }
@@ -99,7 +98,6 @@ impl Stores {
         Self { shared, contacts, view: Some(Arc::new(View { since, reads: Mutex::default() })) }
     }
 
-    /// What was read through [`Stores::since`].
     pub(crate) fn reads(&self) -> Reads {
         self.view.as_ref().map(|view| std::mem::take(&mut *view.reads.lock())).unwrap_or_default()
     }
@@ -173,7 +171,6 @@ impl Stores {
         self.shared.read().iter().filter(|(key, _)| key.2.is_none()).map(|(_, store)| store.clone()).collect()
     }
 
-    /// All current stores.
     pub(crate) fn all(&self) -> Vec<Arc<dyn AnyStore>> {
         self.shared.read().values().cloned().collect()
     }

@@ -28,7 +28,6 @@ struct Series {
     last: Duration,
 }
 
-/// The recent events and their objects.
 #[derive(Default)]
 pub(super) struct Correlator {
     series: HashMap<EventName, Series>,

@@ -32,7 +32,6 @@ use crate::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// How many events may be queued.
 const QUEUE_LENGTH: usize = 1_000;
 
 /// How long [`EventTask::drain`] continues to send.
@@ -82,7 +81,6 @@ impl Event {
     }
 }
 
-/// Who publishes an event.
 #[derive(Clone, Debug)]
 struct Source {
     component: Arc<str>,

@@ -22,7 +22,6 @@ use crate::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// The time limit of one request.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pauses before the retries of a request that got no answer, a 429 or a 5xx.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
@@ -39,7 +38,6 @@ pub(super) struct Sender {
     logged: Option<Instant>,
 }
 
-/// The required part of the answer.
 #[derive(Default, Deserialize)]
 struct Counted {
     #[serde(default)]

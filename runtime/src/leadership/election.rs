@@ -26,7 +26,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Clock, Leadership, LeaseConfig, boot_clock,
+    Clock, Leadership, boot_clock,
     error::Report,
     protocol::{Attempt, Protocol},
 };

@@ -17,7 +17,6 @@ use crate::{
     scoped_watch::ScopedWatch,
 };
 
-/// The memory of one object.
 pub(super) struct Memory<E: Effect> {
     pub(super) uid: String,
     pub(super) flow: Flow,

@@ -98,7 +98,6 @@ pub(crate) struct Reconciler<C: Controller> {
     limits: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
 }
 
-/// The next work for an object.
 enum Work<E> {
     /// Nothing, or nothing that is possible now.
     None(ReconcileResult),

@@ -24,7 +24,6 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// After this time without an event or an answer contact is lost: three probes had no answer.
 const BREAK: Duration = Duration::from_mins(1);
 
-/// The contact with one API server.
 #[derive(Debug, Default)]
 pub(crate) struct Contact(Mutex<State>);
 
@@ -43,7 +42,6 @@ impl State {
         self.heard.is_none_or(|heard| now - heard >= BREAK)
     }
 
-    /// When the next probe is due.
     fn due(&self, now: Instant) -> Instant {
         let silent = self.heard.map_or(now, |heard| heard + SILENCE);
         let unanswered = self.asked.filter(|asked| self.heard.is_none_or(|heard| heard < *asked));

@@ -161,7 +161,6 @@ impl Connection {
         Self { leadership, ..self.clone() }
     }
 
-    /// The same connection with another time limit of a request.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }

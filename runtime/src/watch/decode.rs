@@ -23,7 +23,6 @@ use crate::{
     without_managed_fields::{self, WithoutManagedFields},
 };
 
-/// One page of a list.
 #[derive(Debug)]
 pub(super) struct Page<K> {
     pub(super) version: Option<u64>,
@@ -34,7 +33,6 @@ pub(super) struct Page<K> {
 /// One object, as far as it could be decoded.
 pub(super) type Item<K> = Result<Box<K>, Box<Undecodable>>;
 
-/// One line of a watch.
 #[derive(Debug)]
 pub(super) enum Line<K> {
     Present(Item<K>),

@@ -47,7 +47,6 @@ use crate::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// The number of objects in a page of a list.
 const PAGE: u32 = 500;
 /// The server ends a watch after this time. It is less than the idle timeout of common load balancers.
 const WATCH_SECONDS: u32 = 200;
@@ -69,7 +68,6 @@ const REPORTED_FAILURES: u32 = 3;
 
 /// What a watch has shown.
 pub(crate) enum Notice<'a, K> {
-    /// An object has changed.
     Change(&'a Change<K>),
     /// An object has become unreadable, has become readable again, or is gone.
     Unreadable(&'a Unreadable),
@@ -170,7 +168,6 @@ impl Broken {
         }
     }
 
-    /// The server's `Retry-After`.
     fn retry_after(&self) -> Duration {
         match self {
             Self::Request(error) => error.retry_after.unwrap_or_default(),
@@ -179,7 +176,6 @@ impl Broken {
     }
 }
 
-/// How a watch continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// With a list: the state is unknown or incomplete.
@@ -190,7 +186,6 @@ enum Next {
     Follow,
 }
 
-/// The state of a watch.
 struct Progress {
     next: Next,
     /// How many times in a row it has failed without receiving anything in between.
@@ -199,7 +194,6 @@ struct Progress {
 }
 
 impl<K: Kind> Watch<K> {
-    /// Runs until cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
         stop.run_until_cancelled(self.run_forever()).await;
         self.store.unreadable().iter().for_each(|object| self.forget_undecodable(object));

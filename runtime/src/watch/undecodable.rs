@@ -15,7 +15,6 @@ use crate::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// Reason of the event of an object that cannot be decoded.
 const UNDECODABLE: &str = "Undecodable";
 
 /// Metrics name at most this many objects: a user who can create one can create many.
