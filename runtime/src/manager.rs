@@ -169,10 +169,7 @@ impl Manager {
         Some(connection.within(self.options.leadership.clone()))
     }
 
-    /// Adds a controller that makes no calls outside Kubernetes.
-    ///
-    /// # Panics
-    /// If a controller of that name exists.
+    /// Adds a controller that makes no calls outside Kubernetes, as [`Manager::add_with`] does.
     pub fn add(&mut self, controller: impl Controller<Effect = Never>) {
         self.add_with(controller, |effect| async move { match effect {} });
     }
@@ -226,7 +223,8 @@ impl Manager {
         let undecodable = DecodeFailures::new(metrics.clone());
         let watching = Watching { metrics, undecodable, tasks: tasks.clone(), stop: end.clone() };
         let scoped_watches = ScopedWatches::new(stores.clone(), connections.clone(), watching.clone());
-        let elections = elections.into_iter().map(|election| election.with_seed(options.seed)).collect();
+        let prepare = |it: Election| it.in_manager(options.seed, options.clock.clone(), options.metrics.clone());
+        let elections = elections.into_iter().map(prepare).collect();
         let process = Process { elections: Arc::new(elections), tasks: tasks.clone(), end: end.clone() };
         let watch = || {
             sources.start(&connections, &stores, &watching);

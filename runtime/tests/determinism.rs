@@ -18,7 +18,7 @@ use self::support::{MAPS, Running, annotate, clock, set_copies, source};
 
 fn election(server: &ApiServer, identity: &str) -> Election {
     let config = LeaseConfig { identity: identity.to_owned(), ..LeaseConfig::new("default", "lease") };
-    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock())
+    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap()
 }
 
 /// Runs two managers with one seed for three minutes, with failures, panics, refusals and calls; the first one loses its lease,

@@ -89,7 +89,7 @@ async fn two_leases_of_a_dead_process_are_taken_over_in_the_time_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_under_way_goes_no_further_than_the_term() {
+async fn a_plan_that_is_under_way_goes_no_further_than_leadership() {
     let server = ApiServer::new();
     source(&server, "s", 0);
     let running = Running::start(server.clone(), vec![election(&server)]);

@@ -48,13 +48,13 @@ impl Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_told_of_when_it_begins_and_not_again() {
+async fn a_wait_is_logged_when_it_begins_and_not_again() {
     let log = Log::default();
     let _kept = log.keep("info");
     let server = ApiServer::new();
     source(&server, "s", 0);
     let running = Running::start(server, vec![]);
-    let told = async |annotations: Value| {
+    let logged = async |annotations: Value| {
         annotate(&running.server, "s", &annotations);
         running.passes(5).await;
         let lines = std::mem::take(&mut *log.0.lock());
@@ -62,11 +62,11 @@ async fn a_wait_is_told_of_when_it_begins_and_not_again() {
         assert!(lines.iter().all(|line| line["spans"][0]["object"] == "default/s"), "{lines:#?}");
         lines.iter().map(|line| format!("{} {}", line["reason"], line["message"])).collect::<Vec<_>>()
     };
-    assert_eq!(told(json!({"First": "1 of 3"})).await, [r#""First" "waiting: 1 of 3""#]);
-    assert!(told(json!({"First": "2 of 3"})).await.is_empty(), "it goes on");
-    assert_eq!(told(json!({"First": "3 of 3", "Second": "x"})).await, [r#""Second" "waiting: x""#]);
-    assert!(told(json!({})).await.is_empty());
-    assert_eq!(told(json!({"First": "again"})).await, [r#""First" "waiting: again""#]);
+    assert_eq!(logged(json!({"First": "1 of 3"})).await, [r#""First" "waiting: 1 of 3""#]);
+    assert!(logged(json!({"First": "2 of 3"})).await.is_empty(), "it goes on");
+    assert_eq!(logged(json!({"First": "3 of 3", "Second": "x"})).await, [r#""Second" "waiting: x""#]);
+    assert!(logged(json!({})).await.is_empty());
+    assert_eq!(logged(json!({"First": "again"})).await, [r#""First" "waiting: again""#]);
     running.end().await;
 }
 

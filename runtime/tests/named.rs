@@ -192,7 +192,7 @@ async fn what_is_named_no_more_is_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_it_cannot_be_asked_for_is_told_apart_from_that_there_is_none() {
+async fn a_refused_list_is_distinguished_from_a_missing_object() {
     let server = ApiServer::new();
     server.fail_always(Match::verb("list").path_end("/secrets"), Fault::Status(403));
     let running = Running::naming(server.clone(), "a");

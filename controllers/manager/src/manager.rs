@@ -178,8 +178,7 @@ impl ControllerProcess {
                     retry_period,
                     ..LeaseConfig::new(namespace, name)
                 };
-                let election = Election::new(self.clusters.control.clone(), agent("leases"), config)?;
-                Ok(election.with_metrics(self.process.metrics.clone()))
+                Ok(Election::new(self.clusters.control.clone(), agent("leases"), config)?)
             })
             .collect()
     }

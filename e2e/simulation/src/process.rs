@@ -130,7 +130,7 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     let elect = |lease: &&str| {
         let config =
             LeaseConfig { identity: name.clone(), retry_period: RENEWAL, ..LeaseConfig::new(NAMESPACE, *lease) };
-        Some(Election::new(client.clone(), leases.clone(), config).ok()?.with_clock(clock.clone()))
+        Election::new(client.clone(), leases.clone(), config).ok()
     };
     let elections = wanted.iter().filter_map(elect).collect();
     // The slot starts the manager again however it ended.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_told_apart_and_forgotten() {
+    fn owners_are_distinguished_and_forgotten() {
         let mut owners = Owners::default();
         for (slot, owner) in ["a", "b", "a", "f0000000-0000-0000-0000-000000000000"].into_iter().enumerate() {
             owners.insert(Some(owner), u32::try_from(slot).unwrap(), |_| Ordering::Less);

@@ -108,14 +108,19 @@ fn seed(server: &ApiServer) -> Pod {
     serde_json::from_value(server.seed(PODS, pod)).unwrap()
 }
 
-async fn execute(server: &ApiServer, term: Leadership, stages: Vec<Vec<Step<()>>>) -> Execution {
-    execute_again(server, term, 0, stages).await
+async fn execute(server: &ApiServer, leadership: Leadership, stages: Vec<Vec<Step<()>>>) -> Execution {
+    execute_again(server, leadership, 0, stages).await
 }
 
 /// Runs with this number of failed runs before.
-async fn execute_again(server: &ApiServer, term: Leadership, attempt: u32, stages: Vec<Vec<Step<()>>>) -> Execution {
+async fn execute_again(
+    server: &ApiServer,
+    leadership: Leadership,
+    attempt: u32,
+    stages: Vec<Vec<Step<()>>>,
+) -> Execution {
     let metrics = Arc::new(Metrics::new());
-    let connection = Connection::new(server.client(), agent("test/1", "test"), term, 100, metrics);
+    let connection = Connection::new(server.client(), agent("test/1", "test"), leadership, 100, metrics);
     let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
     let planned = |step| Planned { why: "as told".into(), step };
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
@@ -297,17 +302,17 @@ async fn a_stage_begins_with_one_step_and_doubles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_step_follows_the_end_of_the_term() {
+async fn no_step_follows_the_end_of_leadership() {
     for stages in [vec![vec![create("a"), create("b")]], vec![vec![create("a")], vec![create("b")]]] {
         let server = ApiServer::new();
-        let term = Leadership::unlimited();
+        let leadership = Leadership::unlimited();
         server.fail_always(Match::any(), Fault::Delay(Duration::from_secs(5)));
         let under_way = tokio::spawn({
-            let (server, term) = (server.clone(), term.clone());
-            async move { execute(&server, term, stages).await }
+            let (server, leadership) = (server.clone(), leadership.clone());
+            async move { execute(&server, leadership, stages).await }
         });
         tokio::time::sleep(Duration::from_secs(3)).await;
-        term.end();
+        leadership.end();
         assert_eq!(class(&under_way.await.unwrap()), Some(FailureClass::Expired));
         assert_eq!(server.requests().len(), 1, "the one that was under way");
     }

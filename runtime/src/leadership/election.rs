@@ -143,29 +143,19 @@ impl Election {
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
 
-    /// The same contender, not yet started, with another clock.
-    #[must_use]
-    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        let Protocol { client, user_agent, config, .. } = &*self.protocol;
-        let (client, user_agent, config) = (client.clone(), user_agent.clone(), config.clone());
-        let protocol = Protocol { client, user_agent, config, clock, seen: Mutex::default() };
-        Self { protocol: Arc::new(protocol), ..self }
-    }
-
-    /// The same contender, with metrics.
-    #[must_use]
-    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
-        Self { metrics, ..self }
-    }
-
-    /// The same contender, with jitter derived from a seed, which several elections may share. A manager sets its own seed.
-    #[must_use]
-    pub fn with_seed(self, seed: u64) -> Self {
+    /// The same contender, not yet started, with what its manager has. Several may share the seed: the jitter follows from it
+    /// and from the lease.
+    pub(crate) fn in_manager(mut self, seed: u64, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         let LeaseConfig { namespace, name, identity, .. } = self.config();
         // Deterministic: its keys are fixed.
         let mut hasher = DefaultHasher::new();
         (seed, namespace, name, identity).hash(&mut hasher);
-        Self { seed: hasher.finish(), ..self }
+        self.seed = hasher.finish();
+        self.metrics = metrics;
+        if let Some(protocol) = Arc::get_mut(&mut self.protocol) {
+            protocol.clock = clock;
+        }
+        self
     }
 
     /// The configuration.

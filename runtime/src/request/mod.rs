@@ -248,9 +248,9 @@ mod tests {
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-    fn connection(server: &ApiServer, term: Leadership) -> Connection {
+    fn connection(server: &ApiServer, leadership: Leadership) -> Connection {
         let agent = HeaderValue::from_static("test/1");
-        Connection::new(server.client(), agent, term, 1, Arc::new(Metrics::new()))
+        Connection::new(server.client(), agent, leadership, 1, Arc::new(Metrics::new()))
     }
 
     fn creation(name: &str) -> Call {

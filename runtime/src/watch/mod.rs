@@ -452,7 +452,7 @@ impl<K: Kind> Watch<K> {
     fn deliver(&self, notice: &Notice<'_, K>, priority: Priority) {
         if !(self.deliver)(notice, priority) {
             tracing::error!(resource = %self.resource, cluster = %self.store.cluster(),
-                "whoever was told of a change panicked; what it would have woken is planned for with its next change");
+                "the handler of a change panicked; the objects that it would have woken are planned with their next changes");
             self.watching.metrics.watch_panicked(self.store.cluster(), &self.resource);
         }
     }

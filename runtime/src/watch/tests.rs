@@ -20,7 +20,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// A running watch and the changes that it delivers.
 struct Watching<K> {
     store: Arc<Store<K>>,
-    told: Arc<Mutex<Vec<(String, Priority)>>>,
+    record: Arc<Mutex<Vec<(String, Priority)>>>,
     metrics: Arc<Metrics>,
     contact: Arc<Contact>,
     _stop: DropGuard,
@@ -35,8 +35,8 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Leadership::unlimited(), 8, metrics.clone());
     let contact = connection.contact().clone();
-    let (store, told) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
-    let heard = told.clone();
+    let (store, record) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
+    let heard = record.clone();
     let deliver = Box::new(move |notice: &Notice<'_, K>, priority| {
         let text = match notice {
             Notice::Change(change) => {
@@ -66,14 +66,14 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
         projection,
     };
     tokio::spawn(one.run(stop.clone()));
-    Watching { store, told, metrics, contact, _stop: stop.drop_guard() }
+    Watching { store, record, metrics, contact, _stop: stop.drop_guard() }
 }
 
 impl<K: Kind> Watching<K> {
     /// The changes since the last call, after a minute.
     async fn tells(&self) -> Vec<(String, Priority)> {
         sleep(Duration::from_mins(1)).await;
-        std::mem::take(&mut *self.told.lock())
+        std::mem::take(&mut *self.record.lock())
     }
 }
 
@@ -111,8 +111,12 @@ async fn what_can_no_longer_be_decoded_is_kept_as_it_was_over_another_list() {
     seed(&server, "a", &json!({"key": [["bad"]]}));
     seed(&server, "b", &json!({}));
     server.compact();
-    let told = watching.tells().await;
-    assert_eq!(told, [one("a unreadable", Priority::Live), one("b", Priority::Live)], "nobody is told that it is gone");
+    let record = watching.tells().await;
+    assert_eq!(
+        record,
+        [one("a unreadable", Priority::Live), one("b", Priority::Live)],
+        "nobody is record that it is gone"
+    );
     let kept = watching.store.by_name("default", "a").unwrap();
     assert_eq!(kept.data.as_ref().unwrap()["key"], "good");
     assert!(watching.store.is_unreadable("default", "a"));
@@ -159,7 +163,7 @@ struct Fragile {
 
 fn fragile<'de, D: Deserializer<'de>>(data: D) -> Result<Value, D::Error> {
     let data = Value::deserialize(data)?;
-    assert!(data["key"] != "panics", "as told");
+    assert!(data["key"] != "panics", "as record");
     Ok(data)
 }
 

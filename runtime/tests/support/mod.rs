@@ -153,7 +153,7 @@ pub(crate) fn election(server: &ApiServer) -> Election {
 
 pub(crate) fn election_for(server: &ApiServer, name: &str) -> Election {
     let config = LeaseConfig::new("default", name);
-    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap().with_clock(clock())
+    Election::new(server.client(), "test/1 (lease)".parse().unwrap(), config).unwrap()
 }
 
 pub(crate) fn clock() -> Arc<dyn Clock> {

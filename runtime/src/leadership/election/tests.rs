@@ -19,7 +19,7 @@ fn election(server: &ApiServer, identity: &str) -> Election {
     let config = LeaseConfig { identity: identity.to_owned(), ..LeaseConfig::new("shoot", "machine-controller") };
     let agent = HeaderValue::from_static("nodewright/0.1.0 (leader-election)");
     let start: Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
-    Election::new(server.client(), agent, config).unwrap().with_clock(tokio_clock(start))
+    Election::new(server.client(), agent, config).unwrap().in_manager(1, tokio_clock(start), Arc::default())
 }
 
 fn spec(server: &ApiServer) -> Value {
@@ -112,7 +112,7 @@ async fn of_many_contenders_one_holds_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_ends_ten_seconds_after_the_last_renewal_was_sent() {
+async fn a_leadership_ends_ten_seconds_after_the_last_renewal_was_sent() {
     let server = ApiServer::new();
     let election = election(&server, "a");
     let leadership = election.acquire().await;
@@ -130,7 +130,7 @@ async fn a_term_ends_ten_seconds_after_the_last_renewal_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_counts_from_before_the_request() {
+async fn a_leadership_counts_from_before_the_request() {
     let server = ApiServer::new();
     server.fail_next(Match::verb("create"), Fault::Delay(seconds(4)));
     let leadership = election(&server, "a").acquire().await;
@@ -169,7 +169,7 @@ async fn a_lost_answer_and_a_deleted_lease_are_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_another_has_taken_ends_the_term_at_once() {
+async fn a_lease_that_another_has_taken_ends_the_leadership_at_once() {
     let server = ApiServer::new();
     let election = election(&server, "a");
     let leadership = election.acquire().await;
@@ -219,7 +219,7 @@ async fn a_missing_permission_is_waited_for_and_named() {
 #[tokio::test(start_paused = true)]
 async fn the_metric_tells_who_leads() {
     let (server, metrics) = (ApiServer::new(), Arc::new(Metrics::new()));
-    let election = election(&server, "a").with_metrics(metrics.clone());
+    let election = Election { metrics: metrics.clone(), ..election(&server, "a") };
     let leads = |value: &str| {
         let line = format!("leader_election_master_status{{name=\"machine-controller\"}} {value}");
         metrics.encode().unwrap().lines().any(|candidate| candidate == line)

@@ -42,7 +42,7 @@ async fn that_there_is_nothing_is_an_answer_too_and_each_change_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_two_share_ends_with_the_last_of_them() {
+async fn a_scoped_watch_that_two_share_ends_with_the_last_of_them() {
     let server = ApiServer::new();
     for name in ["a", "b"] {
         source(&server, name, 0);
