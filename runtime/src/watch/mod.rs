@@ -23,6 +23,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use http::Response;
 use http_body_util::BodyExt;
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout, timeout_at},
@@ -72,6 +73,9 @@ pub(crate) enum Notice<'a, K> {
     /// An object has become unreadable, has become readable again, or is gone.
     Unreadable(&'a Unreadable),
 }
+
+/// What is escaped in the value of a query: all but the unreserved characters.
+const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The handler of notices. Returns false if a mapper has panicked.
 pub(crate) type Deliver<K> = Box<dyn Fn(&Notice<'_, K>, Priority) -> bool + Send + Sync>;
@@ -288,7 +292,8 @@ impl<K: Kind> Watch<K> {
     }
 
     fn page_call(&self, limit: u32, token: Option<&str>) -> Call {
-        let from = token.map(|token| format!("&continue={}", encode(token))).unwrap_or_default();
+        let from =
+            token.map(|token| format!("&continue={}", utf8_percent_encode(token, QUERY_VALUE))).unwrap_or_default();
         let collection = self.resource.collection(self.store.namespace());
         let [accept, _] = self.projection.accepts();
         Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
@@ -458,7 +463,11 @@ impl<K: Kind> Watch<K> {
     }
 
     fn selector(&self) -> String {
-        if self.selector.is_empty() { String::new() } else { format!("&fieldSelector={}", encode(&self.selector)) }
+        if self.selector.is_empty() {
+            String::new()
+        } else {
+            format!("&fieldSelector={}", utf8_percent_encode(&self.selector, QUERY_VALUE))
+        }
     }
 }
 
@@ -469,20 +478,6 @@ fn lines(body: Body) -> impl Stream<Item = Result<String, tokio_util::codec::Lin
 
 fn backoff(failures: u32) -> Duration {
     BACKOFF_FIRST.saturating_mul(1 << failures.min(10)).min(BACKOFF_MOST)
-}
-
-/// Percent-encodes a query value.
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.extend([byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)])));
-        }
-    }
-    out
 }
 
 #[cfg(test)]
