@@ -52,12 +52,16 @@ impl<E: Effect> Display for Plan<E> {
 
 impl<E: Effect> Display for Step<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = |at: &Target| place(at, f.alternate());
+        let names_cluster = f.alternate();
+        let within = |cluster: Cluster| if names_cluster { format!(" in {cluster}") } else { String::new() };
+        let place = |at: &Target| {
+            let version = at.version().map(|version| format!(" at version {version}")).unwrap_or_default();
+            format!("{at}{}{version}", within(at.key().cluster))
+        };
         match self {
             Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.part), place(&apply.at), apply.fragment),
             Self::Create { key, resource, body } => {
-                let at = cluster(key.cluster, f.alternate());
-                write!(f, "create {} {key}{at} {}", resource.kind, gist(body))
+                write!(f, "create {} {key}{} {}", resource.kind, within(key.cluster), gist(body))
             }
             Self::Edit { at, part, patch } => {
                 let operations = serde_json::to_string(patch).map_err(|_| fmt::Error)?;
@@ -78,15 +82,6 @@ impl<E: Effect> Display for Step<E> {
 
 fn of(part: Subresource) -> &'static str {
     if part == Subresource::Status { "status of " } else { "" }
-}
-
-fn place(at: &Target, with_cluster: bool) -> String {
-    let version = at.version().map(|version| format!(" at version {version}")).unwrap_or_default();
-    format!("{at}{}{version}", cluster(at.key().cluster, with_cluster))
-}
-
-fn cluster(cluster: Cluster, is_wanted: bool) -> String {
-    if is_wanted { format!(" in {cluster}") } else { String::new() }
 }
 
 /// The body of a new object without the fields that the line shows elsewhere.
