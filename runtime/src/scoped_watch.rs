@@ -194,5 +194,5 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
             wake();
         }
     };
-    all.watching.tasks.spawn(async move { drop(stop.run_until_cancelled(answered).await) });
+    all.watching.tasks.spawn(stop.run_until_cancelled_owned(answered));
 }
