@@ -26,6 +26,7 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
 }
 
 /// The effect of a controller that makes no calls outside Kubernetes.
+#[doc(no_inline)]
 pub use std::convert::Infallible as Never;
 
 impl Effect for Never {
