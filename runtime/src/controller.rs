@@ -197,7 +197,7 @@ impl Sources {
             match connections.get(&cluster) {
                 Some(connection) => source.start(connection.clone(), stores.clone(), watching),
                 None => {
-                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to")
+                    tracing::error!(%cluster, "a kind is watched in a cluster that the manager has no connection to");
                 }
             }
         }

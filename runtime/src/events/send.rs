@@ -114,9 +114,9 @@ impl Sender {
         if let Some(count) = count {
             patch["count"] = count.into();
         }
-        let path = format!("{}/{}", collection(name), name.name);
+        let address = format!("{}/{}", collection(name), name.name);
         let answer =
-            self.send(queued, &Call::with(Method::PATCH, path, "application/merge-patch+json", &patch)).await?;
+            self.send(queued, &Call::with(Method::PATCH, address, "application/merge-patch+json", &patch)).await?;
         Ok(serde_json::from_slice(answer.body()).unwrap_or_default())
     }
 

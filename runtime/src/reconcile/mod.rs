@@ -166,7 +166,7 @@ impl<C: Controller> Reconciler<C> {
             Work::None(result) => self.end(&key, result, begun),
             Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
             Work::Act(act) if Arc::ptr_eq(&limit, &self.limit(&key, &act.plan)) => {
-                self.act(key, act, permit, begun).await
+                self.act(key, act, permit, begun).await;
             }
             Work::Act(_) => self.queue.done(&key, ReconcileResult::Again),
         }
