@@ -2,7 +2,6 @@
 
 mod barrier;
 mod index;
-mod lookup;
 mod store;
 mod stores;
 mod unreadable;
@@ -10,8 +9,7 @@ mod unreadable;
 pub(crate) use self::{barrier::Until, store::AnyStore, stores::StoreKey};
 pub use self::{
     index::Index,
-    lookup::Lookup,
     store::{Change, Store},
-    stores::Stores,
+    stores::{Lookup, Stores},
     unreadable::Unreadable,
 };

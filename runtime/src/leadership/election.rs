@@ -22,13 +22,12 @@ use std::{
 };
 
 use http::HeaderValue;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Clock, Leadership, boot_clock,
-    error::Report,
-    protocol::{Attempt, Protocol},
+    protocol::{Attempt, LeaseError, Protocol},
 };
 use nodewright_observability::metrics::Metrics;
 
@@ -231,6 +230,42 @@ impl Election {
             Ok(Err(error)) => tracing::warn!(lease = name, %error, "failed to release lease, it will expire"),
             Err(_) => tracing::warn!(lease = name, "failed to release lease in time, it will expire"),
         }
+    }
+}
+
+/// Logs each change of the error, and a lasting error once a minute: attempts come every other second.
+#[derive(Default)]
+struct Report {
+    last: Option<(String, Instant)>,
+}
+
+impl Report {
+    const REPEAT: Duration = Duration::from_mins(1);
+
+    fn waiting(&mut self, config: &LeaseConfig, holder: &str) {
+        if self.is_news(holder) {
+            tracing::info!(lease = config.name, holder, "waiting for lease");
+        }
+    }
+
+    fn failure(&mut self, config: &LeaseConfig, error: &LeaseError) {
+        if error.is_conflict() {
+            tracing::debug!(lease = config.name, %error);
+        } else if self.is_news(&error.to_string()) {
+            if error.is_fatal() {
+                tracing::error!(lease = config.name, "{error}; retrying until it is permitted");
+            } else {
+                tracing::warn!(lease = config.name, "{error}; retrying");
+            }
+        }
+    }
+
+    fn is_news(&mut self, text: &str) -> bool {
+        let known = self.last.as_ref().is_some_and(|(last, at)| last == text && at.elapsed() < Self::REPEAT);
+        if !known {
+            self.last = Some((text.to_owned(), Instant::now()));
+        }
+        !known
     }
 }
 

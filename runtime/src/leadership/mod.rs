@@ -19,7 +19,6 @@
 
 mod clock;
 mod election;
-mod error;
 mod guard;
 mod protocol;
 

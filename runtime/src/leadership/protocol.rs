@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use tokio::sync::Mutex;
 
-use super::{Clock, LeaseConfig, error::LeaseError};
+use super::{Clock, LeaseConfig};
 
 /// The state of the lease after an attempt.
 pub(super) enum Attempt {
@@ -17,6 +17,60 @@ pub(super) enum Attempt {
     Held { transitions: i32 },
     /// Another process holds it, and it has not been unchanged for long enough.
     Taken { holder: String },
+}
+
+/// Why an attempt had no result.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {verb} lease {namespace}/{name}: {why}")]
+pub(super) struct LeaseError {
+    verb: &'static str,
+    namespace: String,
+    name: String,
+    why: String,
+    /// The API server's status; 0 without an answer.
+    code: u16,
+}
+
+impl LeaseError {
+    pub(super) fn new(config: &LeaseConfig, verb: &'static str, error: &kube::Error) -> Self {
+        let (code, message) = match error {
+            kube::Error::Api(status) => (status.code, status.message.as_str()),
+            _ => (0, ""),
+        };
+        let namespace = config.namespace.clone();
+        let why = match (code, verb) {
+            (401, _) => format!("credentials refused: check the kubeconfig or service account: {message}"),
+            (403, _) => format!(
+                "not permitted: grant get, create and update on leases.coordination.k8s.io in namespace {namespace} to this \
+                 process: {message}"
+            ),
+            (404, "create") => format!("create namespace {namespace} first, or choose another: {message}"),
+            (409, _) => "another contender was faster".to_owned(),
+            _ => error.to_string(),
+        };
+        Self { verb, namespace, name: config.name.clone(), why, code }
+    }
+
+    /// The outcome of the request is unknown.
+    fn timeout(config: &LeaseConfig, after: Duration) -> Self {
+        let (namespace, name) = (config.namespace.clone(), config.name.clone());
+        Self { verb: "renew or acquire", namespace, name, why: format!("no answer within {after:?}"), code: 0 }
+    }
+
+    /// Whether another client changed the lease in between.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.code == 409
+    }
+
+    /// Whether there is no such lease, or no such namespace.
+    fn is_not_found(&self) -> bool {
+        self.code == 404
+    }
+
+    /// Whether an administrator must act before an attempt can succeed.
+    pub(super) fn is_fatal(&self) -> bool {
+        matches!((self.code, self.verb), (401 | 403, _) | (404, "create"))
+    }
 }
 
 /// One contender's side of the protocol.

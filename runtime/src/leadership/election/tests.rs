@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
-use crate::leadership::{error::LeaseError, tokio_clock};
+use crate::leadership::tokio_clock;
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shoot/leases";
