@@ -233,6 +233,12 @@ pub struct Plan<E> {
     pub forgets_outcomes: bool,
 }
 
+impl<E> Default for Plan<E> {
+    fn default() -> Self {
+        Self::idle()
+    }
+}
+
 impl<E> Plan<E> {
     /// A plan without steps.
     pub fn idle() -> Self {
