@@ -51,7 +51,7 @@ impl<K> Change<K> {
 /// * The store has seen every change up to its version. A list is sorted by name, so only its end advances the version.
 /// * An object that was deleted while the watch was broken is reported as gone, with its last value.
 /// * A re-list keeps the allocation of an unchanged object and notifies no controller.
-/// * Stored objects have no spare capacity, and may share equal parts with their siblings ([`Store::set_share`]).
+/// * Stored objects have no spare capacity, and may share equal parts ([`crate::controller::Watched::sharing`]).
 /// * Every look-up by name, owner or index costs as much as it returns.
 ///
 /// # Assumptions
