@@ -61,8 +61,7 @@ pub struct FieldError {
     kind: Kind,
     /// The value, or null.
     pub value: Value,
-    /// Whether no text shows the value.
-    pub is_confidential: bool,
+    is_confidential: bool,
     /// Details for users.
     pub detail: String,
 }

@@ -7,42 +7,34 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
-use tokio_rustls::TlsAcceptor;
 
 use crate::Outcome;
 
 /// The certificate of the webhooks if this process serves them. Otherwise a self-signed one that is created at the start, as in
 /// controller-runtime.
-#[derive(Clone, Debug)]
-pub(crate) struct Certificate(Arc<Sources>);
-
 #[derive(Debug)]
-struct Sources {
+pub(crate) struct Certificate {
     own: Arc<CertifiedKey>,
     webhooks: OnceLock<Arc<dyn ResolvesServerCert>>,
 }
 
 impl Certificate {
-    pub(crate) fn create() -> Outcome<Self> {
+    pub(crate) fn create() -> Outcome<Arc<Self>> {
         let created = rcgen::generate_simple_self_signed(["nodewright".to_owned(), "localhost".to_owned()])?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(created.signing_key.serialize_der()));
         let provider = rustls::crypto::ring::default_provider();
         let own = CertifiedKey::from_der(vec![created.cert.der().clone()], key, &provider)?;
-        Ok(Self(Arc::new(Sources { own: Arc::new(own), webhooks: OnceLock::new() })))
+        Ok(Arc::new(Self { own: Arc::new(own), webhooks: OnceLock::new() }))
     }
 
     /// Serves the certificate of the webhooks once they have one. Later calls have no effect.
     pub(crate) fn prefer(&self, webhooks: Arc<dyn ResolvesServerCert>) {
         // A process has one webhook server.
-        let _ = self.0.webhooks.set(webhooks);
-    }
-
-    pub(crate) fn acceptor(&self) -> Outcome<TlsAcceptor> {
-        Ok(nodewright_serving::tls_acceptor(self.0.clone())?)
+        let _ = self.webhooks.set(webhooks);
     }
 }
 
-impl ResolvesServerCert for Sources {
+impl ResolvesServerCert for Certificate {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let webhooks = self.webhooks.get().and_then(|webhooks| webhooks.resolve(hello));
         Some(webhooks.unwrap_or_else(|| self.own.clone()))

@@ -1,6 +1,6 @@
 //! The commands with controllers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use nodewright_api::served::Served;
 use nodewright_controllers::{
@@ -15,7 +15,6 @@ use nodewright_runtime::{
     events::EventTask,
     leadership::{Election, Leadership, LeaseConfig},
     manager::{Manager, Options},
-    object::Cluster,
 };
 
 use crate::{
@@ -105,11 +104,12 @@ impl ControllerProcess {
         let client = self.clusters.control.clone();
         let (recorder, events) =
             EventTask::start(client, "nodewright", agent("events"), process.metrics.clone(), process.clock.clone());
+        let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
         let manager = Manager::new(Options {
             home: CONTROL,
             product: PRODUCT.to_owned(),
             field_manager: "nodewright".to_owned(),
-            clients: self.clients(),
+            clients: [(CONTROL, self.clusters.control.clone())].into_iter().chain(target).collect(),
             requests_at_once: self.flags.provider.request_concurrency.into(),
             qps: self.flags.provider.kube_api_qps,
             burst: self.flags.provider.kube_api_burst,
@@ -118,15 +118,10 @@ impl ControllerProcess {
             clock: process.clock.clone(),
             seed: seed(),
             recorder,
-            spans: process.telemetry.spans().clone(),
+            spans: process.telemetry.spans.clone(),
             metrics: process.metrics.clone(),
         });
         (manager, events)
-    }
-
-    fn clients(&self) -> BTreeMap<Cluster, kube::Client> {
-        let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
-        [(CONTROL, self.clusters.control.clone())].into_iter().chain(target).collect()
     }
 
     fn add_controllers(&self, manager: &mut Manager, schemas: Schemas) -> Outcome<()> {
@@ -136,7 +131,7 @@ impl ControllerProcess {
             driver: self.driver.clone(),
             settings: self.flags.machine.settings(self.clusters.target.is_some()),
             clock: self.process.clock.clone(),
-            spans: self.process.telemetry.spans().clone(),
+            spans: self.process.telemetry.spans.clone(),
             metrics: self.process.metrics.clone(),
         };
         for name in &self.chosen {
@@ -149,7 +144,6 @@ impl ControllerProcess {
     /// Pod is ready.
     async fn serve_webhooks(&mut self, manager: &Manager) -> Outcome<()> {
         let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
-        let connection = connection.within(Leadership::unlimited());
         webhooks::serve(&mut self.process, &self.flags.webhook, connection, self.driver.clone()).await?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use nodewright_runtime::{
     leadership::{Clock, Leadership, boot_clock},
     request::Connection,
 };
-use nodewright_serving::{Authorization, Checks, Endpoints, Server, raise_open_files};
+use nodewright_serving::{Authorization, Checks, Endpoints, Server, raise_open_files, tls_acceptor};
 use parking_lot::Mutex;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -50,7 +50,7 @@ pub(crate) struct Process {
     pub(crate) ready: Checks,
     pub(crate) startup: Startup,
     /// The authorization and the certificate of the metrics port with `--secure-metrics`.
-    pub(crate) secured: Option<(Authorization, Certificate)>,
+    pub(crate) secured: Option<(Authorization, Arc<Certificate>)>,
     pub(crate) tasks: JoinSet<()>,
 }
 
@@ -89,7 +89,7 @@ impl Process {
             metrics: self.metrics.clone(),
             health: Checks::default(),
             ready: self.ready.clone(),
-            levels: Some(self.telemetry.levels().clone()),
+            levels: Some(self.telemetry.levels.clone()),
             authorization: self.secured.as_ref().map(|(authorization, _)| authorization.clone()),
         };
         if let Some(port) = flags.health_probe_port {
@@ -97,7 +97,7 @@ impl Process {
             tracing::info!(address = %server.address(), "serving health and readiness");
             self.tasks.spawn(server.serve(None, endpoints.probes(), self.stop.clone()));
         }
-        let tls = self.secured.as_ref().map(|(_, certificate)| certificate.acceptor()).transpose()?;
+        let tls = self.secured.as_ref().map(|(_, certificate)| tls_acceptor(certificate.clone())).transpose()?;
         self.tasks.spawn(server.serve(tls, endpoints.router(), self.stop.clone()));
         Ok(())
     }

@@ -57,7 +57,7 @@ pub(crate) async fn serve(
         connection,
         provider_specs: provider_specs(driver.clone()),
         identity: Arc::new(move |class| identity(driver.as_ref(), class)),
-        spans: process.telemetry.spans().clone(),
+        spans: process.telemetry.spans.clone(),
         clock: process.clock.clone(),
         limits: Limits::default(),
     })

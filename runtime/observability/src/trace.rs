@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState};
@@ -175,7 +175,7 @@ impl SpanRecord {
 
     fn into_data(self, scope: InstrumentationScope) -> SpanData {
         let is_root = self.id == self.context.span_id;
-        let start_time = system_time(self.start);
+        let start_time = SystemTime::from(self.start);
         let mut links = SpanLinks::default();
         links.links =
             self.links.iter().map(|link| Link::new(link.to_span_context(link.sampled, true), vec![], 0)).collect();
@@ -187,7 +187,7 @@ impl SpanRecord {
             span_kind: SpanKind::Internal,
             name: self.name.into(),
             start_time,
-            end_time: system_time(self.end).max(start_time),
+            end_time: SystemTime::from(self.end).max(start_time),
             attributes: self.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -196,11 +196,6 @@ impl SpanRecord {
             instrumentation_scope: scope,
         }
     }
-}
-
-fn system_time(at: Timestamp) -> SystemTime {
-    let since = Duration::try_from(at.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
-    SystemTime::UNIX_EPOCH + since
 }
 
 /// The destination of finished spans. Cheap to clone.
@@ -252,6 +247,8 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use opentelemetry_sdk::error::OTelSdkResult;
     use parking_lot::Mutex;
 

@@ -5,11 +5,8 @@
 //!
 //! # Guarantees
 //!
-//! - Connections, headers, bodies, and the duration of requests and connections are limited: no client can hold memory or a
-//!   connection for ever (see [`crate::Limits`]).
 //! - Probes are answered regardless of the number of other clients: an idle connection is closed for a new one, and other
 //!   requests may use only a part of the connections.
-//! - On stop, requests in progress are answered, for at most a second.
 
 use std::sync::Arc;
 

@@ -112,7 +112,7 @@ async fn a_stop_answers_what_is_under_way_and_closes_the_rest() {
 #[tokio::test]
 async fn what_is_logged_is_changed_from_this_host_only() {
     let (telemetry, _subscriber) = Telemetry::build(&TelemetryConfig::default(), std::io::sink).unwrap();
-    let levels = telemetry.levels();
+    let levels = &telemetry.levels;
     let routes = Endpoints { levels: Some(levels.clone()), ..Endpoints::default() }.router();
     let set = async |peer: &str, wanted: &str| {
         let request = Request::builder().method("PUT").uri("/debug/log-level");

@@ -23,7 +23,8 @@ const SKEW: SignedDuration = SignedDuration::from_hours(1);
 pub(crate) struct Authority {
     pub(crate) certificate: String,
     pub(crate) facts: Facts,
-    key: Option<String>,
+    /// As PEM.
+    pub(crate) key: Option<String>,
 }
 
 impl Authority {
@@ -42,11 +43,6 @@ impl Authority {
         let facts = Facts::read(certificate)?;
         let key = keys.iter().find(|(public, _)| *public == facts.public_key).map(|(_, key)| key.clone());
         Some(Self { certificate: pem, facts, key })
-    }
-
-    /// The key as PEM.
-    pub(crate) fn key(&self) -> Option<&str> {
-        self.key.as_deref()
     }
 
     /// The authority without its key.

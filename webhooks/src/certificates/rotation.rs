@@ -56,8 +56,8 @@ impl Material {
     pub(crate) fn read(texts: &Texts) -> Option<Self> {
         let keys: Vec<_> = pem_keys(&texts.authority_keys);
         let mut authorities = authorities(&texts.bundle, &keys)?.into_iter();
-        let signing = authorities.next().filter(|authority| authority.key().is_some())?;
-        let (mut waiting, former): (Vec<_>, Vec<_>) = authorities.partition(|authority| authority.key().is_some());
+        let signing = authorities.next().filter(|authority| authority.key.is_some())?;
+        let (mut waiting, former): (Vec<_>, Vec<_>) = authorities.partition(|authority| authority.key.is_some());
         let next = if waiting.is_empty() { None } else { Some(waiting.remove(0)) };
         let server = Server::read(texts.certificate.clone(), texts.key.clone())?;
         Some(Self { signing, next, former, server })
@@ -67,7 +67,7 @@ impl Material {
         let able = || std::iter::once(&self.signing).chain(&self.next);
         Texts {
             bundle: able().chain(&self.former).map(|authority| authority.certificate.as_str()).collect(),
-            authority_keys: able().filter_map(Authority::key).collect(),
+            authority_keys: able().filter_map(|authority| authority.key.as_deref()).collect(),
             certificate: self.server.certificate.clone(),
             key: self.server.key.clone(),
         }

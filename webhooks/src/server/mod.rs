@@ -114,7 +114,6 @@ pub enum BindError {
 ///
 /// * It serves TLS 1.2 and 1.3. The first handshake after a renewal has the new certificate.
 /// * Within the [`Limits`], each request gets a response, or its connection is closed. Memory is bounded.
-/// * A new connection replaces an idle or slow one, see [`serving`].
 /// * A panic during a review fails only that request.
 ///
 /// # Caveats

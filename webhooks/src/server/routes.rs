@@ -11,7 +11,6 @@ use super::Limits;
 use super::body::{BodyError, Reader};
 use crate::admission::Admission;
 use crate::configurations::{Endpoint, endpoints};
-use crate::review::InvalidReview;
 
 #[derive(Clone)]
 struct Shared {
@@ -35,7 +34,7 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
     let (head, body) = request.into_parts();
     check_content(&head.headers)?;
     let caller = traceparent(&head.headers);
-    let body = shared.reader.read(body).await.map_err(Problem::Body)?;
+    let body = shared.reader.read(body).await?;
     // Decoding a large object takes milliseconds, and a provider's rule may be slow or panic. A thread of its own keeps that
     // from other connections.
     let review = tokio::task::spawn_blocking(move || {
@@ -43,7 +42,11 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
         let body = body;
         shared.admission.answer(endpoint, &body.bytes, caller)
     });
-    let json = review.await.map_err(|_| Problem::Panic)?.map_err(Problem::Review)?;
+    let reviewed = review.await.map_err(|_| {
+        tracing::error!("a review panicked; report this bug with the log lines above");
+        Problem(StatusCode::INTERNAL_SERVER_ERROR, "the review failed".to_owned())
+    })?;
+    let json = reviewed.map_err(|error| Problem(StatusCode::BAD_REQUEST, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
@@ -51,11 +54,12 @@ fn check_content(headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     if !content.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::ContentType);
+        let text = "the content type must be application/json";
+        return Err(Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
     }
     // API servers do not compress. A compressed body could expand beyond the limits.
     if !matches!(text(header::CONTENT_ENCODING), "" | "identity") {
-        return Err(Problem::Encoding);
+        return Err(Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed".to_owned()));
     }
     Ok(())
 }
@@ -66,34 +70,24 @@ fn traceparent(headers: &HeaderMap) -> Option<TraceContext> {
 
 /// Why a request has no `AdmissionReview` as a response.
 #[derive(Debug)]
-enum Problem {
-    ContentType,
-    Encoding,
-    Body(BodyError),
-    Review(InvalidReview),
-    Panic,
+struct Problem(StatusCode, String);
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        let (status, text) = match error {
+            BodyError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+            BodyError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body arrived too slowly"),
+            BodyError::Broken => (StatusCode::BAD_REQUEST, "the body is incomplete"),
+            BodyError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many requests; try again"),
+        };
+        Self(status, text.to_owned())
+    }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, text) = match self {
-            Self::ContentType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type must be application/json".to_owned())
-            }
-            Self::Encoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed".to_owned()),
-            Self::Body(BodyError::TooLarge) => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()),
-            Self::Body(BodyError::TooSlow) => (StatusCode::REQUEST_TIMEOUT, "the body arrived too slowly".to_owned()),
-            Self::Body(BodyError::Broken) => (StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
-            Self::Body(BodyError::Busy) => {
-                let retry = [(header::RETRY_AFTER, "1")];
-                return (StatusCode::SERVICE_UNAVAILABLE, retry, "too many requests; try again").into_response();
-            }
-            Self::Review(error) => (StatusCode::BAD_REQUEST, error.to_string()),
-            Self::Panic => {
-                tracing::error!("a review panicked; report this bug with the log lines above");
-                (StatusCode::INTERNAL_SERVER_ERROR, "the review failed".to_owned())
-            }
-        };
-        (status, text).into_response()
+        let Self(status, text) = self;
+        let retry = (status == StatusCode::SERVICE_UNAVAILABLE).then_some([(header::RETRY_AFTER, "1")]);
+        (status, retry, text).into_response()
     }
 }

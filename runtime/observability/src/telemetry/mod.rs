@@ -148,8 +148,10 @@ impl Levels {
 /// The logs and traces of this process.
 #[derive(Clone)]
 pub struct Telemetry {
-    levels: Levels,
-    spans: Spans,
+    /// Changes the log levels.
+    pub levels: Levels,
+    /// The recorder of spans of long lives.
+    pub spans: Spans,
     provider: Option<SdkTracerProvider>,
 }
 
@@ -177,16 +179,6 @@ impl Telemetry {
             current: Arc::new(parking_lot::Mutex::new(config.levels.clone())),
         };
         Ok((Self { levels, spans: spans.unwrap_or_default(), provider }, Dispatch::new(subscriber)))
-    }
-
-    /// The handle that changes the log levels.
-    pub fn levels(&self) -> &Levels {
-        &self.levels
-    }
-
-    /// The recorder of spans of long lives.
-    pub fn spans(&self) -> &Spans {
-        &self.spans
     }
 
     /// Exports all finished spans, within a second.

@@ -108,7 +108,7 @@ fn birth() -> SpanRecord {
 async fn spans_of_both_kinds_reach_the_collector() {
     let (collector, address) = Collector::start().await;
     let (telemetry, subscriber, _) = build(&tracing_to(address));
-    telemetry.spans().record(birth());
+    telemetry.spans.record(birth());
     async {
         let reconcile = tracing::info_span!("reconcile", machine = "a");
         crate::trace::link(&reconcile, birth().context.at(birth().id));
@@ -141,10 +141,10 @@ async fn a_shutdown_exports_what_waits() {
     let (collector, address) = Collector::start().await;
     let config = TelemetryConfig { interval: Duration::from_hours(1), ..tracing_to(address) };
     let (telemetry, _, _) = build(&config);
-    telemetry.spans().record(birth());
+    telemetry.spans.record(birth());
     telemetry.shutdown().await;
     assert_eq!(collector.spans().len(), 1);
-    telemetry.spans().record(birth());
+    telemetry.spans.record(birth());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +154,7 @@ async fn a_collector_that_is_away_holds_up_nothing() {
     let (telemetry, _, _) = build(&tracing_to(silent.local_addr().unwrap()));
     let begun = Instant::now();
     for _ in 0..QUEUE_LENGTH * 2 {
-        telemetry.spans().record(birth());
+        telemetry.spans.record(birth());
     }
     assert!(begun.elapsed() < Duration::from_secs(1));
     let begun = Instant::now();
@@ -167,14 +167,14 @@ fn levels_change_while_the_process_runs() {
     let (telemetry, subscriber, buffer) = build(&TelemetryConfig::default());
     tracing::dispatcher::with_default(&subscriber, || {
         tracing::debug!("before");
-        telemetry.levels().set("warn,nodewright=debug").unwrap();
+        telemetry.levels.set("warn,nodewright=debug").unwrap();
         tracing::debug!(target: "nodewright", "after");
         tracing::info!(target: "elsewhere", "others");
     });
-    assert_eq!(telemetry.levels().current(), "warn,nodewright=debug");
+    assert_eq!(telemetry.levels.current(), "warn,nodewright=debug");
     let text = buffer.text();
     assert!(text.contains("after") && !text.contains("before") && !text.contains("others"), "{text}");
-    let error = telemetry.levels().set("nodewright=loud").unwrap_err();
+    let error = telemetry.levels.set("nodewright=loud").unwrap_err();
     assert!(error.to_string().starts_with("failed to read log levels \"nodewright=loud\""), "{error}");
 }
 
@@ -194,7 +194,7 @@ fn json_lines_carry_their_context() {
 #[test]
 fn without_a_collector_nothing_is_traced() {
     let (telemetry, subscriber, _) = build(&TelemetryConfig::default());
-    assert!(!telemetry.spans().begin("uid-1").sampled);
+    assert!(!telemetry.spans.begin("uid-1").sampled);
     tracing::dispatcher::with_default(&subscriber, || {
         tracing::info_span!("reconcile").in_scope(|| assert_eq!(crate::trace::current(), None));
     });
