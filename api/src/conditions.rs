@@ -32,8 +32,6 @@ pub mod machine_set {
 pub mod machine {
     /// The VM exists, and the provider has proven that it is the Machine's.
     pub const INSTANCE_PROVISIONED: &str = "InstanceProvisioned";
-    /// The driver has initialized the VM.
-    pub const INSTANCE_INITIALIZED: &str = "InstanceInitialized";
     /// The Node has joined the target cluster.
     pub const NODE_JOINED: &str = "NodeJoined";
     /// The Node is drained.
@@ -53,9 +51,8 @@ pub mod machine {
     /// Present only while False: the Node object exists and cannot be decoded.
     pub const NODE_READABLE: &str = "NodeReadable";
     /// All types of this module. Other types are the Node's.
-    pub const ALL: [&str; 11] = [
+    pub const ALL: [&str; 10] = [
         INSTANCE_PROVISIONED,
-        INSTANCE_INITIALIZED,
         NODE_JOINED,
         DRAINED,
         VOLUMES_DETACHED,

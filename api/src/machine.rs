@@ -188,6 +188,11 @@ wire_string! {
 }
 
 impl Machine {
+    /// The condition of this type.
+    pub fn condition(&self, condition_type: &str) -> Option<&NodeCondition> {
+        self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == condition_type)
+    }
+
     /// Shares the node template with another Machine if they are equal, to save memory.
     pub fn share(&mut self, known: &Self) {
         if self.spec.node_template == known.spec.node_template {

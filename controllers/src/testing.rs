@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{PersistentVolumeSpec, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
 use nodewright_runtime::{
@@ -15,8 +15,7 @@ use nodewright_testing::{ObjectBuilder, object};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::shared::class_secrets::NAMEABLE;
-use crate::shared::clusters::CONTROL;
+use crate::shared::{CONTROL, class_secrets::NAMEABLE};
 
 /// The time at which tests plan, by the objects' clock.
 pub(crate) const NOW: &str = "2026-06-01T12:00:00Z";
@@ -110,7 +109,7 @@ pub(crate) struct Uncalled;
 
 impl Driver for Uncalled {
     fn name(&self) -> &'static str {
-        "uncalled"
+        "simulated"
     }
     fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
         vec![]
@@ -137,9 +136,6 @@ impl Driver for Uncalled {
         unreachable!()
     }
     fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
-        unreachable!()
-    }
-    fn volume_ids(&self, _: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, DriverResult<Vec<String>>> {
         unreachable!()
     }
 }

@@ -20,7 +20,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Code, RawJson};
 
 /// The failure of a call.
@@ -31,8 +31,6 @@ pub struct DriverError {
     pub code: Code,
     /// A message for people. It must not contain a secret: it is stored in the status.
     pub message: String,
-    /// The scope of the exhausted capacity, if `code` is [`Code::ResourceExhausted`].
-    pub exhausted: Option<Scope>,
     /// Set if the VM that the Machine names is not proven to be the Machine's.
     pub mismatch: Option<Mismatch>,
 }
@@ -46,21 +44,10 @@ pub enum Mismatch {
     Machine,
 }
 
-/// The scope of exhausted capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// This machine type in this zone.
-    MachineType,
-    /// The whole zone.
-    Zone,
-    /// The account: a quota.
-    Account,
-}
-
 impl DriverError {
     /// A failure with a code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), exhausted: None, mismatch: None }
+        Self { code, message: message.into(), mismatch: None }
     }
 
     /// The same failure, for a VM that the Machine names and that is not proven to be the Machine's.
@@ -154,8 +141,6 @@ pub struct Instance {
     pub provider_id: String,
     /// The name that its Node will have.
     pub node_name: String,
-    /// Addresses, for clusters without Nodes.
-    pub addresses: Vec<NodeAddress>,
     /// Notes to keep for later calls; `None` keeps the previous ones.
     pub last_known_state: Option<String>,
     /// Whether [`Driver::initialize`] still has to be called.
@@ -189,11 +174,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] if there is nothing to do.
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// Deletes the VMs of a Machine and their resources. May return before they are gone: `status` tells.
-    ///
-    /// Deletes the VM of `provider_id` only if its tags prove that it is the Machine's, or if it is not visible and
-    /// `is_proven`.
-    /// If the tags do not match, that VM stays, the Machine's own VMs are deleted, and the answer is a [`Mismatch`].
+    /// Deletes the VMs of a Machine and their resources, and the VM of `provider_id` only if its tags prove it, or if it is not
+    /// visible and `is_proven`. May return before they are gone: `status` tells.
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
 
     /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name. [`Code::NotFound`] if
@@ -205,7 +187,4 @@ pub trait Driver: Send + Sync + 'static {
 
     /// All VMs of the cluster of a class: provider id and Machine name.
     fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>>;
-
-    /// The provider's ids of volumes; volumes of other providers are left out.
-    fn volume_ids(&self, volumes: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, Result<Vec<String>>>;
 }

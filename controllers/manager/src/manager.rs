@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    shared::{
-        clusters::{CONTROL, TARGET},
-        schema::Schemas,
-    },
+    shared::{CONTROL, TARGET, schema::Schemas},
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver::Driver;

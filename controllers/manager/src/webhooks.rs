@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use nodewright_api::field::{FieldError, FieldPath};
-use nodewright_controllers::wiring::{complaints, identity};
+use nodewright_controllers::machine_class::{complaints, identity};
 use nodewright_driver::Driver;
 use nodewright_runtime::{leadership::Leadership, request::Connection};
 use nodewright_webhooks::{

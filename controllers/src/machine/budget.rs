@@ -18,24 +18,23 @@ use nodewright_runtime::{
 };
 
 use super::{
-    indexes::{HELD_BY_SET, PLACES_BY_SET, holds_place, is_held, may_be_replaced},
-    peers::{budget_text, family},
-    scope::Scope,
+    contenders::{HELD_BY_SET, PLACES_BY_SET, budget_text, holds_place, is_held, may_be_replaced, sibling_sets},
+    decision::Scope,
     settings::Settings,
     snapshot::Owner,
     status::phase_since,
 };
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{NODE_BY_INSTANCE, SET_BY_UID, instance_id},
     node::Node,
     ownership::vm_id,
+    wake_all,
 };
 
 /// How long a provider may take to delete a VM before the deletion of its Machine counts as stuck.
 const VM_DELETION: Duration = Duration::from_mins(15);
-/// If several wait, one whose Node was deleted goes only this long after the deletion. By then the caches show the Nodes that
-/// were deleted in the same second, and which Machine took a place just before.
+/// If several wait, one whose Node was deleted goes only this long after the deletion: the caches have caught up by then.
 const SETTLED: SignedDuration = SignedDuration::from_secs(3);
 
 pub(super) struct Held {
@@ -46,34 +45,31 @@ pub(super) struct Held {
     pub(super) until: Option<Timestamp>,
 }
 
-/// How the message for the status begins.
 const HELD: &str = "it is replaced once fewer machines of its deployment are being replaced or not up \
      (annotation nodewright.dev/remediation-max-in-flight)";
-/// How many of the Machines that hold a place are named.
 const NAMED: usize = 3;
 
-/// Whether the budget lets this Machine be replaced now.
 pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
     let (machine, settings, now) = (scope.machine, scope.settings, scope.now());
-    let (owner, peers) = (&scope.snapshot.owner, &scope.snapshot.peers);
+    let (owner, others) = (&scope.snapshot.owner, &scope.snapshot.contenders);
     if let Owner::Unreadable(text) = owner {
         let message = format!("{text}; the replacement budget and the other machines are not known until then");
         return Err(Held { status: message.clone(), message, until: None });
     }
-    let budget = budget(owner, peers.all);
-    let stuck_at = |peer: &Machine| stuck_at(peer, machine, settings);
-    let holds = |peer: &&Arc<Machine>| stuck_at(peer).is_none_or(|at| at > now);
-    let places: Vec<_> = peers.places.iter().filter(holds).collect();
+    let budget = budget(owner, others.total);
+    let stuck_at = |other: &Machine| stuck_at(other, machine, settings);
+    let holds = |other: &&Arc<Machine>| stuck_at(other).is_none_or(|at| at > now);
+    let places: Vec<_> = others.places.iter().filter(holds).collect();
     let node = scope.snapshot.node.as_deref();
     let deleted = node.and_then(|node| node.metadata.deletion_timestamp.as_ref()).map(|at| at.0);
     let own = (rank(machine, deleted, settings), name(machine));
-    let nodeless = |peer: &Machine| peers.nodeless.iter().any(|(other, _)| uid(other.as_ref()) == uid(peer));
-    let waiting = peers.waiting.iter().filter(|peer| !nodeless(peer)).map(|peer| (peer, None));
-    let claims = waiting.chain(peers.nodeless.iter().map(|(peer, since)| (peer, Some(*since))));
+    let nodeless = |other: &Machine| others.nodeless.iter().any(|(one, _)| uid(one.as_ref()) == uid(other));
+    let waiting = others.waiting.iter().filter(|other| !nodeless(other)).map(|other| (other, None));
+    let waiting = waiting.chain(others.nodeless.iter().map(|(other, since)| (other, Some(*since))));
     // By the times in the objects, not by those of this process: all of them have to see the same order.
-    let claims = claims.map(|(peer, since)| (rank(peer, since, settings), name(peer.as_ref())));
-    let due: Vec<_> = claims.filter(|(at, _)| at.is_some_and(|at| at <= now)).collect();
-    let before = due.iter().filter(|claim| **claim < own).count();
+    let waiting = waiting.map(|(other, since)| (rank(other, since, settings), name(other.as_ref())));
+    let due: Vec<_> = waiting.filter(|(at, _)| at.is_some_and(|at| at <= now)).collect();
+    let before = due.iter().filter(|rank| **rank < own).count();
     let settled = deleted.filter(|_| !due.is_empty()).and_then(|at| at.checked_add(SETTLED).ok());
     if places.len() + before < budget {
         return match settled.filter(|at| *at > now) {
@@ -90,8 +86,8 @@ pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
         places.len(),
         annotations::REMEDIATION_MAX_IN_FLIGHT
     );
-    let until = places.iter().filter_map(|peer| stuck_at(peer)).min();
-    let holders = places.iter().map(|peer| (name(peer.as_ref()), stuck_at(peer)));
+    let until = places.iter().filter_map(|other| stuck_at(other)).min();
+    let holders = places.iter().map(|other| (name(other.as_ref()), stuck_at(other)));
     Err(Held { message, status: held_status(holders), until })
 }
 
@@ -116,9 +112,9 @@ fn rank(machine: &Machine, node_deleted: Option<Timestamp>, settings: &Settings)
     node_deleted.or_else(|| settings.health_deadline(machine, phase_since(machine)?))
 }
 
-/// When a Machine counts as stuck and no longer holds a place, so that it does not stop the replacement of all others. That is
-/// a deletion whose stages have all had their time, or a creation without a VM after its creation timeout. The latter counts
-/// only if its class is another than that of the Machine that asks: with the same class a successor would fail as well.
+/// When a Machine counts as stuck and no longer holds a place: a deletion whose stages have all had their time, or a creation
+/// without a VM after its creation timeout, if its class is another than that of the Machine that asks: with the same class a
+/// successor would fail as well.
 fn stuck_at(machine: &Machine, asking: &Machine, settings: &Settings) -> Option<Timestamp> {
     let Some(begun) = &machine.metadata.deletion_timestamp else {
         let is_apart = vm_id(machine).is_none() && machine.class_name() != asking.class_name();
@@ -158,8 +154,8 @@ pub(super) fn wake_next(
     let Some(owner) = change.old.as_ref().and_then(|machine| controller_uid(machine.as_ref())) else { return };
     let Some(set) = stores.of::<MachineSet>(CONTROL).by(SET_BY_UID, owner).into_iter().next() else { return };
     let (machines, nodes) = (stores.of::<Machine>(CONTROL), stores.of::<Node>(TARGET));
-    let family = family(stores, &set);
-    let mut held: Vec<_> = family.iter().flat_map(|set| machines.by(HELD_BY_SET, uid(set.as_ref()))).collect();
+    let sets = sibling_sets(stores, &set);
+    let mut held: Vec<_> = sets.iter().flat_map(|set| machines.by(HELD_BY_SET, uid(set.as_ref()))).collect();
     if held.is_empty() {
         return;
     }
@@ -168,13 +164,11 @@ pub(super) fn wake_next(
         let deleted = nodes.iter().find_map(|node| node.metadata.deletion_timestamp.as_ref()).map(|at| at.0);
         (rank(machine, deleted, settings), name(machine.as_ref()).to_owned())
     });
-    let places: usize = family.iter().map(|set| machines.count(PLACES_BY_SET, uid(set.as_ref()))).sum();
-    let all = family.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum();
+    let places: usize = sets.iter().map(|set| machines.count(PLACES_BY_SET, uid(set.as_ref()))).sum();
+    let all = sets.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum();
     // At least one: a stuck deletion is among the places and holds none.
     let free = budget(&Owner::Set(set), all).saturating_sub(places).max(1);
-    for machine in held.iter().take(free) {
-        wake(ObjectRef::of(CONTROL, machine.as_ref()));
-    }
+    wake_all(held.into_iter().take(free), wake);
 }
 
 /// How much a Machine keeps others waiting: it holds a place, comes before them in the order, or neither.
@@ -186,14 +180,11 @@ fn weight(machine: Option<&Machine>) -> u8 {
     }
 }
 
-/// Wakes all that wait when the budget itself changes.
-pub(super) fn wake_all(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+pub(super) fn wake_held(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let text = |set: &Option<Arc<MachineSet>>| set.as_deref().and_then(budget_text).map(str::to_owned);
     if change.old.is_some() && text(&change.old) == text(&change.new) {
         return;
     }
     let set = change.sides().last().map(|set| uid(set.as_ref()).to_owned()).unwrap_or_default();
-    for machine in stores.of::<Machine>(CONTROL).by(HELD_BY_SET, &set) {
-        wake(ObjectRef::of(CONTROL, machine.as_ref()));
-    }
+    wake_all(stores.of::<Machine>(CONTROL).by(HELD_BY_SET, &set), wake);
 }

@@ -2,6 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, WeakShared},
+};
 use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};
@@ -11,13 +15,12 @@ use nodewright_runtime::{
     request::{Call as ApiCall, Connection},
 };
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     token::{self, USER_DATA},
 };
-use crate::shared::clusters::CONTROL;
+use crate::shared::CONTROL;
 
 /// Makes the calls of Machines through a driver.
 ///
@@ -25,76 +28,49 @@ use crate::shared::clusters::CONTROL;
 /// * Before a VM is created, the Machine's set is read once after the Machine was seen: a retired name gets no VM, whatever
 ///   the caches say. Machines that wait at the same time share one read.
 /// * A Machine has one bootstrap token, also after a restart, and user data exist only in memory.
-#[derive(Clone)]
-pub struct Caller {
-    shared: Arc<Shared>,
+pub(crate) struct Caller {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) control: Connection,
+    /// Without a connection to a target cluster there are no bootstrap tokens.
+    pub(crate) target: Option<Connection>,
+    pub(crate) bootstrap_groups: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) spans: Spans,
+    /// The reads of sets that are under way.
+    pub(crate) reads: Mutex<Reads>,
 }
 
-struct Shared {
-    driver: Arc<dyn Driver>,
-    control: Connection,
-    target: Option<Connection>,
-    bootstrap_groups: String,
-    clock: Arc<dyn Clock>,
-    spans: Spans,
-    reads: Mutex<HashMap<String, broadcast::Sender<Reading>>>,
-}
-
-/// What a read of a set returned.
 type Reading = Result<Option<Arc<MachineSet>>, String>;
 
-impl std::fmt::Debug for Caller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Caller").field("driver", &self.shared.driver.name()).finish_non_exhaustive()
-    }
-}
+type Reads = HashMap<ObjectRef, WeakShared<BoxFuture<'static, Reading>>>;
 
 impl Caller {
-    /// A caller of `driver`. Without a connection to a target cluster there are no bootstrap tokens.
-    pub fn new(
-        driver: Arc<dyn Driver>,
-        control: Connection,
-        target: Option<Connection>,
-        bootstrap_groups: String,
-        clock: Arc<dyn Clock>,
-        spans: Spans,
-    ) -> Self {
-        let reads = Mutex::default();
-        Self { shared: Arc::new(Shared { driver, control, target, bootstrap_groups, clock, spans, reads }) }
+    pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
+        let begun = self.clock.wall();
+        let outcome = self.call(&call).await;
+        self.record_span(&call, begun, &outcome);
+        outcome
     }
 
-    /// Makes a call.
-    pub fn perform(&self, call: Call) -> impl Future<Output = Outcome> + Send + use<> {
-        let shared = self.shared.clone();
-        async move {
-            let begun = shared.clock.wall();
-            let outcome = shared.call(&call).await;
-            shared.record_span(&call, begun, &outcome);
-            outcome
-        }
-    }
-}
-
-impl Shared {
     async fn call(&self, call: &Call) -> Outcome {
         let request = call.request.as_ref();
         let machine = request.machine.clone();
-        match call.verb {
-            Verb::Status => instance(self.driver.status(machine).await),
-            Verb::Delete => done(self.driver.delete(machine).await),
+        let found = match call.verb {
+            Verb::Status => self.driver.status(machine).await,
             Verb::Create => match self.prepare(request).await {
-                Ok(machine) => instance(self.driver.create(machine).await),
-                Err(outcome) => outcome,
+                Ok(machine) => self.driver.create(machine).await,
+                Err(outcome) => return outcome,
             },
-            Verb::Initialize => instance(self.driver.initialize(machine).await),
-            Verb::DropToken => match &self.target {
-                Some(target) => token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done),
-                None => Outcome::Done,
-            },
-        }
+            Verb::Initialize => self.driver.initialize(machine).await,
+            Verb::Delete => return self.driver.delete(machine).await.map_or_else(Outcome::Failed, |()| Outcome::Done),
+            Verb::DropToken => {
+                let Some(target) = &self.target else { return Outcome::Done };
+                return token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done);
+            }
+        };
+        found.map_or_else(Outcome::Failed, Outcome::Instance)
     }
 
-    /// The last read of the ledger, and the user data.
     async fn prepare(&self, request: &Request) -> Result<MachineRequest, Outcome> {
         if let Some(origin) = &request.origin {
             let set = self.read(&request.machine.namespace, origin).await;
@@ -109,16 +85,11 @@ impl Shared {
     async fn user_data(&self, request: &Request) -> Result<MachineRequest, Outcome> {
         let machine = request.machine.clone();
         let Some(text) = machine.class.secret.get(USER_DATA) else { return Ok(machine) };
-        let invalid = || {
-            Outcome::Failed(DriverError::new(
-                Code::InvalidArgument,
-                format!(
-                    "the value of {USER_DATA:?} in the Secret of MachineClass {:?} is no UTF-8 text",
-                    machine.class.name
-                ),
-            ))
-        };
-        let mut text = String::from_utf8(text.to_vec()).map_err(|_| invalid())?;
+        let mut text = String::from_utf8(text.to_vec()).map_err(|_| {
+            let class = &machine.class.name;
+            let text = format!("the value of {USER_DATA:?} in the Secret of MachineClass {class:?} is no UTF-8 text");
+            Outcome::Failed(DriverError::new(Code::InvalidArgument, text))
+        })?;
         for placeholder in token::placeholders() {
             if let (true, Some(target)) = (text.contains(&placeholder), &self.target) {
                 let token = token::ensure(target, request, &self.bootstrap_groups, self.clock.wall()).await;
@@ -136,41 +107,22 @@ impl Shared {
     /// Reads a set from the quorum. A read that is already under way may have begun before this Machine was seen, so it does
     /// not count: the next one does, and all that wait by then share it.
     async fn read(&self, namespace: &str, origin: &Origin) -> Reading {
-        let place = format!("{namespace}/{}", origin.set);
-        let joined = self.reads.lock().get(&place).map(broadcast::Sender::subscribe);
-        if let Some(mut running) = joined {
-            // Its result is not used.
-            let _ = running.recv().await;
-        }
-        // Another call began it after this one had begun to wait, or this call begins it.
-        let begun = {
-            let mut reads = self.reads.lock();
-            let begun = reads.get(&place).map(broadcast::Sender::subscribe);
-            if begun.is_none() {
-                reads.insert(place.clone(), broadcast::channel(1).0);
-            }
-            begun
-        };
-        if let Some(mut begun) = begun {
-            return begun.recv().await.unwrap_or_else(|_| Err("the read of the machine set broke off".to_owned()));
-        }
-        let given_up = Err("the read of the machine set was given up".to_owned());
-        let mut read = SharedRead { shared: self, place: &place, reading: given_up };
-        read.reading = self.get(namespace, origin).await;
-        read.reading.clone()
-    }
-
-    async fn get(&self, namespace: &str, origin: &Origin) -> Reading {
         let key = ObjectRef::new(CONTROL, namespace, origin.set.as_str());
-        let path = ResourceType::of::<MachineSet>().object(&key);
-        match self.control.send(ApiCall::get(path)).await {
-            Ok(answer) => match serde_json::from_slice::<MachineSet>(answer.body()) {
-                Ok(set) => Ok(Some(Arc::new(set))),
-                Err(_) => Err(format!("MachineSet {key} cannot be decoded")),
-            },
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(format!("failed to read MachineSet {key} before its machine gets a VM: {error}")),
+        let under_way = |reads: &Reads| reads.get(&key)?.upgrade().filter(|read| read.peek().is_none());
+        let earlier = under_way(&self.reads.lock());
+        if let Some(earlier) = earlier {
+            drop(earlier.await);
         }
+        let read = {
+            let mut reads = self.reads.lock();
+            under_way(&reads).unwrap_or_else(|| {
+                let read = get(self.control.clone(), key.clone()).boxed().shared();
+                reads.retain(|_, read| read.upgrade().is_some());
+                reads.extend(read.downgrade().map(|weak| (key.clone(), weak)));
+                read
+            })
+        };
+        read.await
     }
 
     fn record_span(&self, call: &Call, begun: jiff::Timestamp, outcome: &Outcome) {
@@ -194,29 +146,18 @@ impl Shared {
     }
 }
 
-/// Gives the reading to those that wait for it, also if the read is dropped at its deadline.
-struct SharedRead<'a> {
-    shared: &'a Shared,
-    place: &'a str,
-    reading: Reading,
-}
-
-impl Drop for SharedRead<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = self.shared.reads.lock().remove(self.place) {
-            let _ = waiting.send(self.reading.clone());
-        }
+async fn get(control: Connection, key: ObjectRef) -> Reading {
+    let path = ResourceType::of::<MachineSet>().object(&key);
+    match control.send(ApiCall::get(path)).await {
+        Ok(answer) => match serde_json::from_slice::<MachineSet>(answer.body()) {
+            Ok(set) => Ok(Some(Arc::new(set))),
+            Err(_) => Err(format!("MachineSet {key} cannot be decoded")),
+        },
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(format!("failed to read MachineSet {key} before its machine gets a VM: {error}")),
     }
 }
 
 fn unavailable(message: String) -> Outcome {
     Outcome::Failed(DriverError::new(Code::Unavailable, message))
-}
-
-fn instance(result: nodewright_driver::Result<nodewright_driver::Instance>) -> Outcome {
-    result.map_or_else(Outcome::Failed, Outcome::Instance)
-}
-
-fn done(result: nodewright_driver::Result<()>) -> Outcome {
-    result.map_or_else(Outcome::Failed, |()| Outcome::Done)
 }

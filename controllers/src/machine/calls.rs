@@ -32,23 +32,22 @@ pub enum Verb {
     DropToken,
 }
 
-/// The set that a Machine was made for, and its index there.
+/// The set that a Machine was made for, and its ordinal there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Name of the MachineSet.
     pub set: String,
     /// Its UID.
     pub uid: String,
-    /// The Machine's index.
-    pub index: Ordinal,
+    /// The Machine's ordinal.
+    pub ordinal: Ordinal,
 }
 
 impl Origin {
-    /// Whether this set still has a place for the Machine: it is the one that the Machine was made for, it stays, and its
-    /// ledger has not retired the index.
+    /// Whether this is the set that the Machine was made for, it stays, and its ledger has not retired the ordinal.
     pub fn has_future(&self, set: &MachineSet) -> bool {
         let ledger = annotation(set, annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
-        uid(set) == self.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(self.index))
+        uid(set) == self.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(self.ordinal))
     }
 }
 
@@ -59,7 +58,7 @@ pub struct Request {
     pub machine: MachineRequest,
     /// Whether the Machine was being deleted when the call was made.
     pub deleting: bool,
-    /// Read once more before a VM is created: a retired index never gets one.
+    /// Read once more before a VM is created: a retired ordinal never gets one.
     pub origin: Option<Origin>,
     /// How long a bootstrap token is valid.
     pub token_lifetime: Duration,
@@ -111,7 +110,7 @@ pub enum Outcome {
     Instance(Instance),
     /// The VM or the token is deleted.
     Done,
-    /// The index of the Machine is retired, or its set is gone: it gets no VM.
+    /// The ordinal of the Machine is retired, or its set is gone: it gets no VM.
     Retired,
     /// It failed.
     Failed(DriverError),

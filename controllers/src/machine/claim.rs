@@ -1,9 +1,8 @@
 //! Which VM and which Node belong to a Machine.
 //!
-//! What an object names is a claim and no proof: anybody may write `spec.providerID`, a label or a Node. Proof is:
-//! * **of the VM**: the driver's answer. The driver compares the VM's tags with the Machine's cluster and name. The answer is
-//!   noted in the Machine's status, which only this controller writes: the condition `InstanceProvisioned` is True, and its
-//!   message is the id. The note stays, whatever happens to `spec.providerID`.
+//! What an object names is a claim and no proof: any client may write `spec.providerID`, a label or a Node. Proof is:
+//! * **of the VM**: the driver's answer, after it has compared the VM's tags with the Machine's cluster and name. It is noted
+//!   in the Machine's status ([`crate::shared::ownership`]), and stays, whatever happens to `spec.providerID`.
 //! * **of the Node by id**: its `spec.providerID` is the id of a proven VM.
 //! * **of the Node by name**, if it has no providerID: the driver gave that name. It is the message of `NodeJoined`.
 //!
@@ -18,23 +17,21 @@ use nodewright_runtime::{
     object::{is_deleting, name, uid},
 };
 
-use super::status::{StatusDraft, own_condition};
+use super::status::StatusDraft;
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
+    membership,
     node::Node,
     ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
-    rivals,
 };
 
 /// What a Machine's object says of its VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vm {
-    /// The Machine names none.
     #[default]
     None,
     /// The Machine names one, and its status does not note a proof.
     Unproven,
-    /// The status notes the proof.
     Proven,
 }
 
@@ -51,12 +48,11 @@ impl Vm {
 /// The VM that a Machine names, and how far that is proven.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
-    /// Whether it is known whose VM it is.
     pub vm: Vm,
     /// The names of other Machines that name the same VM.
     pub rivals: Vec<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
-    pub twins: Vec<String>,
+    pub duplicate_nodes: Vec<String>,
     /// The Node of that VM, while the VM's owner is not proven. It is only read.
     pub node: Option<Arc<Node>>,
 }
@@ -69,11 +65,10 @@ impl Claim {
 
     /// Whether several Machines name the VM, or several Nodes do.
     pub(super) fn is_ambiguous(&self) -> bool {
-        !self.rivals.is_empty() || !self.twins.is_empty()
+        !self.rivals.is_empty() || !self.duplicate_nodes.is_empty()
     }
 }
 
-/// A Machine's claim, and the Node that follows from it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) claim: Claim,
@@ -88,50 +83,42 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
     let by_id = |id: &str| nodes.map(|nodes| nodes.by(NODE_BY_INSTANCE, instance_id(id)));
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();
     let by_name = node_name(machine).and_then(|node| nodes?.by_name("", node));
-    let Choice { node, stranger, twins } = choose(machine, same, by_name);
-    let claim = Claim { vm: Vm::of(machine), rivals: rivals(stores, machine), ..Claim::default() };
+    let found = choose(machine, same, by_name);
+    let (vm, rivals) = (Vm::of(machine), rivals(stores, machine));
+    let claim = Claim { vm, rivals, ..found.claim };
     if claim.is_settled() {
-        Found { claim: Claim { twins, ..claim }, node, stranger }
-    } else {
-        Found { claim: Claim { node, ..claim }, ..Found::default() }
+        return Found { claim, ..found };
     }
+    Found { claim: Claim { node: found.node, duplicate_nodes: vec![], ..claim }, ..Found::default() }
 }
 
 /// Whether the driver itself has proven the VM that the status notes.
 pub(super) fn is_verified(machine: &Machine) -> bool {
-    let noted = own_condition(machine, conditions::machine::INSTANCE_PROVISIONED);
+    let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED);
     noted_id(machine).is_some() && noted.is_some_and(|noted| noted.reason.as_deref() == Some(PROVISIONED))
 }
 
-/// The names of the other Machines that name the same VM. A Machine that is being deleted does not wait for others that are
-/// being deleted: two of them would wait for each other for ever.
+/// A Machine that is being deleted does not wait for others that are: two of them would wait for each other for ever.
 fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
-    let mut rivals = rivals::rivals(stores, machine);
+    let mut rivals = membership::rivals(stores, machine);
     rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
     let mut names: Vec<_> = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
     names.sort();
     names
 }
 
-#[derive(Debug, Default)]
-struct Choice {
-    node: Option<Arc<Node>>,
-    stranger: Option<Arc<Node>>,
-    twins: Vec<String>,
-}
-
 /// Chooses among the Nodes whose id ends as the VM's does, and the one of the name.
-fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -> Choice {
+fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -> Found {
     let (id, named) = (vm_id(machine), noted_node(machine));
     let is_named = |node: &Arc<Node>| named == Some(name(node.as_ref()));
     let (mut exact, mut alike): (Vec<_>, Vec<_>) = same.into_iter().partition(|node| node.provider_id() == id);
     exact.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
     let several = exact.len() > 1;
     let by_id = match exact.iter().position(is_named) {
-        Some(place) => Some(exact.swap_remove(place)),
+        Some(at) => Some(exact.swap_remove(at)),
         None if several => {
-            let twins = exact.iter().map(|node| name(node.as_ref()).to_owned()).collect();
-            return Choice { twins, ..Choice::default() };
+            let duplicate_nodes = exact.iter().map(|node| name(node.as_ref()).to_owned()).collect();
+            return Found { claim: Claim { duplicate_nodes, ..Claim::default() }, ..Found::default() };
         }
         // Providers and kubelets may write the beginning of an id differently; then the name has to fit.
         None if exact.is_empty() && alike.len() == 1 => alike.pop().filter(is_named),
@@ -140,15 +127,16 @@ fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -
     let by_name = by_name.filter(|other| by_id.as_ref().is_none_or(|node| uid(node.as_ref()) != uid(other.as_ref())));
     match (by_id, by_name) {
         (None, Some(node)) if node.provider_id().is_none() => {
-            Choice { node: Some(node).filter(is_named), ..Choice::default() }
+            Found { node: Some(node).filter(is_named), ..Found::default() }
         }
-        (node, stranger) => Choice { node, stranger, ..Choice::default() },
+        (node, stranger) => Found { node, stranger, ..Found::default() },
     }
 }
 
-impl StatusDraft {
+impl StatusDraft<'_> {
     /// Notes that the VM is the Machine's: as the driver says, or, if the driver cannot tell, as the Machine says.
-    pub(super) fn proven(self, machine: &Machine, instance: Option<&Instance>) -> Self {
+    pub(super) fn proven(self, instance: Option<&Instance>) -> Self {
+        let machine = self.machine;
         let claimed = machine.provider_id().unwrap_or_default();
         let found = instance.map(|instance| instance.provider_id.as_str());
         // An id that differs only in its beginning is noted as the Machine writes it.
@@ -157,21 +145,19 @@ impl StatusDraft {
         let draft = self.condition(conditions::machine::INSTANCE_PROVISIONED, true, reason, id);
         let named = instance.map(|instance| instance.node_name.as_str()).filter(|name| !name.is_empty());
         match named.filter(|_| noted_node(machine).is_none()) {
-            Some(node) => draft.node_named(machine, node),
+            Some(node) => draft.node_named(node),
             None => draft,
         }
     }
 
-    /// Notes that the VM is another Machine's.
     pub(super) fn foreign(self, error: &DriverError) -> Self {
         let reason = reasons::machine::PROVIDER_ID_MISMATCH;
         self.condition(conditions::machine::INSTANCE_PROVISIONED, false, reason, error.message.clone())
     }
 
-    /// Notes the name that the driver gives the Node.
-    fn node_named(self, machine: &Machine, node: &str) -> Self {
+    fn node_named(self, node: &str) -> Self {
         let kind = conditions::machine::NODE_JOINED;
-        match own_condition(machine, kind).filter(|known| known.status == "True") {
+        match self.machine.condition(kind).filter(|known| known.status == "True") {
             Some(_) => self.condition(kind, true, JOINED, node),
             None => self.condition(kind, false, NODE_AWAITED, node),
         }
@@ -201,19 +187,14 @@ pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str,
         );
         return Some((reasons::machine::PROVIDER_ID_CHANGED, text));
     }
-    if !claim.twins.is_empty() {
+    if !claim.duplicate_nodes.is_empty() {
         let text = format!(
             "several Nodes have the providerID {id}: {}; nothing is done to any of them: delete those that are not the VM's",
-            claim.twins.join(", ")
+            claim.duplicate_nodes.join(", ")
         );
         return Some((reasons::machine::SEVERAL_NODES, text));
     }
     None
-}
-
-/// Whether something is wrong with a Machine's claim.
-pub(super) fn has_problem(machine: &Machine, claim: &Claim) -> bool {
-    problem(machine, claim).is_some()
 }
 
 /// Whether the status of a Machine names a problem of its claim.
@@ -223,7 +204,7 @@ pub(super) fn names_problem(machine: &Machine) -> bool {
         reasons::machine::PROVIDER_ID_CHANGED,
         reasons::machine::SEVERAL_NODES,
     ];
-    let condition = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    let condition = machine.condition(conditions::machine::CONFIGURATION_VALID);
     condition.and_then(|condition| condition.reason.as_deref()).is_some_and(|reason| problems.contains(&reason))
 }
 
@@ -278,7 +259,7 @@ mod tests {
             assert_eq!(found.node.as_ref().map(|node| name(node.as_ref())), expected, "{case}");
         }
         let torn = choose(&with_names(Some("n"), None), vec![own("bbb"), own("aaa")], None);
-        assert_eq!(torn.twins, ["aaa", "bbb"]);
+        assert_eq!(torn.claim.duplicate_nodes, ["aaa", "bbb"]);
         let stale = choose(&with_names(Some("n"), None), vec![], Some(other("n")));
         assert_eq!(stale.stranger.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
     }

@@ -7,27 +7,22 @@
 //! A plan is made in three steps: `snapshot` reads the caches; decisions (`proof`, `provision`, `health`, `budget`,
 //! `terminate`), each in a file that answers one question, return values; `reconcile` puts the plan together.
 //!
-//! Where a Machine stands is observed each time: from the object, its Node, the provider's answers. Of texts only
-//! the times are read that our own conditions hold, and nothing is remembered that cannot be asked again.
+//! Where a Machine stands is observed each time: from the object, its Node, the provider's answers.
 
-mod applied;
-mod apply_configuration;
 mod budget;
 mod caller;
 mod calls;
 mod claim;
+mod contenders;
+mod decision;
 mod health;
-mod indexes;
 mod node_sync;
-mod peers;
 mod proof;
 mod provider;
 mod provision;
 mod reconcile;
-mod scope;
 mod settings;
 mod snapshot;
-mod stage;
 mod status;
 mod terminate;
 #[cfg(test)]
@@ -46,27 +41,25 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
+pub(crate) use self::caller::Caller;
 pub use self::{
-    caller::Caller,
     calls::{Call, Outcome, Request, Verb},
-    claim::{Claim, Vm},
-    peers::Peers,
     settings::Settings,
-    snapshot::{ClassProblem, Owner, Snapshot, UnseenNode},
 };
 use self::{
-    indexes::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
-    scope::Scope,
-    snapshot::{is_forced, needs_class},
+    contenders::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
+    decision::Scope,
+    snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{
-        MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, place,
+        MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
     ledger::Ledger,
     node::Node,
     ownership::{node_name, vm_id},
+    wake_all,
 };
 
 /// Reconciles Machines.
@@ -78,15 +71,6 @@ pub struct MachineController {
     pub settings: Settings,
     /// The provider, for its deadlines.
     pub driver: Arc<dyn Driver>,
-}
-
-impl std::fmt::Debug for MachineController {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MachineController")
-            .field("namespace", &self.namespace)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Controller for MachineController {
@@ -109,15 +93,12 @@ impl Controller for MachineController {
             // The place of the budget that a Machine holds is free once the Machine is healthy or gone.
             .wakes(move |change, stores, wake| {
                 budget::wake_next(change, stores, &settings, wake);
-                rivals(change, stores, wake);
+                wake_rivals(change, stores, wake);
             });
         on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
             .wakes_unreadable(|set, stores, wake| {
-                let machines = stores.of::<Machine>(CONTROL).owned_by(set.uid());
-                for machine in &machines {
-                    wake(ObjectRef::of(CONTROL, machine.as_ref()));
-                }
+                wake_all(stores.of::<Machine>(CONTROL).owned_by(set.uid()), wake);
             })
             .wakes(machines_of_set);
         on.kind::<MachineClass>(CONTROL, &self.namespace)
@@ -162,27 +143,23 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
         let id = node.provider_id().map(instance_id);
         let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
-        for machine in &found {
-            wake(ObjectRef::of(CONTROL, machine.as_ref()));
-        }
+        wake_all(found, wake);
     }
 }
 
 /// Machines that name the same VM wait for each other.
-fn rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+fn wake_rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     for machine in change.sides() {
         let Some(id) = vm_id(machine) else { continue };
-        let all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
-        for other in all.iter().filter(|other| uid(other.as_ref()) != uid(machine.as_ref())) {
-            wake(ObjectRef::of(CONTROL, other.as_ref()));
-        }
+        let mut others = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+        others.retain(|other| uid(other.as_ref()) != uid(machine.as_ref()));
+        wake_all(others, wake);
     }
 }
 
-/// A Machine waits for three changes of its set: that its index is retired, that the budget changes, and, if the set appears
-/// after the Machine, that it exists. Other changes of a set wake no Machine.
+/// Machines wait for three changes of their set: an ordinal is retired, the budget changes, or the set appears after them.
 fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    budget::wake_all(change, stores, wake);
+    budget::wake_held(change, stores, wake);
     let machines = stores.of::<Machine>(CONTROL);
     let Some(set) = change.sides().last() else { return };
     let ledger = |set: &Option<Arc<MachineSet>>| {
@@ -197,24 +174,19 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     if change.old.is_none() || had_invalid && ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }
-    for machine in &waiting {
-        wake(ObjectRef::of(CONTROL, machine.as_ref()));
-    }
+    wake_all(waiting, wake);
 }
 
 /// Goes through all Machines, because it may be the Node of one whose Node has no name yet. It happens rarely.
 fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    for machine in stores.of::<Machine>(CONTROL).all() {
-        if snapshot::may_be_node_of(&machine, node_name(&machine), node) {
-            wake(ObjectRef::of(CONTROL, machine.as_ref()));
-        }
-    }
+    let mut machines = stores.of::<Machine>(CONTROL).all();
+    machines.retain(|machine| snapshot::may_be_node_of(machine, node_name(machine), node));
+    wake_all(machines, wake);
 }
 
 /// The Machines that need their class. Each watches the Secrets of its class itself.
 fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(ObjectRef)) {
-    let machines = stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &place(namespace, class));
-    for machine in machines.iter().filter(|machine| needs_class(machine)) {
-        wake(ObjectRef::of(CONTROL, machine.as_ref()));
-    }
+    let mut machines = stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &object_key(namespace, class));
+    machines.retain(|machine| needs_class(machine));
+    wake_all(machines, wake);
 }

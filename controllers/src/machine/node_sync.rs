@@ -1,25 +1,27 @@
 //! What a Machine puts on its Node: finalizer, name label, and the node template, in one write.
 //!
-//! The template is merged three ways. The Machine records what was applied last ([`applied`](super::applied)), so keys that the
-//! template dropped are removed, and those of others stay. On the Node, the annotation with which machine-controller-manager
-//! does the same is written for that program; nothing is removed because of it.
+//! The template is merged three ways. The Machine records what was applied last, so keys that the template dropped are
+//! removed, and those of others stay. On the Node, the annotation with which machine-controller-manager does the same is
+//! written for that program; nothing is removed because of it: a kubelet may write its Node, and a controller that trusts this
+//! annotation can be made to remove a quarantine taint or `kubernetes.io/hostname` (compare CVE-2025-5187). A kubelet cannot
+//! write the Machine. The record there has only keys: they are enough to know what may be removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
-};
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, NodeTemplate, Taint, annotations, finalizers, labels};
-use nodewright_runtime::object::{annotation, has_finalizer, is_deleting, name};
+use nodewright_runtime::{
+    annotations::set_label,
+    object::{annotation, has_finalizer, is_deleting, name},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    applied::{self, AppliedKeys},
-    apply_configuration::{self, LONGEST_LABEL},
-};
-use crate::shared::node::Node;
+use crate::shared::{node::Node, ownership::noted_node, patch};
+
+/// The most bytes of a label's value.
+pub(super) const LONGEST_LABEL: usize = 63;
 
 type Map = BTreeMap<String, String>;
 
@@ -76,21 +78,24 @@ pub(super) struct NodeSync {
     pub(super) machine: Patch,
 }
 
-/// Compares a Node with its Machine.
-///
-/// Nothing is put on a Node before the Machine's record has it: after a crash in between it could not be removed again. And
-/// the record forgets only once the Node is in step.
+/// Nothing is put on a Node before the Machine's record has it: after a crash in between it could not be removed again.
 pub(super) fn sync(machine: &Machine, node: &Node) -> NodeSync {
-    let patch = patch(machine, node);
-    let (is_in_step, is_covered) = (patch.0.is_empty(), applied::is_covered(machine));
-    let record = applied::record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
-    let machine =
-        Patch(record.into_iter().chain(apply_configuration::relabel(machine)).flat_map(|patch| patch.0).collect());
+    let patch = node_patch(machine, node);
+    let (is_in_step, is_covered) = (patch.0.is_empty(), is_covered(machine));
+    let record = record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
+    let machine = Patch(record.into_iter().chain(relabel(machine)).flat_map(|patch| patch.0).collect());
     NodeSync { node: if is_covered { patch } else { Patch::default() }, machine }
 }
 
+/// Sets the label `node` to the name that the provider gave the Node, if somebody changed it: the cluster autoscaler reads it.
+fn relabel(machine: &Machine) -> Option<Patch> {
+    let wanted = noted_node(machine).filter(|name| name.len() <= LONGEST_LABEL)?;
+    machine.metadata.labels.as_ref()?;
+    Some(set_label(&machine.metadata, labels::NODE, Some(wanted)))
+}
+
 /// The tested patch that brings a Node in step with its Machine; empty when it is.
-fn patch(machine: &Machine, node: &Node) -> Patch {
+fn node_patch(machine: &Machine, node: &Node) -> Patch {
     let mut operations = Vec::new();
     if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
@@ -121,22 +126,19 @@ fn patch(machine: &Machine, node: &Node) -> Patch {
 
 /// Single keys need no test: each is ours, and the others are not touched.
 fn merge(field: &str, live: Option<&Map>, before: &BTreeSet<String>, wanted: &Map) -> Vec<PatchOperation> {
-    let path = |key: &str| PointerBuf::from_tokens(["metadata", field, key]);
     let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
-    let additions: Vec<_> = missing
-        .map(|(key, value)| PatchOperation::Add(AddOperation { path: path(key), value: value.as_str().into() }))
-        .collect();
+    let additions = missing.map(|(key, value)| patch::set(&["metadata", field, key], value.as_str().into()));
+    let additions: Vec<_> = additions.collect();
     let mut operations = vec![];
     if !additions.is_empty() && live.is_none() {
         // Only while there is no map at all: a new map would replace one that another writer made.
-        let path = PointerBuf::from_tokens(["metadata", field]);
-        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: Value::Null }));
-        operations.push(PatchOperation::Add(AddOperation { path, value: json!({}) }));
+        let path = ["metadata", field];
+        operations.extend([patch::test(&path, Value::Null), patch::set(&path, json!({}))]);
     }
     operations.extend(additions);
     let dropped = before.iter().filter(|key| !wanted.contains_key(*key));
     let present = dropped.filter(|key| live.is_some_and(|live| live.contains_key(*key)));
-    operations.extend(present.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) })));
+    operations.extend(present.map(|key| patch::remove(&["metadata", field, key])));
     operations
 }
 
@@ -155,53 +157,108 @@ fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOpera
     if merged == live {
         return vec![];
     }
-    let path = PointerBuf::from_tokens(["spec", "taints"]);
     // For an API server, a missing list is null.
-    let value = if live.is_empty() { Value::Null } else { serde_json::to_value(&live).unwrap_or_default() };
-    let test = PatchOperation::Test(TestOperation { path: path.clone(), value });
-    let value = serde_json::to_value(&merged).unwrap_or_default();
-    vec![test, PatchOperation::Add(AddOperation { path, value })]
+    let seen = if live.is_empty() { Value::Null } else { json!(live) };
+    let path = ["spec", "taints"];
+    vec![patch::test(&path, seen), patch::set(&path, json!(merged))]
 }
 
-/// The patch of its status that says that a Node is terminating; `None` when it says so.
-///
-/// A patch and not an apply: an apply would have to carry the version, which the kubelet and the cordon both change.
+/// The patch that says in its status that a Node is terminating. An apply would carry the version, which kubelets change.
 pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patch> {
     let all = node.status.conditions.as_deref();
     let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);
-    if known.is_some_and(|place| all.unwrap_or_default()[place].status == "True") {
+    if known.is_some_and(|at| all.unwrap_or_default()[at].status == "True") {
         return None;
     }
     let value = serde_json::to_value(condition).ok()?;
-    let conditions = ["status", "conditions"];
-    let at = |last: String| PointerBuf::from_tokens(conditions.iter().map(|&token| token.to_owned()).chain([last]));
+    let path = ["status", "conditions"];
     Some(Patch(match (known, all) {
-        (Some(place), _) => {
-            let place = at(place.to_string());
-            let path = place.concat(&PointerBuf::from_tokens(["type"]));
-            let test = TestOperation { path, value: condition.type_.as_str().into() };
-            vec![PatchOperation::Test(test), PatchOperation::Replace(ReplaceOperation { path: place, value })]
+        (Some(at), _) => {
+            let (at, kind) = (at.to_string(), condition.type_.as_str().into());
+            let path = ["status", "conditions", &at];
+            vec![patch::test(&["status", "conditions", &at, "type"], kind), patch::replace(&path, value)]
         }
-        (None, Some(_)) => vec![PatchOperation::Add(AddOperation { path: at("-".to_owned()), value })],
-        (None, None) => {
-            let path = PointerBuf::from_tokens(conditions);
-            let test = TestOperation { path: path.clone(), value: Value::Null };
-            vec![PatchOperation::Test(test), PatchOperation::Add(AddOperation { path, value: json!([value]) })]
-        }
+        (None, Some(_)) => vec![patch::set(&["status", "conditions", "-"], value)],
+        (None, None) => vec![patch::test(&path, Value::Null), patch::set(&path, json!([value]))],
     }))
 }
 
 /// The patch that cordons a Node; `None` when it is.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let cordoned = node.spec.unschedulable.unwrap_or_default();
-    let path = PointerBuf::from_tokens(["spec", "unschedulable"]);
-    (!cordoned).then(|| Patch(vec![PatchOperation::Add(AddOperation { path, value: true.into() })]))
+    (!cordoned).then(|| Patch(vec![patch::set(&["spec", "unschedulable"], true.into())]))
+}
+
+/// The keys of labels and annotations, and the taints as `key:effect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct AppliedKeys {
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) annotations: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) labels: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    taints: BTreeSet<String>,
+}
+
+impl AppliedKeys {
+    pub(super) fn of(template: &NodeTemplate) -> Self {
+        Self {
+            annotations: template.metadata.annotations.iter().flatten().map(|(key, _)| key.clone()).collect(),
+            labels: template.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
+            taints: template.spec.taints.iter().flatten().map(entry).collect(),
+        }
+    }
+
+    /// The record; `None` for a Machine that was taken over and has none yet.
+    pub(super) fn recorded(machine: &Machine) -> Option<Self> {
+        serde_json::from_str(annotation(machine, annotations::APPLIED_NODE_TEMPLATE)?).ok()
+    }
+
+    /// The annotation's value; `None` if there is nothing to record.
+    pub(super) fn to_text(&self) -> Option<String> {
+        (*self != Self::default()).then(|| serde_json::to_string(self).ok()).flatten()
+    }
+
+    pub(super) fn has_taint(&self, taint: &Taint) -> bool {
+        self.taints.contains(&entry(taint))
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.annotations.extend(other.annotations);
+        self.labels.extend(other.labels);
+        self.taints.extend(other.taints);
+        self
+    }
+}
+
+fn entry(taint: &Taint) -> String {
+    format!("{}:{}", taint.key, taint.effect)
+}
+
+/// Whether the Machine's record has all that its template applies.
+pub(super) fn is_covered(machine: &Machine) -> bool {
+    let known = AppliedKeys::recorded(machine).unwrap_or_default();
+    let wanted = AppliedKeys::of(&machine.spec.node_template);
+    known.clone().and(wanted) == known
+}
+
+/// Brings the record up to date: it only grows before the Node is in step, and shrinks then.
+pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
+    let known = AppliedKeys::recorded(machine).unwrap_or_default();
+    let wanted = AppliedKeys::of(&machine.spec.node_template);
+    let next = if is_in_step { wanted } else { known.clone().and(wanted) };
+    if next == known {
+        return None;
+    }
+    let text = next.to_text();
+    Some(nodewright_runtime::annotations::set(&machine.metadata, annotations::APPLIED_NODE_TEMPLATE, text.as_deref()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{MachineBuilder, machine};
 
     fn node(value: Value) -> Node {
         serde_json::from_value(value).unwrap()
@@ -209,9 +266,9 @@ mod tests {
 
     fn synced(machine: &Machine, live: Value) -> Value {
         let mut live = live;
-        let patch = patch(machine, &node(live.clone()));
+        let patch = node_patch(machine, &node(live.clone()));
         nodewright_testing::json_patch(&mut live, &patch).unwrap();
-        assert!(super::patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
+        assert!(node_patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
         live
     }
 
@@ -269,7 +326,7 @@ mod tests {
             .build();
         let mut live = bare();
         live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
-        let patch = patch(&machine, &node(live.clone()));
+        let patch = node_patch(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
     }
@@ -290,7 +347,7 @@ mod tests {
     #[test]
     fn a_map_that_somebody_makes_in_between_is_not_replaced() {
         let mut live = bare();
-        let patch = patch(&machine("m").build(), &node(live.clone()));
+        let patch = node_patch(&machine("m").build(), &node(live.clone()));
         live["metadata"]["labels"] = json!({"kubelets": "1"});
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
         assert_eq!(live["metadata"]["labels"], json!({"kubelets": "1"}));
@@ -343,5 +400,66 @@ mod tests {
         live["metadata"]["annotations"] = json!({annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: text});
         let live = synced(&machine("m").with("/spec/nodeTemplate", template).build(), live);
         assert_eq!(live["metadata"]["annotations"][annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS], text);
+    }
+
+    fn templated(template: Value) -> MachineBuilder {
+        machine("m").with("/spec/nodeTemplate", template)
+    }
+
+    /// The Machine after the patch, with another template.
+    fn after(machine: &Machine, is_in_step: bool, template: &Value) -> Machine {
+        let mut live = serde_json::to_value(machine).unwrap();
+        if let Some(patch) = record(machine, is_in_step) {
+            nodewright_testing::json_patch(&mut live, &patch).unwrap();
+        }
+        live["spec"]["nodeTemplate"] = template.clone();
+        serde_json::from_value(live).unwrap()
+    }
+
+    fn text(machine: &Machine) -> Option<&str> {
+        annotation(machine, annotations::APPLIED_NODE_TEMPLATE)
+    }
+
+    #[test]
+    fn only_keys_are_remembered_and_an_empty_template_costs_nothing() {
+        let template = json!({"metadata": {"labels": {"a": "1"}, "annotations": {"b": "long"}},
+            "spec": {"taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}]}});
+        let recorded = after(&templated(template.clone()).build(), false, &template);
+        assert_eq!(text(&recorded), Some(r#"{"annotations":["b"],"labels":["a"],"taints":["t:NoSchedule"]}"#));
+        assert!(is_covered(&recorded) && record(&recorded, true).is_none());
+        let plain = machine("m").build();
+        assert!(is_covered(&plain) && record(&plain, false).is_none() && record(&plain, true).is_none());
+    }
+
+    #[test]
+    fn the_record_grows_before_the_node_changes_and_shrinks_after() {
+        let (first, second) =
+            (json!({"metadata": {"labels": {"a": "1"}}}), json!({"metadata": {"labels": {"b": "1"}}}));
+        let changed = after(&templated(first.clone()).build(), false, &second);
+        assert!(!is_covered(&changed));
+        let grown = after(&changed, false, &second);
+        assert_eq!(text(&grown), Some(r#"{"labels":["a","b"]}"#));
+        assert!(is_covered(&grown) && record(&grown, false).is_none());
+        let done = after(&grown, true, &json!({}));
+        assert_eq!(text(&done), Some(r#"{"labels":["b"]}"#));
+        assert_eq!(text(&after(&done, true, &json!({}))), None);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_takes_nothing_away_and_is_replaced() {
+        for garbled in ["{", r#"{"labels":"a"}"#, r#"{"metadata":{"labels":{"a":"1"}}}"#] {
+            let template = json!({"metadata": {"labels": {"b": "1"}}});
+            let garbled = templated(template.clone()).annotation(annotations::APPLIED_NODE_TEMPLATE, garbled).build();
+            assert_eq!(AppliedKeys::recorded(&garbled), None);
+            assert_eq!(text(&after(&garbled, false, &template)), Some(r#"{"labels":["b"]}"#));
+        }
+    }
+
+    #[test]
+    fn what_another_writer_put_there_in_between_is_not_overwritten() {
+        let machine = templated(json!({"metadata": {"labels": {"a": "1"}}})).build();
+        let mut live = serde_json::to_value(&machine).unwrap();
+        live["metadata"]["annotations"] = json!({annotations::APPLIED_NODE_TEMPLATE: "{}"});
+        assert!(nodewright_testing::json_patch(&mut live, &record(&machine, false).unwrap()).is_err());
     }
 }

@@ -5,61 +5,151 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use nodewright_api::{OperationState, OperationType, conditions, operations, reasons};
+use nodewright_driver::{DriverError, Instance};
+use nodewright_runtime::object::name;
 
 use super::{
     calls::Verb,
+    claim::{self, Vm},
+    decision::{Scope, Stage},
     health,
-    provider::{Provider, Retry, VmStatus},
-    provision::{Provision, ask_owner, foreign, try_again},
-    scope::Scope,
+    provider::{Answer, PAUSE_OVER, Provider, VmStatus, awaiting_answer, creation_pause},
+    provision::{foreign, invalid, is_unprovisioned},
+    terminate,
 };
-use crate::shared::node::Node;
-use nodewright_driver::{DriverError, Instance};
+use crate::shared::ownership::vm_id;
 
 /// Pause before a provider that knows no VM is asked again: a new VM may not show at once.
 const NOT_FOUND_PAUSE: Duration = Duration::from_secs(30);
 
-/// How far the proof of a Machine's VM has come.
-pub(super) enum Proof<'a> {
-    /// There is no answer yet, or the VM is another Machine's.
-    Missing(Provision<'a>),
-    /// The call failed. The provider is asked again at `due`; until then nothing is done.
-    Failed { error: &'a DriverError, due: Timestamp },
-    /// The provider knows no such VM, and is asked again. The Machine is judged as one without a Node, unless a Node with the
-    /// VM's id is ready: then probably the wrong provider was asked, or with the wrong credentials.
-    NotFound { again: Retry, contradicted_by: Option<&'a Node> },
-    /// It is the Machine's VM: the provider says so, or, without an instance, cannot tell.
-    Proven(Option<&'a Instance>),
+/// For a Machine that is not being deleted: the VM that it names is proven to be its own, and neither Machines nor Nodes compete for it.
+pub(super) fn vm_proven(scope: &Scope<'_>) -> Stage {
+    let claim = &scope.snapshot.claim;
+    let is_ambiguous = claim.is_ambiguous();
+    let is_provisioned = !is_unprovisioned(scope.machine.phase());
+    let is_open = claim.vm == Vm::Unproven && (is_ambiguous || (is_provisioned && scope.settings.has_target));
+    let stage = if is_open { prove(scope) } else { Stage::over() };
+    Stage { is_over: stage.is_over && !is_ambiguous, ..stage }
 }
 
-/// For a Machine that names a VM which its status does not note as proven.
-pub(super) fn prove<'a>(scope: &Scope<'a>) -> Proof<'a> {
+fn prove(scope: &Scope<'_>) -> Stage {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
-        Err(problem) => return Proof::Missing(Provision::invalid(problem)),
+        Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
     if provider.any_running(&[Verb::Status, Verb::Create]) {
-        return Proof::Missing(Provision::CALLING);
+        return awaiting_answer();
     }
     match provider.vm_status() {
-        None => Proof::Missing(ask_owner(&provider)),
-        Some(VmStatus::Foreign(answer, error)) => Proof::Missing(foreign(&provider, &answer, error)),
-        Some(VmStatus::Failed(answer, error)) => match try_again(&provider, (&answer, error), Verb::Status) {
-            Provision::Failed { error, due } => Proof::Failed { error, due },
-            other => Proof::Missing(other),
-        },
-        Some(VmStatus::NotFound(answer)) => {
-            let due = answer.ended.checked_add(NOT_FOUND_PAUSE).ok().filter(|due| *due > scope.now());
-            let again = due.map_or_else(|| Retry::Now(provider.call(Verb::Status)), Retry::At);
-            let node = scope.snapshot.claim.node.as_deref();
-            Proof::NotFound {
-                again,
-                contradicted_by: node.filter(|node| health::unhealthy_because(scope, node).is_none()),
-            }
-        }
-        Some(VmStatus::Proven(instance)) => Proof::Proven(Some(instance)),
-        Some(VmStatus::Unimplemented) => Proof::Proven(None),
+        None => provider.ask_owner(),
+        Some(VmStatus::Foreign(answer, error)) => foreign(&provider, &answer, error),
+        Some(VmStatus::Failed(answer, error)) => failed(&provider, &answer, error),
+        Some(VmStatus::NotFound(answer)) => not_found(&provider, &answer),
+        Some(VmStatus::Proven(instance)) => proven(scope, Some(instance)),
+        Some(VmStatus::Unimplemented) => proven(scope, None),
     }
+}
+
+fn failed(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> Stage {
+    let scope = &provider.scope;
+    let pause = creation_pause(error, answer.known.failures, scope.settings);
+    let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, Verb::Status) };
+    let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
+    let draft = scope.status().condition(kind, false, code, error.message.clone());
+    let message = format!("{error}; until it says whose VM it is nothing is done; next attempt at {due}");
+    Stage::step("the provider has not said whose VM it is", draft.step())
+        .and_wait("ProviderFailed", message)
+        .waking_at(due)
+}
+
+/// The Machine is judged as one without a Node, unless a Node with the VM's id is ready: then probably the wrong provider was
+/// asked, or with the wrong credentials.
+fn not_found(provider: &Provider<'_>, answer: &Answer<'_>) -> Stage {
+    let scope = &provider.scope;
+    let stage = match scope.pause_end(answer.ended, NOT_FOUND_PAUSE) {
+        None => provider.ask("is there still no VM?", Verb::Status),
+        Some(due) => Stage::default().waking_at(due),
+    };
+    let node = scope.snapshot.claim.node.as_deref();
+    let Some(node) = node.filter(|node| health::unhealthy_because(scope, node).is_none()) else {
+        return Stage { is_over: true, ..stage };
+    };
+    let text = format!(
+        "the provider knows no VM {}, and yet node {} with its providerID is ready: check the credentials of the class",
+        vm_id(scope.machine).unwrap_or_default(),
+        name(node)
+    );
+    stage.and_wait("VMNotFound", text)
+}
+
+/// It is the Machine's VM: the provider says so, or, without an instance, cannot tell.
+fn proven(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
+    let draft = scope.status().proven(instance);
+    let has_problem = claim::problem(scope.machine, &scope.snapshot.claim).is_some();
+    let draft = if has_problem { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
+    Stage::step("the VM is the machine's", draft.step())
+}
+
+/// For a Machine that is being deleted: the owner of the VM is known, and no other Machine names it. A Machine whose VM is
+/// another's, or missing, ends without it.
+pub(super) fn vm_settled(scope: &Scope<'_>) -> Stage {
+    let claim = &scope.snapshot.claim;
+    match claim.vm {
+        Vm::Unproven => settle(scope),
+        Vm::Proven if !claim.rivals.is_empty() => wait_for_rivals(scope),
+        Vm::Proven if !claim.duplicate_nodes.is_empty() => wait_for_duplicate_nodes(scope),
+        Vm::None | Vm::Proven => Stage::over(),
+    }
+}
+
+/// Says in the last operation, where people look first, that the deletion waits for other Machines.
+fn wait_for_rivals(scope: &Scope<'_>) -> Stage {
+    let Some((_, text)) = claim::problem(scope.machine, &scope.snapshot.claim) else { return Stage::default() };
+    let text = format!("{}: {text}", operations::GET_VM_STATUS);
+    let draft = scope.status().operation(OperationType::Delete, OperationState::Processing, text, None);
+    Stage::step("the deletion waits for other machines", draft.step())
+}
+
+/// Several Nodes of one VM are waited for as long as the Pods of one Node would be.
+fn wait_for_duplicate_nodes(scope: &Scope<'_>) -> Stage {
+    let limit = scope.settings.drain_deadline(scope.machine).filter(|limit| *limit > scope.now());
+    match limit.filter(|_| !scope.machine.is_force_deletion()) {
+        Some(limit) => Stage::default().waking_at(limit),
+        None => Stage::over(),
+    }
+}
+
+fn settle(scope: &Scope<'_>) -> Stage {
+    // If the class is not usable, the stage of the VM says why.
+    let Ok(class) = &scope.snapshot.class else { return Stage::over() };
+    let provider = Provider::of(scope, class);
+    if provider.any_running(&[Verb::Status, Verb::Create]) {
+        return awaiting_answer();
+    }
+    match provider.vm_status() {
+        None => provider.ask_owner(),
+        Some(VmStatus::Failed(answer, error)) => terminate::try_again(&provider, (&answer, error), Verb::Status),
+        Some(VmStatus::NotFound(_)) => Stage::over(),
+        Some(VmStatus::Foreign(_, error)) => leave(scope, error),
+        Some(VmStatus::Proven(instance)) => note(scope, Some(instance)),
+        Some(VmStatus::Unimplemented) if !scope.snapshot.claim.rivals.is_empty() => Stage::default(),
+        Some(VmStatus::Unimplemented) => note(scope, None),
+    }
+}
+
+fn note(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
+    let draft = scope.status().proven(instance);
+    Stage::step("the VM is the machine's", draft.step())
+}
+
+/// Says that the VM stays, unless that was said before the Machine was deleted.
+fn leave(scope: &Scope<'_>, error: &DriverError) -> Stage {
+    let (condition, reason) = (conditions::machine::INSTANCE_PROVISIONED, reasons::machine::PROVIDER_ID_MISMATCH);
+    if scope.machine.condition(condition).is_some_and(|known| known.reason.as_deref() == Some(reason)) {
+        return Stage::over();
+    }
+    let event = scope.warning(reason, error.message.as_str());
+    Stage::reporting("the VM is another's", scope.status().foreign(error).step(), event).over_if_idle()
 }

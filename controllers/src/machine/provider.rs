@@ -8,12 +8,13 @@ use nodewright_driver::{Class, DriverError, Instance, MachineRequest, SecretText
 use nodewright_runtime::{
     effect::Known,
     object::{name, namespace, uid},
+    plan::Step,
 };
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     claim::is_verified,
-    scope::Scope,
+    decision::{Scope, Stage},
     settings::Settings,
     snapshot::{Owner, Snapshot},
     trace,
@@ -22,11 +23,9 @@ use crate::shared::ownership::vm_id;
 
 /// The longest pause after a failure that may pass by itself.
 const PASSING: Duration = Duration::from_mins(1);
-/// The longest pause after any other failure, such as revoked credentials or a wrong specification. A correction changes
-/// the class, and then the call is made at once.
+/// The longest pause after any other failure, such as revoked credentials. A correction of the class ends it.
 const LASTING: Duration = Duration::from_mins(10);
 
-/// Why a call that failed is made again.
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
 
 /// The calls of one Machine, and the answers that this process has.
@@ -48,7 +47,6 @@ pub(super) struct Answer<'a> {
 pub(super) enum VmStatus<'a> {
     /// The VM is the Machine's; or the Machine has this one.
     Proven(&'a Instance),
-    /// There is no such VM.
     NotFound(Answer<'a>),
     /// The driver cannot answer such questions.
     Unimplemented,
@@ -57,14 +55,7 @@ pub(super) enum VmStatus<'a> {
     Failed(Answer<'a>, &'a DriverError),
 }
 
-/// When a call is made again.
-pub(super) enum Retry {
-    Now(Call),
-    At(Timestamp),
-}
-
 impl<'a> Provider<'a> {
-    /// The calls of a Machine with its class as it is now.
     pub(super) fn of(scope: &Scope<'a>, class: &Class) -> Self {
         let machine = scope.machine;
         let request = MachineRequest {
@@ -128,16 +119,26 @@ impl<'a> Provider<'a> {
         }
     }
 
-    /// When `next` is called after an answer: after the pause, or at once when the class or its Secrets were corrected.
-    pub(super) fn retry(&self, answer: &Answer<'_>, next: Verb, pause: Duration) -> Retry {
-        let due = answer.ended.checked_add(pause).unwrap_or(self.scope.now());
+    /// The end of the pause after an answer; `None` once it is over, and when the class or its Secrets were corrected.
+    pub(super) fn due(&self, answer: &Answer<'_>, pause: Duration) -> Option<Timestamp> {
         let is_corrected = answer.call.request.machine.class.revision != self.request.machine.class.revision;
-        if due <= self.scope.now() || is_corrected { Retry::Now(self.call(next)) } else { Retry::At(due) }
+        self.scope.pause_end(answer.ended, pause).filter(|_| !is_corrected)
+    }
+
+    pub(super) fn ask(&self, why: &'static str, verb: Verb) -> Stage {
+        Stage::step(why, Step::Call(self.call(verb)))
+    }
+
+    pub(super) fn ask_owner(&self) -> Stage {
+        self.ask("the provider has not said yet whose VM it is", Verb::Status)
     }
 }
 
-/// The pause after a call has failed `failures` times in a row while the VM is created. As in machine-controller-manager,
-/// except that it grows.
+pub(super) fn awaiting_answer() -> Stage {
+    Stage::waiting("CallingProvider", "the provider has not answered yet")
+}
+
+/// The pause after a call has failed `failures` times in a row. As in machine-controller-manager, except that it grows.
 pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     match error.code {
         Code::ResourceExhausted => settings.exhausted_retry.max(settings.short_retry),
@@ -146,7 +147,6 @@ pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Sett
     }
 }
 
-/// The pause after a call has failed `failures` times in a row while the VM is deleted.
 pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     grown(settings.short_retry, failures, if error.is_passing() { PASSING } else { LASTING })
 }
@@ -155,9 +155,9 @@ fn grown(first: Duration, failures: u32, longest: Duration) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(longest).max(first)
 }
 
-/// The set and the index that a Machine was made for, if the set's ledger knows the Machine.
+/// The set and the ordinal that a Machine was made for, if the set's ledger knows the Machine.
 fn origin(snapshot: &Snapshot) -> Option<Origin> {
     let Owner::Set(set) = &snapshot.owner else { return None };
-    let (_, index) = snapshot.ledger_entry()?;
-    Some(Origin { set: name(set.as_ref()).to_owned(), uid: uid(set.as_ref()).to_owned(), index })
+    let (_, ordinal) = snapshot.ledger_entry()?;
+    Some(Origin { set: name(set.as_ref()).to_owned(), uid: uid(set.as_ref()).to_owned(), ordinal })
 }

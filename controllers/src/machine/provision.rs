@@ -1,166 +1,192 @@
 //! How a Machine gets its VM: class and Secrets exist → VM created → Machine linked to it → VM initialized.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
-use nodewright_api::{Machine, MachinePhase, OperationState, OperationType, conditions, operations};
+use nodewright_api::{
+    Machine, MachinePhase, OperationState, OperationType, annotations, conditions, labels, operations, reasons,
+};
 use nodewright_driver::{Class, DriverError, Instance};
-use nodewright_runtime::object::{controller_uid, is_deleting};
+use nodewright_runtime::{
+    apply_configuration::ApplyConfiguration,
+    object::{annotation, controller_uid, is_deleting},
+    plan::Step,
+};
+use serde::Serialize;
 
 use super::{
     calls::{Call, Outcome, Verb},
-    claim::has_problem,
-    provider::{Answer, PAUSE_OVER, Provider, Retry, VmStatus, creation_pause},
-    scope::Scope,
+    claim,
+    decision::{Scope, Stage},
+    node_sync::{AppliedKeys, LONGEST_LABEL},
+    provider::{Answer, PAUSE_OVER, Provider, VmStatus, awaiting_answer, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
     token::USER_DATA,
 };
+use crate::shared::CONTROL;
 
 /// Pause before a name that the ledger had retired is asked for again.
 const RETIRED_PAUSE: Duration = Duration::from_secs(30);
-
-/// What happens next to a Machine whose VM has yet to be created, linked or initialized.
-pub(super) enum Provision<'a> {
-    /// Something else has to happen first: a reason and a message.
-    Wait(&'static str, &'static str),
-    /// The class or the ledger cannot be used until somebody corrects it.
-    Invalid {
-        reason: &'static str,
-        message: String,
-    },
-    Call(&'static str, Call),
-    /// The provider refused. It is called again at `due`.
-    Failed {
-        error: &'a DriverError,
-        due: Timestamp,
-    },
-    /// The VM belongs to another Machine and is left alone. The provider is asked again at `due`.
-    Foreign {
-        error: &'a DriverError,
-        due: Timestamp,
-    },
-    /// The ledger retired the name. `call` asks again at `due`, or now.
-    Retired {
-        call: Call,
-        due: Option<Timestamp>,
-    },
-    /// The VM exists. Link the Machine to it before anything else.
-    Link(&'a Instance),
-    /// The VM is initialized: the provider says that it is the Machine's, or, without an instance, cannot tell.
-    Done(Option<&'a Instance>),
-    /// The provider knows no such VM. It is gone already, or does not show yet: the creation timeout decides.
-    NotFound,
-}
-
-impl Provision<'_> {
-    /// A call has not been answered yet.
-    pub(super) const CALLING: Self = Self::Wait("CallingProvider", "the provider has not answered yet");
-
-    pub(super) fn invalid(problem: &ClassProblem) -> Self {
-        Self::Invalid { reason: problem.reason, message: problem.message.clone() }
-    }
-}
+const INITIALIZED: &str = "the VM is made; its node has yet to join";
 
 /// For a Machine without a VM: ask for one, create it, link it.
-pub(super) fn create<'a>(scope: &Scope<'a>) -> Provision<'a> {
+pub(super) fn create(scope: &Scope<'_>) -> Stage {
     let snapshot = scope.snapshot;
     let class = match &snapshot.class {
         Ok(class) => class,
-        Err(problem) => return Provision::invalid(problem),
+        Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     if !snapshot.class_held {
-        let message = "the machine's class and its Secrets have yet to get their finalizers";
-        return Provision::Wait("ClassNotHeld", message);
+        return Stage::waiting("ClassNotHeld", "the machine's class and its Secrets have yet to get their finalizers");
     }
     if let Some(problem) = snapshot.changed_identity.clone().or_else(|| lacks_user_data(class)) {
-        return Provision::invalid(&problem);
+        return invalid(scope, problem.reason, &problem.message);
     }
     if let Some((reason, message)) = snapshot.ledger_problem() {
-        return Provision::Invalid { reason, message };
+        return invalid(scope, reason, &message);
     }
     if let Some(message) = has_no_future(snapshot) {
-        return Provision::Wait("Retired", message);
+        return Stage::waiting("Retired", message);
     }
     let provider = Provider::of(scope, class);
     if provider.any_running(&[Verb::Status, Verb::Create]) {
-        return Provision::CALLING;
+        return awaiting_answer();
     }
-    let unknown = || Provision::Call("nothing is known of the machine's VM", provider.call(Verb::Status));
+    let unknown = || provider.ask("nothing is known of the machine's VM", Verb::Status);
     let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return unknown() };
     match answer.outcome {
-        Outcome::Instance(instance) => Provision::Link(instance),
+        Outcome::Instance(instance) => link(scope, instance),
         Outcome::Retired if !is_of_owner(answer.call, scope.machine) => {
-            Provision::Call("another set has the machine now", provider.call(Verb::Create))
+            provider.ask("another set has the machine now", Verb::Create)
         }
         // The ledger may have been read at a moment at which it was missing.
-        Outcome::Retired => Provision::Retired {
-            call: answer.call.clone(),
-            due: answer.ended.checked_add(RETIRED_PAUSE).ok().filter(|due| *due > scope.now()),
-        },
+        Outcome::Retired => {
+            let due = scope.pause_end(answer.ended, RETIRED_PAUSE);
+            Stage::step("is the name retired?", due.is_none().then(|| Step::Call(answer.call.clone())))
+                .and_wait("Retired", "the machine's name is retired: its set deletes it")
+                .waking_at(due)
+        }
         Outcome::Failed(_) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
-            Provision::Call("the machine has no VM", provider.call(Verb::Create))
+            provider.ask("the machine has no VM", Verb::Create)
         }
         Outcome::Failed(error) => try_again(&provider, (&answer, error), Verb::Status),
         Outcome::Done => unknown(),
     }
 }
 
+/// Links the Machine to its VM before anything else happens.
+pub(super) fn link(scope: &Scope<'_>, instance: &Instance) -> Stage {
+    let link = Link::of(scope.machine, instance, scope.settings.has_target);
+    Stage::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, &link))
+}
+
 /// For a Machine that is linked to its VM: initialize that.
-pub(super) fn initialize<'a>(scope: &Scope<'a>) -> Provision<'a> {
+pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
-        Err(problem) => return Provision::invalid(problem),
+        Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
     if provider.any_running(&[Verb::Status, Verb::Initialize]) {
-        return Provision::CALLING;
+        return awaiting_answer();
     }
     let instance = match provider.vm_status() {
-        None => return ask_owner(&provider),
+        None => return provider.ask_owner(),
         Some(VmStatus::Foreign(answer, error)) => return foreign(&provider, &answer, error),
         Some(VmStatus::Failed(answer, error)) => return try_again(&provider, (&answer, error), Verb::Status),
-        Some(VmStatus::NotFound(_)) => return Provision::NotFound,
-        Some(VmStatus::Unimplemented) => return Provision::Done(None),
+        Some(VmStatus::NotFound(_)) => return not_found(scope),
+        Some(VmStatus::Unimplemented) => return initialized(scope, None),
         Some(VmStatus::Proven(instance)) => instance,
     };
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();
     match provider.newest(&[Verb::Initialize]).map(|answer| (answer.outcome, answer)) {
-        Some((Outcome::Instance(instance), _)) => Provision::Done(Some(instance)),
+        Some((Outcome::Instance(instance), _)) => initialized(scope, Some(instance)),
         Some((Outcome::Failed(error), answer)) if !answer.outcome.says_none() => {
             try_again(&provider, (&answer, error), Verb::Initialize)
         }
-        None if is_new || instance.uninitialized => {
-            Provision::Call("the VM is not set up yet", provider.call(Verb::Initialize))
-        }
-        _ => Provision::Done(Some(instance)),
+        None if is_new || instance.uninitialized => provider.ask("the VM is not set up yet", Verb::Initialize),
+        _ => initialized(scope, Some(instance)),
     }
 }
 
-pub(super) fn ask_owner<'a>(provider: &Provider<'_>) -> Provision<'a> {
-    Provision::Call("nobody has said yet whose VM it is", provider.call(Verb::Status))
+/// The VM is initialized: the provider says that it is the Machine's, or, without an instance, cannot tell.
+fn initialized(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
+    let state = instance.and_then(|instance| instance.last_known_state.as_ref());
+    let draft = created(scope).proven(instance).last_known_state(state);
+    let text = match instance {
+        Some(instance) => format!("VM {} exists", instance.provider_id),
+        None => format!("VM {} is taken for the machine's: the provider cannot tell", scope.machine.spec.provider_id),
+    };
+    Stage::step(INITIALIZED, draft.step()).telling(scope.normal(reasons::machine::PROVISIONED, text))
+}
+
+/// The provider knows no such VM. It is gone already, or does not show yet: the creation timeout decides.
+fn not_found(scope: &Scope<'_>) -> Stage {
+    let text = format!("the provider knows no VM {}", scope.machine.spec.provider_id);
+    let kind = conditions::machine::INSTANCE_PROVISIONED;
+    let draft = created(scope).condition(kind, false, "NotFound", text.as_str());
+    Stage::step(INITIALIZED, draft.step()).telling(scope.warning(reasons::machine::UNHEALTHY, text))
+}
+
+/// The status of a Machine whose creation at the provider is over.
+fn created<'a>(scope: &Scope<'a>) -> StatusDraft<'a> {
+    let draft = scope.status().without(conditions::machine::CONFIGURATION_VALID);
+    let (draft, state) = if scope.settings.has_target {
+        (draft.phase(MachinePhase::Pending).timeout_active(true), OperationState::Processing)
+    } else {
+        (draft.phase(MachinePhase::Available), OperationState::Successful)
+    };
+    draft.operation(OperationType::Create, state, operations::CREATING_ON_PROVIDER, None)
+}
+
+/// The class or the ledger has to be corrected. The same condition may have a problem of the claim to report instead.
+pub(super) fn invalid(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
+    let draft = scope.status().condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
+    let draft = if is_unprovisioned(scope.machine.phase()) {
+        draft.operation(OperationType::Create, OperationState::Processing, message, None)
+    } else {
+        draft
+    };
+    let step = draft.step().filter(|_| claim::problem(scope.machine, &scope.snapshot.claim).is_none());
+    Stage::reporting("the machine's class cannot be used", step, scope.warning(reason, message))
+        .and_wait(reason, message)
 }
 
 /// Leaves a VM of another Machine alone, and asks again later, or once the class is corrected.
-pub(super) fn foreign<'a>(provider: &Provider<'_>, answer: &Answer<'_>, error: &'a DriverError) -> Provision<'a> {
-    match provider.retry(answer, Verb::Status, provider.scope.settings.medium_retry) {
-        Retry::Now(call) => Provision::Call("is it still another's VM?", call),
-        Retry::At(due) => Provision::Foreign { error, due },
-    }
+pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> Stage {
+    let scope = &provider.scope;
+    let Some(due) = provider.due(answer, scope.settings.medium_retry) else {
+        return provider.ask("is it still another's VM?", Verb::Status);
+    };
+    let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, error) } else { scope.status() };
+    let (reason, message) = (reasons::machine::PROVIDER_ID_MISMATCH, error.message.as_str());
+    Stage::reporting("the VM is another's", draft.foreign(error).step(), scope.warning(reason, message))
+        .and_wait(reason, message)
+        .waking_at(due)
+        .waking_at(scope.creation_deadline())
 }
 
-/// Calls the provider again after a pause, or once the class is corrected.
-pub(super) fn try_again<'a>(
-    provider: &Provider<'_>,
-    (answer, error): (&Answer<'_>, &'a DriverError),
-    next: Verb,
-) -> Provision<'a> {
-    let pause = creation_pause(error, answer.known.failures, provider.scope.settings);
-    match provider.retry(answer, next, pause) {
-        Retry::Now(call) => Provision::Call(PAUSE_OVER, call),
-        Retry::At(due) => Provision::Failed { error, due },
-    }
+/// After a failed call: the pause, and what the status says of it; then the call `next`.
+fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverError), next: Verb) -> Stage {
+    let scope = &provider.scope;
+    let pause = creation_pause(error, answer.known.failures, scope.settings);
+    let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, next) };
+    let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
+    let draft = back_off(scope, error).condition(kind, false, code, error.message.clone());
+    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    Stage::reporting("the provider refused", draft.step(), scope.warning(reasons::machine::FAILED_PROVISION, text))
+        .and_wait("ProviderFailed", format!("{error}; next attempt at {due}"))
+        .waking_at(due)
+        .waking_at(scope.creation_deadline())
+}
+
+fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
+    let overdue = scope.is_creation_overdue();
+    let phase = if overdue { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
+    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    let (kind, state) = (OperationType::Create, OperationState::Failed);
+    scope.status().phase(phase).operation(kind, state, text, Some(error.code.name()))
 }
 
 /// Whether a call asked the ledger of the set that owns the Machine now.
@@ -180,10 +206,11 @@ fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
 
 /// Why a Machine without a VM gets none: it will be deleted.
 fn has_no_future(snapshot: &Snapshot) -> Option<&'static str> {
+    let is_retired = || snapshot.ledger_entry().is_some_and(|(ledger, ordinal)| ledger.is_retired(ordinal));
     match &snapshot.owner {
         Owner::Gone => Some("its machine set is gone"),
         Owner::Set(set) if is_deleting(set.as_ref()) => Some("its machine set is being deleted"),
-        _ if snapshot.is_retired() == Some(true) => Some("its name has had its life: its machine set deletes it"),
+        _ if is_retired() => Some("its name is retired: its machine set deletes it"),
         _ => None,
     }
 }
@@ -193,58 +220,64 @@ pub(super) fn is_unprovisioned(phase: &MachinePhase) -> bool {
     matches!(phase, MachinePhase::Unset | MachinePhase::CrashLoopBackOff)
 }
 
-/// The status that says why the class cannot be used; `None` when the same condition has a problem of the claim to say.
-pub(super) fn invalid_status(scope: &Scope<'_>, reason: &'static str, message: &str) -> Option<StatusDraft> {
-    if has_problem(scope.machine, &scope.snapshot.claim) {
-        return None;
+/// The durable link to the VM, written right after the driver's answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Link {
+    metadata: LinkMeta,
+    spec: LinkSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct LinkMeta {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LinkSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+}
+
+impl Link {
+    /// The link of a Machine to an instance. Without a target cluster there is no label `node`.
+    fn of(machine: &Machine, instance: &Instance, has_target: bool) -> Self {
+        let mut metadata = LinkMeta::default();
+        // A longer name cannot be a label's value. The Node is found by its providerID anyway.
+        if has_target && (1..=LONGEST_LABEL).contains(&instance.node_name.len()) {
+            metadata.labels.insert(labels::NODE.to_owned(), instance.node_name.clone());
+        }
+        // The autoscaler and users lower it; a value from before there was a VM stays.
+        let priority = annotation(machine, annotations::MACHINE_PRIORITY).map(str::to_owned);
+        let priority = priority.unwrap_or_else(|| annotations::MACHINE_PRIORITY_DEFAULT.to_string());
+        metadata.annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority);
+        // What the Node will get is recorded before there is a Node.
+        if let Some(applied) = AppliedKeys::of(&machine.spec.node_template).to_text().filter(|_| has_target) {
+            metadata.annotations.insert(annotations::APPLIED_NODE_TEMPLATE.to_owned(), applied);
+        }
+        Self { metadata, spec: LinkSpec { provider_id: instance.provider_id.clone() } }
     }
-    let draft = scope.status().condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
-    let creating =
-        |draft: StatusDraft| draft.operation(OperationType::Create, OperationState::Processing, message, None);
-    Some(if is_unprovisioned(scope.machine.phase()) { creating(draft) } else { draft })
 }
 
-pub(super) fn failed_status(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
-    let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
-    back_off(scope, error).condition(kind, false, code, error.message.clone())
-}
+impl ApplyConfiguration for Link {
+    type Of = Machine;
 
-pub(super) fn foreign_status(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
-    let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, error) } else { scope.status() };
-    draft.foreign(error)
-}
-
-fn back_off(scope: &Scope<'_>, error: &DriverError) -> StatusDraft {
-    let overdue = scope.is_creation_overdue();
-    let phase = if overdue { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
-    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
-    let (kind, state) = (OperationType::Create, OperationState::Failed);
-    scope.status().phase(phase).operation(kind, state, text, Some(error.code.name()))
-}
-
-/// The status of a Machine that has its VM, and the message that says so.
-pub(super) fn done_status(scope: &Scope<'_>, instance: Option<&Instance>) -> (StatusDraft, String) {
-    let draft = initialized(scope).proven(scope.machine, instance);
-    let Some(instance) = instance else {
-        let id = &scope.machine.spec.provider_id;
-        return (draft, format!("VM {id} is taken for the machine's: the provider cannot tell"));
-    };
-    (draft.last_known_state(instance.last_known_state.as_ref()), format!("VM {} exists", instance.provider_id))
-}
-
-/// The status of a Machine whose VM the provider does not know, and the message that says so.
-pub(super) fn not_found_status(scope: &Scope<'_>) -> (StatusDraft, String) {
-    let text = format!("the provider knows no VM {}", scope.machine.spec.provider_id);
-    let kind = conditions::machine::INSTANCE_PROVISIONED;
-    (initialized(scope).condition(kind, false, "NotFound", text.as_str()), text)
-}
-
-fn initialized(scope: &Scope<'_>) -> StatusDraft {
-    let draft = scope.status().without(conditions::machine::CONFIGURATION_VALID);
-    let (draft, state) = if scope.settings.has_target {
-        (draft.phase(MachinePhase::Pending).timeout_active(true), OperationState::Processing)
-    } else {
-        (draft.phase(MachinePhase::Available), OperationState::Successful)
-    };
-    draft.operation(OperationType::Create, state, operations::CREATING_ON_PROVIDER, None)
+    fn extract(live: &Machine) -> Self {
+        let some = |map: Option<&BTreeMap<String, String>>, keys: &[&str]| {
+            let found = keys.iter().filter_map(|key| map?.get_key_value(*key));
+            found.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        Self {
+            metadata: LinkMeta {
+                labels: some(live.metadata.labels.as_ref(), &[labels::NODE]),
+                annotations: some(
+                    live.metadata.annotations.as_ref(),
+                    &[annotations::MACHINE_PRIORITY, annotations::APPLIED_NODE_TEMPLATE],
+                ),
+            },
+            spec: LinkSpec { provider_id: live.spec.provider_id.clone() },
+        }
+    }
 }

@@ -40,7 +40,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How long a Machine may take to become a healthy Node.
     pub(super) fn creation_timeout_of(&self, machine: &Machine) -> Duration {
         let effective = annotation(machine, annotations::EFFECTIVE_CREATION_TIMEOUT);
         let effective = effective.and_then(|text| text.parse::<GoDuration>().ok());
@@ -48,7 +47,6 @@ impl Settings {
         own.map_or(self.creation_timeout, |own| own.to_std())
     }
 
-    /// When a Machine has to be a healthy Node.
     pub(super) fn creation_deadline(&self, machine: &Machine) -> Option<Timestamp> {
         let created = machine.metadata.creation_timestamp.as_ref()?.0;
         created.checked_add(self.creation_timeout_of(machine)).ok()
@@ -63,7 +61,6 @@ impl Settings {
         since.checked_add(timeout).ok()
     }
 
-    /// How long the drain of a Machine's Node may take.
     pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {
         machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())
     }

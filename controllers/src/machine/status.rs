@@ -5,24 +5,23 @@ use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v
 use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
 use nodewright_runtime::{clip::clip, plan::Step};
 
-use super::{apply_configuration::StatusPart, calls::Call};
-use crate::shared::{clusters::CONTROL, node::Node};
+use super::calls::Call;
+use crate::shared::{CONTROL, node::Node, status_writer::StatusPart};
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.
 const COPIED: usize = 64;
 
-/// A status to be written, made from the one that stands.
-///
-/// A time moves only with the field that it dates, so writing the same again writes nothing.
+/// A status to be written. A time moves only with the field that it dates, so writing the same again writes nothing.
 #[derive(Clone, Debug)]
-pub(super) struct StatusDraft {
+pub(super) struct StatusDraft<'a> {
+    pub(super) machine: &'a Machine,
     now: Timestamp,
     status: MachineStatus,
 }
 
-impl StatusDraft {
-    pub(super) fn of(machine: &Machine, now: Timestamp) -> Self {
-        Self { now, status: machine.status.clone().unwrap_or_default() }
+impl<'a> StatusDraft<'a> {
+    pub(super) fn of(machine: &'a Machine, now: Timestamp) -> Self {
+        Self { machine, now, status: machine.status.clone().unwrap_or_default() }
     }
 
     /// Sets the phase. `lastUpdateTime` is the start of the health timeout: it moves only when the phase does.
@@ -65,7 +64,6 @@ impl StatusDraft {
         self
     }
 
-    /// Stores the driver's opaque state, if it gave one.
     pub(super) fn last_known_state(mut self, state: Option<&String>) -> Self {
         if let Some(state) = state {
             self.status.last_known_state.clone_from(state);
@@ -93,12 +91,11 @@ impl StatusDraft {
         self
     }
 
-    /// Sets one of the Machine's own conditions.
     pub(super) fn condition(mut self, kind: &str, status: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if status { "True" } else { "False" };
         let message = clip(message);
-        let place = self.status.conditions.iter().position(|condition| condition.type_ == kind);
-        let since = place.map(|place| &self.status.conditions[place]).filter(|known| known.status == status);
+        let position = self.status.conditions.iter().position(|condition| condition.type_ == kind);
+        let since = position.map(|position| &self.status.conditions[position]).filter(|known| known.status == status);
         let since = since.and_then(|known| known.last_transition_time.clone());
         let condition = NodeCondition {
             type_: kind.to_owned(),
@@ -108,46 +105,35 @@ impl StatusDraft {
             last_transition_time: Some(since.unwrap_or(Time(self.now))),
             last_heartbeat_time: None,
         };
-        match place {
-            Some(place) => self.status.conditions[place] = condition,
+        match position {
+            Some(position) => self.status.conditions[position] = condition,
             None => self.status.conditions.push(condition),
         }
         self
     }
 
-    /// Removes the condition that says that the Machine waits for the replacement budget.
     pub(super) fn not_held(self) -> Self {
         self.without(conditions::machine::REMEDIATION_ALLOWED)
     }
 
-    /// Removes one of the Machine's own conditions.
     pub(super) fn without(mut self, kind: &str) -> Self {
         self.status.conditions.retain(|condition| condition.type_ != kind);
         self
     }
 
-    /// The write, if there is anything to write.
-    pub(super) fn step(self, machine: &Machine) -> Option<Step<Call>> {
-        Step::apply(CONTROL, machine, &StatusPart { status: self.status })
+    pub(super) fn step(self) -> Option<Step<Call>> {
+        Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status: self.status })
     }
 }
 
-/// One of the Machine's own conditions, as it stands.
-pub(super) fn own_condition<'a>(machine: &'a Machine, kind: &str) -> Option<&'a NodeCondition> {
-    machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
-}
-
-/// Since when one of the Machine's own conditions has its status.
 pub(super) fn since(machine: &Machine, kind: &str) -> Option<Timestamp> {
-    own_condition(machine, kind)?.last_transition_time.as_ref().map(|time| time.0)
+    machine.condition(kind)?.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Since when one of the Machine's own conditions is True.
 pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
-    since(machine, kind).filter(|_| own_condition(machine, kind).is_some_and(|condition| condition.status == "True"))
+    since(machine, kind).filter(|_| machine.condition(kind).is_some_and(|condition| condition.status == "True"))
 }
 
-/// Since when the Machine has its phase.
 pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
 }
@@ -190,9 +176,9 @@ mod tests {
         let first = StatusDraft::of(&fresh, now()).node_conditions(Some(&node("True", "2026-06-01T11:00:00Z")));
         let known = Machine { status: Some(first.status.clone()), ..fresh };
         let again = StatusDraft::of(&known, now()).node_conditions(Some(&node("True", "2026-06-01T11:30:00Z")));
-        assert!(again.step(&known).is_none());
+        assert!(again.step().is_none());
         let changed = StatusDraft::of(&known, now()).node_conditions(Some(&node("False", "2026-06-01T11:30:00Z")));
-        assert!(changed.step(&known).is_some());
+        assert!(changed.step().is_some());
     }
 
     #[test]
@@ -201,9 +187,16 @@ mod tests {
             .phase("Running")
             .with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z"))
             .build();
-        assert!(StatusDraft::of(&machine, now()).phase(MachinePhase::Running).step(&machine).is_none());
+        assert!(StatusDraft::of(&machine, now()).phase(MachinePhase::Running).step().is_none());
         let unknown = StatusDraft::of(&machine, now()).phase(MachinePhase::Unknown);
         assert_eq!(unknown.status.current_status.last_update_time, Some(Time(now())));
+    }
+
+    fn with_all<'a>(draft: StatusDraft<'a>, node: &Node, long: &str) -> StatusDraft<'a> {
+        draft
+            .node_conditions(Some(node))
+            .operation(OperationType::Create, OperationState::Failed, long, Some("Internal"))
+            .condition(conditions::machine::INSTANCE_PROVISIONED, false, "Internal", long)
     }
 
     #[test]
@@ -214,19 +207,13 @@ mod tests {
         (condition.reason, condition.message) = (Some(long.clone()), Some(long.clone()));
         let many = vec![condition.clone(); 1_000];
         node.status.conditions.as_mut().unwrap().extend(many);
-        let draft = |machine: &Machine| {
-            StatusDraft::of(machine, now())
-                .node_conditions(Some(&node))
-                .operation(OperationType::Create, OperationState::Failed, long.clone(), Some("Internal"))
-                .condition(conditions::machine::INSTANCE_PROVISIONED, false, "Internal", long.clone())
-        };
         let fresh = machine("a").build();
-        let status = draft(&fresh).status;
+        let status = with_all(StatusDraft::of(&fresh, now()), &node, &long).status;
         let size = serde_json::to_vec(&status).unwrap().len();
         assert!(size < 200_000, "{size} bytes");
         assert!(status.last_operation.description.contains("(30000 bytes in all)"));
         let known = Machine { status: Some(status), ..fresh };
-        assert!(draft(&known).step(&known).is_none());
+        assert!(with_all(StatusDraft::of(&known, now()), &node, &long).step().is_none());
     }
 
     #[test]

@@ -10,13 +10,11 @@ use serde_json::json;
 
 use super::calls::Request;
 
-/// The key of the user data in a Secret.
 pub(super) const USER_DATA: &str = "userData";
 /// The letters of tokens: Kubernetes requires `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-/// The placeholders in user data that a token replaces.
 pub(super) fn placeholders() -> [String; 2] {
     let plain = operations::BOOTSTRAP_TOKEN_PLACEHOLDER;
     [plain.to_owned(), url_encoded(plain)]
@@ -27,15 +25,13 @@ pub(super) fn url_encoded(placeholder: &str) -> String {
     placeholder.replace('<', "%3C").replace('>', "%3E")
 }
 
-/// Whether Machines of a class get a token.
 pub(super) fn is_used(class: &Class) -> bool {
     let Some(text) = class.secret.get(USER_DATA) else { return false };
     placeholders().iter().any(|placeholder| text.windows(placeholder.len()).any(|part| part == placeholder.as_bytes()))
 }
 
-/// The id of a Machine's token, made from its UID: the same after a restart. The chance that two Machines share an id is one
-/// in two thousand million. (machine-controller-manager makes it from three letters of the name, so that two of 165
-/// Machines probably share one, and the first to join deletes the token of the other.)
+/// The id of a Machine's token, made from its UID: the same after a restart. (machine-controller-manager makes it from three
+/// letters of the name, so that two of 165 Machines probably share one, and the first to join deletes the token of the other.)
 fn id(uid: &str) -> String {
     let mut hash = uid
         .bytes()
@@ -50,7 +46,6 @@ fn id(uid: &str) -> String {
         .collect()
 }
 
-/// Sixteen random letters.
 fn secret() -> Result<String, getrandom::Error> {
     let mut letters = String::with_capacity(16);
     let mut bytes = [0_u8; 32];
@@ -63,7 +58,6 @@ fn secret() -> Result<String, getrandom::Error> {
     Ok(letters)
 }
 
-/// The token of a Machine: the existing one, or a new one for these groups.
 pub(super) async fn ensure(
     target: &Connection,
     request: &Request,

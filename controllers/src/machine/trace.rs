@@ -1,11 +1,10 @@
-//! The spans of a Machine: one trace from its creation until its Node is ready, one for its termination, linked to each other.
-//!
-//! Span ids are made from the Machine's UID, so a span that is recorded again after a restart is the same span.
+//! The spans of a Machine: one trace from its creation until its Node is ready, and one for its termination. Span ids are made
+//! from the Machine's UID, so a span that is recorded again after a restart is the same span.
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, annotations};
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
-use nodewright_runtime::object::{name, namespace, uid};
+use nodewright_runtime::object::{self, namespace, uid};
 
 const CREATION: &str = "machine birth";
 const TERMINATION: &str = "machine death";
@@ -22,7 +21,6 @@ fn termination(machine: &Machine) -> TraceContext {
     within(machine, TERMINATION, TraceContext::from_seed(&format!("{}/death", uid(machine)), sampled))
 }
 
-/// A trace, within the Machine's span of that name.
 fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
     trace.at(span_id(&format!("{}/{span}", uid(machine))))
 }
@@ -30,15 +28,6 @@ fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
 /// The context in which requests and calls for the Machine are made.
 pub(super) fn current(machine: &Machine) -> TraceContext {
     if machine.is_deleting() { termination(machine) } else { within(machine, CREATION, creation(machine)) }
-}
-
-fn attributes(machine: &Machine) -> Vec<(&'static str, String)> {
-    vec![
-        ("nodewright.machine.name", name(machine).to_owned()),
-        ("nodewright.machine.namespace", namespace(machine).to_owned()),
-        ("nodewright.machine.uid", uid(machine).to_owned()),
-        ("nodewright.machine.provider_id", machine.spec.provider_id.clone()),
-    ]
 }
 
 fn span(
@@ -49,16 +38,19 @@ fn span(
 ) -> SpanRecord {
     let seed = format!("{}/{name}", uid(machine));
     let mut span = SpanRecord::child(name, parent, &seed, start, end.max(start));
-    span.attributes = attributes(machine);
+    span.attributes = vec![
+        ("nodewright.machine.name", object::name(machine).to_owned()),
+        ("nodewright.machine.namespace", namespace(machine).to_owned()),
+        ("nodewright.machine.uid", uid(machine).to_owned()),
+        ("nodewright.machine.provider_id", machine.spec.provider_id.clone()),
+    ];
     span
 }
 
-/// A stage of the creation or the termination.
 pub(super) fn stage(machine: &Machine, name: &'static str, start: Timestamp, end: Timestamp) -> SpanRecord {
     span(machine, name, current(machine), (start, end))
 }
 
-/// From the creation of the object until the Node is ready.
 pub(super) fn created(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     span(machine, CREATION, creation(machine), (start, now))

@@ -1,28 +1,23 @@
 //! `MachineClass`: kept while Machines need it; its Secrets are kept while it exists.
 //!
 //! * **Class.** It has a finalizer while any Machine names it, so that a Machine can still be deleted at the provider after
-//!   a user has deleted its class. A class that is being deleted reports why it stays. The finalizer is added once all Secrets
-//!   of the class exist, or a Machine that names the class has a VM. A VM is created only if the class has the finalizer. So a
-//!   class without it has no VMs, and Machines of a class that was never usable can be deleted without it.
-//! * **Identity.** While the class has the finalizer an annotation records the fields that identify its VMs, with their values
-//!   when the class came into use. So a change of these fields that no webhook reviewed can be reverted, and no VM is created
-//!   until then.
-//! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted. So
-//!   Machines keep the class, and the class keeps the credentials. The first of the classes that refer to it adds the
-//!   finalizer; [`MachineClassSecretController`] removes it when no class refers to it any more.
-//! * **Status.** If the schema has one: how many Machines name the class, whether its Secrets exist, and whether the
-//!   driver can read its providerSpec. If it cannot, there is an event as well, and the metric `machine_class_invalid`.
+//!   a user has deleted its class. The finalizer is added once all Secrets of the class exist, or a Machine that names the
+//!   class has a VM; a VM is created only if the class has it. So Machines of a class that was never usable can be deleted
+//!   without it.
+//! * **Identity.** While the class has the finalizer an annotation records the fields that identify its VMs. So a change of
+//!   these fields that no webhook reviewed can be reverted, and no VM is created until then.
+//! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted.
+//!   The first of these classes adds it; [`MachineClassSecretController`] removes it.
+//! * **Status.** Only if the schema has one. A providerSpec that the driver cannot read has an event and a metric as well.
 //!
 //! # Guarantees
-//! * Secrets are watched by name while a class refers to them (`crate::shared::class_secrets`). Of those with the
-//!   finalizer the metadata is watched as well, so that none keeps it without a class.
+//! * Of the Secrets with the finalizer the metadata is watched, so that none keeps it without a class.
 //! * A missing Secret is reported only after the API server has confirmed it.
 //! * A Secret of a type that belongs to another program gets no finalizer; it counts as not found.
 //!
 //! # Caveats
 //! A reference into another namespace than the watched one counts as not found.
 
-mod metrics;
 mod reconcile;
 mod secret;
 mod snapshot;
@@ -30,9 +25,10 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineClass};
+use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
@@ -41,22 +37,16 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-pub use self::{
-    metrics::InvalidClasses,
-    secret::{MachineClassSecretController, SecretMetadata, SecretSnapshot},
-    snapshot::{NamedSecret, Snapshot},
-};
-use crate::shared::clusters::CONTROL;
+#[cfg(test)]
+pub(crate) use self::secret::SecretMetadata;
+use self::snapshot::Snapshot;
+pub use self::{secret::MachineClassSecretController, status::InvalidClasses};
 use crate::shared::{
+    CONTROL,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
     schema::FullSchema,
+    wake_all,
 };
-
-/// Returns the errors of a class's providerSpec; empty if it is valid.
-pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
-
-/// Returns the fields below `providerSpec` that identify the VMs of a class.
-pub type IdentityFields = Arc<dyn Fn(&MachineClass) -> Vec<String> + Send + Sync>;
 
 /// The controller of MachineClasses.
 #[derive(Clone)]
@@ -65,16 +55,8 @@ pub struct MachineClassController {
     pub namespace: String,
     /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
-    /// The driver's validation of a providerSpec.
-    pub check: ProviderSpecCheck,
-    /// The driver's fields that identify VMs.
-    pub identity: IdentityFields,
-}
-
-impl fmt::Debug for MachineClassController {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MachineClassController").field("namespace", &self.namespace).finish_non_exhaustive()
-    }
+    /// For its validation of a providerSpec. It is never called.
+    pub driver: Arc<dyn Driver>,
 }
 
 impl Controller for MachineClassController {
@@ -114,12 +96,11 @@ impl Controller for MachineClassController {
 /// When the Secrets of a class change, another class may become the first of those that refer to them.
 fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let secrets = |class: &MachineClass| -> Vec<ObjectRef> {
-        class.secret_names().map(|(place, name)| ObjectRef::new(CONTROL, place, name)).collect()
+        class.secret_names().map(|(namespace, name)| ObjectRef::new(CONTROL, namespace, name)).collect()
     };
     if is_turnover(change, secrets) {
         let named = change.sides().flat_map(|class| secrets(class));
-        let users = named.flat_map(|secret| snapshot::users(stores, &secret));
-        users.for_each(|class| wake(ObjectRef::of(CONTROL, class.as_ref())));
+        wake_all(named.flat_map(|secret| snapshot::users(stores, &secret)), wake);
     }
 }
 
@@ -129,4 +110,31 @@ fn is_turnover<K, T: PartialEq>(change: &Change<K>, part: impl Fn(&K) -> T) -> b
         (Some(old), Some(new)) => part(old) != part(new),
         _ => true,
     }
+}
+
+/// Whether a class belongs to the driver. A class without a provider does.
+fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
+    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
+}
+
+/// The driver's validation errors of a class, by JSON paths below `providerSpec`; none for classes of other providers.
+pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
+    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
+}
+
+/// The fields below `providerSpec` by which the driver finds the VMs of a class; none for classes of other providers, and for
+/// those from which it cannot create a VM.
+pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
+    let is_usable = is_ours(driver, class) && complaints(driver, class).is_empty();
+    let fields = if is_usable { driver.identity() } else { &[] };
+    fields.iter().map(|field| (*field).to_owned()).collect()
+}
+
+/// The errors of a class, for its status.
+fn problems(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
+    if !is_ours(driver, class) {
+        return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];
+    }
+    let path = |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
+    complaints(driver, class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
 }

@@ -15,9 +15,12 @@ use nodewright_runtime::{
     plan::{Context, Plan, Planned, Step, reference},
 };
 
-use super::{MachineClassController, NamedSecret, Snapshot, status::write};
-use crate::shared::class_secrets;
-use crate::shared::clusters::CONTROL;
+use super::{
+    MachineClassController, identity, problems,
+    snapshot::{NamedSecret, Snapshot},
+    status::write,
+};
+use crate::shared::{CONTROL, class_secrets};
 
 /// Event: Machines still need a class that is being deleted.
 const IN_USE: &str = "MachineClassInUse";
@@ -33,10 +36,11 @@ pub(super) fn plan(
     plan.looks.extend(snapshot.looks.iter().cloned());
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let problems = (controller.check)(class);
+    let driver = controller.driver.as_ref();
+    let problems = problems(driver, class);
     plan.stage(snapshot.secrets.iter().filter_map(hold_secret));
     // A class that the driver cannot read creates no VM, so there are no VMs to identify.
-    let identity = problems.is_empty().then(|| (controller.identity)(class));
+    let identity = problems.is_empty().then(|| identity(driver, class));
     if let Some((why, patch)) = hold_class(snapshot, identity.as_deref()) {
         plan.beside(why, Step::edit(CONTROL, class, patch));
         return plan;
@@ -74,7 +78,6 @@ pub(super) fn plan(
     plan
 }
 
-/// Adds the finalizer to a Secret, so that it outlives the class.
 fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
     let live = secret.found.found().filter(|_| secret.is_ours)?;
     if has_finalizer(live.as_ref(), finalizers::MACHINE_CONTROLLER) || is_deleting(live.as_ref()) {
@@ -85,8 +88,7 @@ fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
     Some(Planned { why: "a class refers to the secret".into(), step })
 }
 
-/// Adds the finalizer to a class in use, and records the fields that identify its VMs. `identity` has these fields;
-/// `None` if no VM of the class can be created.
+/// Adds the finalizer to a class in use, and records `identity`: the fields that identify its VMs, if one can be created.
 fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'static str, Patch)> {
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
@@ -108,8 +110,7 @@ fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
     annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }
 
-/// Whether the status already reports the problems. If the schema has no status, each plan reports them again: as one event,
-/// whose count increases.
+/// Whether the status reports the problems. If the schema has none, each plan reports them: as one event that is counted.
 fn is_reported(class: &MachineClass, problems: &[String]) -> bool {
     let known = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
     known.is_some_and(|known| known.status == ConditionStatus::False && known.message == clip(problems.join("; ")))

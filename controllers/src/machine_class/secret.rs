@@ -15,8 +15,8 @@ use nodewright_runtime::{
 use serde::Deserialize;
 
 use super::snapshot::users;
-use crate::shared::clusters::CONTROL;
 use crate::shared::{
+    CONTROL,
     class_secrets::NAMEABLE,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
 };
@@ -25,23 +25,19 @@ use crate::shared::{
 #[derive(kube::Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = "Secret")]
 pub struct SecretMetadata {
-    /// Standard object metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
 }
 
-/// Removes the finalizer from Secrets that no class refers to any more, even if the last reference was removed while no
-/// controller ran.
+/// Works even if the last reference was removed while no controller ran.
 #[derive(Clone, Debug)]
 pub struct MachineClassSecretController {
     /// The namespace of the custom resources, and of the Secrets.
     pub namespace: String,
 }
 
-/// A Secret and the classes that refer to it.
 #[derive(Clone, Debug)]
 pub struct SecretSnapshot {
-    /// The Secret.
     pub secret: Arc<SecretMetadata>,
     /// How many classes refer to it, including those that are being deleted.
     pub users: usize,

@@ -1,4 +1,6 @@
-//! The status of a class, if the schema has one.
+//! The status of a class, if the schema has one, and the metric of invalid classes.
+
+use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,15 +8,32 @@ use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassCondition as Condition, MachineClassStatus,
     conditions::machine_class as kinds, reasons::unreadable,
 };
-use nodewright_runtime::{cache::Lookup, clip::clip, effect::Never, plan::Context};
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    cache::{Lookup, Stores},
+    clip::clip,
+    effect::Never,
+    object::{name, namespace},
+    plan::Context,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{family::Family, gauge::Gauge},
+};
 
-use super::{NamedSecret, Snapshot};
+use super::{
+    complaints,
+    snapshot::{NamedSecret, Snapshot},
+};
 use crate::shared::{
-    class_secrets,
+    CONTROL, class_secrets,
     status_writer::{StatusWrite, write_status},
 };
 
-/// Status, reason and message of a condition.
+/// The largest number of series of the metric.
+const LIMIT: usize = 100;
+
 type Finding = (ConditionStatus, &'static str, String);
 
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, problems: &[String]) -> StatusWrite<Never> {
@@ -87,5 +106,39 @@ fn condition(class: &MachineClass, now: Timestamp, kind: &str, (status, reason, 
         last_transition_time: Some(since.unwrap_or(Time(now))),
         reason: reason.to_owned(),
         message: clip(message),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    namespace: String,
+    name: String,
+}
+
+/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that a class
+/// that is valid again, or deleted, has no series.
+pub struct InvalidClasses {
+    pub(crate) stores: Stores,
+    pub(crate) driver: Arc<dyn Driver>,
+}
+
+impl fmt::Debug for InvalidClasses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InvalidClasses").finish_non_exhaustive()
+    }
+}
+
+impl Collector for InvalidClasses {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let classes = self.stores.of::<MachineClass>(CONTROL).all();
+        let labels =
+            |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
+        let refused = classes.iter().filter(|class| !complaints(self.driver.as_ref(), class).is_empty());
+        let invalid = Family::<ClassLabels, Gauge>::default();
+        for class in refused.take(LIMIT) {
+            invalid.get_or_create(&labels(class)).set(1);
+        }
+        let help = "1 for each class whose providerSpec the driver cannot read";
+        invalid.encode(encoder.encode_descriptor("machine_class_invalid", help, None, invalid.metric_type())?)
     }
 }

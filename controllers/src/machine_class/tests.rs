@@ -1,7 +1,9 @@
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Machine, MachineClass};
+use nodewright_api::{Machine, MachineClass, RawJson};
+use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -12,10 +14,12 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{InvalidClasses, MachineClassController, MachineClassSecretController, SecretMetadata};
-use crate::shared::clusters::CONTROL;
-use crate::shared::indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS};
-use crate::testing::{NOW, answer, look_at_secret, machine};
+use super::{InvalidClasses, MachineClassController, MachineClassSecretController, secret::SecretMetadata};
+use crate::shared::{
+    CONTROL,
+    indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
+};
+use crate::testing::{NOW, Uncalled, answer, look_at_secret, machine};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
 const IDENTITY: &str = "nodewright.dev/identity";
@@ -53,9 +57,41 @@ fn whole(secret: &SecretMetadata) -> Secret {
     Secret { metadata: secret.metadata.clone(), ..Secret::default() }
 }
 
-fn check(class: &MachineClass) -> Vec<String> {
-    let size = class.provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
-    if size.is_some() { vec![] } else { vec!["providerSpec.size: Required value".to_owned()] }
+/// A provider that is never called, and whose classes need a size.
+struct Sized;
+
+impl Driver for Sized {
+    fn name(&self) -> &'static str {
+        Uncalled.name()
+    }
+    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
+        let size = provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
+        if size.is_some() { vec![] } else { vec![("size".to_owned(), "Required value".to_owned())] }
+    }
+    fn identity(&self) -> &'static [&'static str] {
+        &["cluster"]
+    }
+    fn deadline(&self) -> Duration {
+        Uncalled.deadline()
+    }
+    fn consistency(&self) -> Duration {
+        Uncalled.consistency()
+    }
+    fn create(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        Uncalled.create(request)
+    }
+    fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        Uncalled.initialize(request)
+    }
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
+        Uncalled.delete(request)
+    }
+    fn status(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+        Uncalled.status(request)
+    }
+    fn list(&self, class: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
+        Uncalled.list(class)
+    }
 }
 
 /// The content of the stores.
@@ -99,18 +135,13 @@ impl Held {
     }
 
     fn class_controller(full_schema: bool) -> MachineClassController {
-        MachineClassController {
-            namespace: "default".into(),
-            full_schema: full_schema.into(),
-            check: Arc::new(check),
-            identity: Arc::new(|_| vec!["cluster".to_owned()]),
-        }
+        MachineClassController { namespace: "default".into(), full_schema: full_schema.into(), driver: Arc::new(Sized) }
     }
 
     /// The lines of `machine_class_invalid`.
     fn invalid(&self) -> Vec<String> {
         let metrics = Metrics::new();
-        let collector = InvalidClasses::new(self.stores(), Arc::new(check));
+        let collector = InvalidClasses { stores: self.stores(), driver: Arc::new(Sized) };
         metrics.register(|registry| registry.register_collector(Box::new(collector)));
         let text = metrics.encode().unwrap();
         text.lines().filter(|line| line.starts_with("machine_class_invalid{")).map(str::to_owned).collect()

@@ -1,24 +1,15 @@
 //! MachineDeployment: a number of machines from one template, and their replacement when the template changes.
 //!
-//! * **Sets.** There is one current MachineSet: the one whose template has the deployment's labels, annotations and
-//!   class name. The rest of the template is copied to it without a rollout. If there is no current set it is created, with 0
-//!   replicas and with a name that is derived from the compared fields, so that it is never created twice. If another
-//!   owner's set has the name, the collision is counted in the status, which leads to another name. Sets without an owner
-//!   that the selector matches are adopted, such as after a restore.
-//! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the
-//!   set has changed. A deployment with one active set is scaled by scaling that set. While several are active, additional
-//!   replicas go to the newest, and fewer are taken from all in proportion; notes on the sets tell for which goal they
-//!   were sized, as with Kubernetes' Deployments.
-//! * **Rolling update.** The new set grows as far as surge allows, counting every machine that exists or may come to
-//!   exist, including those in deletion. Old sets shrink as far as availability allows, unavailable machines first.
-//! * **Recreate.** All old machines are deleted, and when the last one is gone the new set grows.
+//! * **Sets.** The current MachineSet is the one whose template has the deployment's labels, annotations and class name. The
+//!   rest of the template is copied to it without a rollout. A set is created with 0 replicas and with a name that is derived
+//!   from the compared fields, so that it is never created twice; if another owner's set has the name, the collision is counted
+//!   in the status, which leads to another name. Sets without an owner that the selector matches are adopted.
+//! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the set has changed.
+//!   Notes on the sets tell for which goal they were sized, as with Kubernetes' Deployments.
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
-//! * **Paused.** Only scaled.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
-//! * **Status.** All counts are of Machine objects, seen in one store. Conditions: see the module `conditions`. While
-//!   only counts change it is written at most every two seconds, so that the autoscaler's writes succeed.
-//! * **Deletion.** All sets are deleted, then the finalizer is removed.
+//! * **Status.** All counts are of Machine objects, seen in one store.
 //!
 //! # Guarantees
 //! Those of `rollout`. Nothing is created, scaled or deleted for an invalid spec.
@@ -32,13 +23,9 @@
 //! * `minReadySeconds` is passed on and has no effect.
 //! * Nodes get neither taint nor annotations during a rollout.
 
-mod conditions;
-mod patch;
 mod reconcile;
-mod removal;
-mod rollback;
+mod requests;
 mod rollout;
-mod scope;
 mod sets;
 mod sizes;
 mod snapshot;
@@ -58,14 +45,14 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-pub use self::snapshot::{SetView, Snapshot};
-use crate::shared::clusters::CONTROL;
+use self::snapshot::Snapshot;
 use crate::shared::{
+    CONTROL,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
-    membership::would_adopt,
+    membership::{rivals, would_adopt},
     ownership::noted_id,
-    rivals::rivals,
     schema::FullSchema,
+    wake_all,
 };
 
 /// The controller of MachineDeployments.
@@ -90,7 +77,7 @@ impl Controller for MachineDeploymentController {
             .index(ORPHAN_SETS)
             .wakes_unreadable(all_of_namespace)
             .wakes(|change, stores, wake| {
-                change.sides().for_each(|set| owners(stores, set).iter().for_each(|it| wake(key(it))));
+                change.sides().for_each(|set| wake_all(owners(stores, set), wake));
             });
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(ORPHAN_MACHINES)
@@ -103,7 +90,7 @@ impl Controller for MachineDeploymentController {
                     let orphans = rivals.filter(|rival| controller_uid(rival.as_ref()).is_none());
                     let concerned = change.sides().cloned().chain(orphans);
                     let sets = concerned.flat_map(|machine| sets_of(stores, &machine));
-                    sets.for_each(|set| owners(stores, &set).iter().for_each(|it| wake(key(it))));
+                    sets.for_each(|set| wake_all(owners(stores, &set), wake));
                 }
             });
     }
@@ -125,10 +112,6 @@ impl Controller for MachineDeploymentController {
 fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let all = stores.of::<MachineDeployment>(CONTROL).keys();
     all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
-}
-
-fn key(deployment: &MachineDeployment) -> ObjectRef {
-    ObjectRef::of(CONTROL, deployment)
 }
 
 /// The deployment that controls a set; for a set without an owner those that would adopt it.

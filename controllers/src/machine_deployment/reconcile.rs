@@ -23,21 +23,18 @@ use nodewright_runtime::{
 };
 
 use super::{
-    conditions::{
-        IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation,
-    },
-    removal::marks,
-    rollback::roll_back,
+    requests::{marks, roll_back},
     rollout::Goal,
-    scope::Scope,
     sets::{RevisionPart, SetPart, new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
-    snapshot::{SetView, Snapshot},
-    status::{status, write},
+    snapshot::{Scope, SetView, Snapshot},
+    status::{
+        IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation,
+        status, write,
+    },
     template,
 };
-use crate::shared::clusters::CONTROL;
-use crate::shared::{ledger::Ledger, membership::ORPHAN_FINALIZER};
+use crate::shared::{CONTROL, ledger::Ledger, membership::ORPHAN_FINALIZER};
 
 pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
     let deployment = snapshot.deployment.as_ref();
@@ -47,7 +44,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
     } else if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {
         let add = finalizer::add(&deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
         let mut plan = Plan::idle();
-        plan.then("nothing is owned before the finalizer stands", Step::edit(CONTROL, deployment, add));
+        plan.then("add the finalizer before creating machine sets", Step::edit(CONTROL, deployment, add));
         plan
     } else if let Some(problem) = invalid_spec(deployment) {
         let reason = reasons::INVALID_SPEC;
@@ -72,12 +69,10 @@ fn goal(deployment: &MachineDeployment) -> Goal {
     }
 }
 
-/// The fields that must be valid for the controller to act. The webhook also refuses mistakes in other fields, but the
-/// controller ignores them, as machine-controller-manager does.
+/// The fields that must be valid for the controller to act: it ignores mistakes in others, as machine-controller-manager does.
 const NEEDED: [&str; 5] =
     ["spec.replicas", "spec.selector", "spec.strategy", "spec.template.metadata.labels", "spec.template.spec.class"];
 
-/// Why the spec is invalid.
 fn invalid_spec(deployment: &MachineDeployment) -> Option<String> {
     let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
     // More than all Machines was allowed in the past, and has a meaning.
@@ -118,7 +113,6 @@ fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     plan
 }
 
-/// Reconciles a deployment with a valid spec.
 fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     if let Some((reason, text)) = unreadable_set(snapshot) {
@@ -136,7 +130,7 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     if !snapshot.orphans.is_empty() {
         // The cache may show sets that a deployment has just orphaned (`--cascade=orphan`), and not yet that the deployment is
         // being deleted. If it adopted the sets again, the garbage collector would delete their Machines.
-        plan.then("a deployment that is being deleted takes nobody", Step::confirm(CONTROL, deployment));
+        plan.then("a deployment that is being deleted adopts no set", Step::confirm(CONTROL, deployment));
         plan.stage(adoptions(scope));
         return plan;
     }
@@ -155,15 +149,15 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     roll_out(scope)
 }
 
-/// Scales, rolls, and cleans up old revisions.
 fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
-    let mode = RolloutMode::of(scope.snapshot);
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    let mode = RolloutMode::of(snapshot);
     let mut plan = Plan::idle();
     let unsupported = in_place_update(scope);
     if let Some((reason, text)) = &unsupported {
         plan.append(stall(scope, reason, reason, text));
     }
-    let changes: Vec<_> = targets(scope.snapshot, scope.goal, mode)
+    let changes: Vec<_> = targets(snapshot, scope.goal, mode)
         .iter()
         .filter_map(|target| Some((set_change(scope, target)?, scaling_event(scope, target))))
         .collect();
@@ -171,18 +165,21 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     plan.stage(changes);
     plan.events.extend(scalings.into_iter().flatten());
     let mut input = StatusInput { stalled: unsupported, ..StatusInput::default() };
-    let mut creation = None;
-    match create(scope, mode) {
-        Creation::None => {}
-        Creation::Wait(text) => drop(plan.wait("MachineSetLeaving", text)),
-        // The count is part of the hash: the next plan uses another name.
-        Creation::NameTaken => input.collisions = Some(template::collisions(scope.deployment).saturating_add(1)),
-        Creation::Create(set) => {
-            input.created = Some(name(set.as_ref()).to_owned());
-            let why = "there is no machine set for the template".into();
-            creation = Step::create(CONTROL, set.as_ref()).map(|step| Planned { why, step });
+    let mut created = None;
+    if snapshot.current().is_none() && may_create(snapshot, mode) {
+        match obstacle(scope) {
+            None => created = Some(new_set(deployment, next_revision(snapshot.old()))),
+            Some(set) if is_deleting(set) && controller_uid(set) == Some(uid(deployment)) => {
+                let text = format!("machine set {} has to be gone before it is created again", name(set));
+                plan.wait("MachineSetLeaving", text);
+            }
+            // The count is part of the hash: the next plan uses another name.
+            Some(_) => input.collisions = Some(template::collisions(deployment).saturating_add(1)),
         }
     }
+    input.created = created.as_ref().map(|set| name(set).to_owned());
+    let why = "there is no machine set for the template";
+    let creation = created.and_then(|set| Step::create(CONTROL, &set)).map(|step| Planned { why: why.into(), step });
     let after = status(scope, &input);
     let write = write(scope, after.clone());
     let refusal = refused_creation(scope.context.failure).filter(|_| creation.is_some());
@@ -297,37 +294,13 @@ fn scaling_event(scope: &Scope<'_>, target: &Target<'_>) -> Option<Event> {
     Some(Event::normal(reference(scope.deployment), events::SCALING_MACHINE_SET, text))
 }
 
-/// What to do about the set of the present template.
-enum Creation {
-    /// Nothing: it exists, or must not be created yet.
-    None,
-    /// A predecessor with the same name has to be gone first.
-    Wait(String),
-    /// Another owner's set has the name.
-    NameTaken,
-    Create(Box<MachineSet>),
+/// The set with the name of the new one; whether one that is being deleted and has no owner is gone, the API server will say.
+fn obstacle<'a>(scope: &Scope<'a>) -> Option<&'a MachineSet> {
+    let is_taken = is_name_taken(scope.context.failure);
+    let namesake = scope.snapshot.namesake.as_deref();
+    namesake.filter(|set| !is_deleting(*set) || controller_uid(*set).is_some() || is_taken)
 }
 
-fn create(scope: &Scope<'_>, mode: RolloutMode) -> Creation {
-    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
-    if snapshot.current().is_some() || !may_create(snapshot, mode) {
-        return Creation::None;
-    }
-    let new = || Creation::Create(Box::new(new_set(deployment, next_revision(snapshot.old()))));
-    match snapshot.namesake.as_deref() {
-        None => new(),
-        // It has no owner and is being deleted: only the API server knows whether it is gone.
-        Some(set) if is_deleting(set) && controller_uid(set).is_none() && !is_name_taken(scope.context.failure) => {
-            new()
-        }
-        Some(set) if is_deleting(set) && controller_uid(set) == Some(uid(deployment)) => {
-            Creation::Wait(format!("machine set {} has to be gone before it is created again", name(set)))
-        }
-        Some(_) => Creation::NameTaken,
-    }
-}
-
-/// Whether the last failure is a set's creation with a name that is taken.
 fn is_name_taken(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.creates::<MachineSet>())
 }
@@ -352,8 +325,7 @@ fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeployme
     plan
 }
 
-/// The empty sets of former templates beyond the number that is kept for rollbacks, oldest first, once no other change is in
-/// progress.
+/// The empty sets beyond the number that is kept for rollbacks, oldest first, once no other change is in progress.
 fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> Vec<&'a SetView> {
     let (snapshot, spec) = (scope.snapshot, &scope.deployment.spec);
     let is_quiet = is_complete(scope.goal.desired, after) || spec.paused;
@@ -365,7 +337,6 @@ fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> 
     old.into_iter().take(surplus).filter(is_empty).collect()
 }
 
-/// Waits for the remaining changes, and for the progress deadline.
 fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
     let mut plan = Plan::idle();
     let find = |kind: &str| after.conditions.iter().find(|condition| condition.condition_type == kind);

@@ -58,8 +58,7 @@ pub(super) struct Size {
     pub(super) available: i64,
     /// Its machines that are not in deletion and have no VM yet.
     pub(super) without_vm: i64,
-    /// Whether the set's controller has seen the present spec. Before that it may still create an unknown number of machines,
-    /// up to a former number of replicas.
+    /// Whether the set's controller has seen the present spec. Before that it may still create machines, up to former replicas.
     pub(super) observed: bool,
 }
 
@@ -81,10 +80,7 @@ impl Size {
     }
 }
 
-/// The replicas of the set that should have all machines in the end, beside `others`.
-///
-/// Without others it gets what is desired. Otherwise it grows into the room that the others leave below the ceiling,
-/// and keeps its replicas if there is none. It never shrinks below what is desired.
+/// The replicas of the set that should have all machines in the end: it takes the room that the others leave.
 pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
     if set.replicas >= goal.desired {
         return goal.desired;
@@ -100,10 +96,8 @@ pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
     room.min(goal.desired).max(set.replicas)
 }
 
-/// The replicas of the old sets, oldest first, beside the `current` one.
-///
-/// Machines without a VM are always removed. Of the others the unavailable ones are removed first, which costs no availability.
-/// Then available ones are removed, as many as exceed the floor.
+/// The replicas of the old sets, oldest first. Machines without a VM are always removed; of the others the unavailable ones
+/// first, which costs no availability; then available ones, as many as exceed the floor.
 pub(super) fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
     let mut targets: Vec<i64> = old.iter().map(|set| set.replicas - set.idle()).collect();
     let total: i64 = current.replicas + targets.iter().sum::<i64>();
@@ -140,9 +134,8 @@ pub(super) struct Share {
     pub(super) ceiling_before: Option<i64>,
 }
 
-/// The replicas of active sets that together exceed the ceiling, in proportion to their size.
-///
-/// The sets are sorted by age, oldest first. The largest set, of equals the oldest, absorbs the rounding difference.
+/// The replicas of active sets, oldest first, that together exceed the ceiling, in proportion to their size. The largest set,
+/// of equals the oldest, absorbs the rounding difference.
 pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     let mut targets: Vec<i64> = sets.iter().map(|set| set.replicas).collect();
     let total: i64 = targets.iter().sum();
@@ -151,17 +144,13 @@ pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
         return targets;
     }
     let mut by_size: Vec<usize> = (0..sets.len()).collect();
-    by_size.sort_by_key(|&place| std::cmp::Reverse(targets.get(place).copied()));
+    by_size.sort_by_key(|&at| std::cmp::Reverse(targets[at]));
     let mut left = excess;
-    for &place in &by_size {
-        if let (Some(set), Some(target)) = (sets.get(place), targets.get_mut(place)) {
-            left -= take(target, share(goal, *set, total).min(left));
-        }
+    for &at in &by_size {
+        left -= take(&mut targets[at], share(goal, sets[at], total).min(left));
     }
-    for &place in &by_size {
-        if let Some(target) = targets.get_mut(place) {
-            left -= take(target, left);
-        }
+    for &at in &by_size {
+        left -= take(&mut targets[at], left);
     }
     targets
 }

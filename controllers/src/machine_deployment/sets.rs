@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use kube::Resource;
 use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
-    apply_configuration::{ApplyConfiguration, Subresource},
+    apply_configuration::ApplyConfiguration,
     object::{annotation, uid},
 };
 use serde::Serialize;
 
-use super::rollout::Goal;
-use super::{snapshot::SetView, template};
+use super::{rollout::Goal, snapshot::SetView, template};
+use crate::shared::membership::owner_reference;
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
 const NOT_COPIED: [&str; 10] = [
@@ -29,7 +28,6 @@ const NOT_COPIED: [&str; 10] = [
     annotations::SIZED_FOR,
 ];
 
-/// Annotations of a set that others write.
 const FOREIGN_ANNOTATIONS: [&str; 4] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::PREFER_NO_SCHEDULE,
@@ -37,12 +35,9 @@ const FOREIGN_ANNOTATIONS: [&str; 4] = [
     annotations::LEDGER,
 ];
 
-/// Labels of a set that others write.
 const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
 
-/// The fields of a MachineSet that its deployment owns.
-///
-/// It is read from the set and then changed. Like MCM, which copies annotations and never removes them, it keeps fields that
+/// The fields of a MachineSet that its deployment owns: read from the set and then changed. Like MCM, it keeps annotations that
 /// the set once got from its deployment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SetPart {
@@ -61,29 +56,39 @@ struct SetMeta {
 
 impl ApplyConfiguration for SetPart {
     type Of = MachineSet;
-    const SUBRESOURCE: Subresource = Subresource::Main;
 
     fn extract(live: &MachineSet) -> Self {
         let meta = &live.metadata;
         let metadata = SetMeta {
             labels: without(meta.labels.as_ref(), &FOREIGN_LABELS),
             annotations: without(meta.annotations.as_ref(), &FOREIGN_ANNOTATIONS),
-            owner_references: meta.owner_references.iter().flatten().filter(|it| is_controller(it)).cloned().collect(),
-            finalizers: meta.finalizers.iter().flatten().filter(|it| is_own(it)).cloned().collect(),
+            owner_references: meta
+                .owner_references
+                .iter()
+                .flatten()
+                .filter(|it| it.controller == Some(true))
+                .cloned()
+                .collect(),
+            finalizers: meta
+                .finalizers
+                .iter()
+                .flatten()
+                .filter(|it| *it == finalizers::MACHINE_CONTROLLER_MANAGER)
+                .cloned()
+                .collect(),
         };
         Self { metadata, spec: live.spec.clone() }
     }
 }
 
 impl SetPart {
-    /// The initial fields of a set: no replicas, so that its creation has no effect, and no note of a goal, so that the set
-    /// knows that this is not its size yet.
+    /// A set is created without replicas, so that its creation has no effect, and without a note of a goal.
     fn new(deployment: &MachineDeployment, revision: i64) -> Self {
         let hash = template::hash_label(deployment);
         let metadata = SetMeta {
             labels: deployment.spec.template.metadata.labels.clone().unwrap_or_default(),
             annotations: BTreeMap::new(),
-            owner_references: owner(deployment).into_iter().collect(),
+            owner_references: owner_reference(deployment).into_iter().collect(),
             finalizers: vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()],
         };
         let spec = MachineSetSpec { selector: deployment.spec.selector.clone(), ..MachineSetSpec::default() };
@@ -94,7 +99,6 @@ impl SetPart {
         part
     }
 
-    /// Sets the hash of the template in the labels, the selector and the template.
     fn label(&mut self, hash: &str) {
         let own = || (labels::MACHINE_TEMPLATE_HASH.to_owned(), hash.to_owned());
         self.metadata.labels.extend([own()]);
@@ -107,22 +111,7 @@ impl SetPart {
         self.spec.template.metadata.labels.get_or_insert_default().extend([own()]);
     }
 
-    /// The object to create.
-    fn object(self, deployment: &MachineDeployment) -> MachineSet {
-        let metadata = ObjectMeta {
-            name: Some(template::set_name(deployment)),
-            namespace: deployment.metadata.namespace.clone(),
-            labels: Some(self.metadata.labels),
-            annotations: Some(self.metadata.annotations),
-            owner_references: Some(self.metadata.owner_references),
-            finalizers: Some(self.metadata.finalizers),
-            ..ObjectMeta::default()
-        };
-        MachineSet { metadata, spec: self.spec, status: None }
-    }
-
-    /// Copies from the deployment what may change without a rollout. The parts of the templates that start a rollout are
-    /// equal, so the whole template is copied; the set keeps its own hash.
+    /// Copies from the deployment what may change without a rollout. The set keeps its own hash.
     pub(super) fn follow(&mut self, deployment: &MachineDeployment, revision: i64) {
         let hash =
             self.spec.template.metadata.labels.as_ref().and_then(|it| it.get(labels::MACHINE_TEMPLATE_HASH)).cloned();
@@ -159,7 +148,9 @@ impl SetPart {
             self.spec.replicas = replicas;
             self.sized_for(deployment);
         }
-        self.note(goal);
+        let all = &mut self.metadata.annotations;
+        all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
+        all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
     }
 
     fn sized_for(&mut self, deployment: &MachineDeployment) {
@@ -168,22 +159,24 @@ impl SetPart {
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
-    pub(super) fn note(&mut self, goal: Goal) {
-        let all = &mut self.metadata.annotations;
-        all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
-        all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
-    }
-
-    /// Makes the deployment the owner of the set.
     pub(super) fn adopt(&mut self, deployment: &MachineDeployment) {
-        self.metadata.owner_references = owner(deployment).into_iter().collect();
+        self.metadata.owner_references = owner_reference(deployment).into_iter().collect();
         self.metadata.finalizers = vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()];
     }
 }
 
-/// The set of the deployment's template, as it is created.
 pub(super) fn new_set(deployment: &MachineDeployment, revision: i64) -> MachineSet {
-    SetPart::new(deployment, revision).object(deployment)
+    let SetPart { metadata, spec } = SetPart::new(deployment, revision);
+    let metadata = ObjectMeta {
+        name: Some(template::set_name(deployment)),
+        namespace: deployment.metadata.namespace.clone(),
+        labels: Some(metadata.labels),
+        annotations: Some(metadata.annotations),
+        owner_references: Some(metadata.owner_references),
+        finalizers: Some(metadata.finalizers),
+        ..ObjectMeta::default()
+    };
+    MachineSet { metadata, spec, status: None }
 }
 
 /// The revision of the set of the present template: at least one more than that of any other set.
@@ -191,20 +184,6 @@ pub(super) fn next_revision<'a>(others: impl Iterator<Item = &'a SetView>) -> i6
     others.map(SetView::revision).max().unwrap_or_default().saturating_add(1)
 }
 
-fn owner(deployment: &MachineDeployment) -> Option<OwnerReference> {
-    let owner = deployment.controller_owner_ref(&())?;
-    Some(OwnerReference { block_owner_deletion: Some(true), ..owner })
-}
-
-fn is_controller(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true)
-}
-
-fn is_own(finalizer: &str) -> bool {
-    finalizer == finalizers::MACHINE_CONTROLLER_MANAGER
-}
-
-/// The annotations that a deployment and its sets share.
 pub(super) fn copied(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let mut copied = without(annotations, &NOT_COPIED);
     TraceContext::normalize(&mut copied, annotations::TRACEPARENT);
@@ -228,7 +207,6 @@ struct Annotations {
 }
 
 impl RevisionPart {
-    /// The revision of the set of the present template.
     pub(super) fn of(current: &MachineSet) -> Self {
         Self { metadata: Annotations { annotations: revision(annotation(current, annotations::REVISION)) } }
     }
@@ -240,7 +218,6 @@ fn revision(value: Option<&str>) -> BTreeMap<String, String> {
 
 impl ApplyConfiguration for RevisionPart {
     type Of = MachineDeployment;
-    const SUBRESOURCE: Subresource = Subresource::Main;
 
     fn extract(live: &MachineDeployment) -> Self {
         Self { metadata: Annotations { annotations: revision(annotation(live, annotations::REVISION)) } }

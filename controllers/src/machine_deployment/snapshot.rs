@@ -1,27 +1,29 @@
-//! The snapshot of a MachineDeployment.
+//! The snapshot of a MachineDeployment, and what else all decisions may know.
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, selector};
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{ObjectRef, annotation, is_deleting, label, name, namespace, uid},
+    effect::Never,
+    object::{ObjectRef, annotation, is_deleting, label, name, uid},
+    plan::Context,
 };
 
-use super::{rollout::Size, template};
-use crate::shared::clusters::CONTROL;
+use super::{
+    rollout::{Goal, Size},
+    template,
+};
 use crate::shared::{
+    CONTROL,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
-    membership::{is_sized, may_be_member, will_adopt},
+    membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
 };
 
-/// A MachineDeployment, its sets, and those that it may adopt.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The deployment.
     pub deployment: Arc<MachineDeployment>,
-    /// The sets that it controls, oldest first.
     pub sets: Vec<SetView>,
     /// Sets without an owner that its selector matches, by name.
     pub orphans: Vec<Arc<MachineSet>>,
@@ -31,17 +33,22 @@ pub struct Snapshot {
     pub namesake: Option<Arc<MachineSet>>,
 }
 
-/// A set and its machines.
 #[derive(Clone, Debug)]
 pub struct SetView {
-    /// The set.
     pub set: Arc<MachineSet>,
-    /// The machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it will adopt: after a restore they are its Machines.
     pub orphans: Vec<Arc<Machine>>,
     /// The number of existing Machines that may be the set's and cannot be read.
     pub unreadable: usize,
+}
+
+pub(super) struct Scope<'a> {
+    pub(super) context: &'a Context<'a, Never>,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) deployment: &'a MachineDeployment,
+    pub(super) goal: Goal,
+    pub(super) full_schema: bool,
 }
 
 impl Snapshot {
@@ -57,14 +64,15 @@ impl Snapshot {
             let orphans = unowned.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
             let mut own = machines.owned_by(uid(set.as_ref()));
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
-            let unreadable = unread.iter().filter(|machine| may_be_member(&set, machine)).count();
+            let unreadable =
+                unread.iter().filter(|machine| may_be_owned(set.as_ref(), set.spec.selector.as_ref(), machine)).count();
             SetView { machines: own, orphans, unreadable, set }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
         orphans.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let mut unreadable = store.unreadable();
-        unreadable.retain(|set| may_be_set_of(&deployment, set));
+        unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
         Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
     }
@@ -75,8 +83,7 @@ impl Snapshot {
         self.staying().find(|view| template::is_same(&view.set.spec.template, template))
     }
 
-    /// The generation of the deployment for which one of its sets was sized, if it is newer than the one in this snapshot:
-    /// another manager sized the set, or the cache has gone back in time.
+    /// The generation for which one of the sets was sized, if it is newer than the one in this snapshot.
     pub(super) fn newer_generation(&self) -> Option<i64> {
         let deployment = self.deployment.as_ref();
         let of = |view: &SetView| {
@@ -108,30 +115,14 @@ fn age(set: &MachineSet) -> (Option<jiff::Timestamp>, String) {
     (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name(set).to_owned())
 }
 
-/// Whether a set without an owner belongs to the deployment: its labels match, and it comes from a deployment or has the
-/// same template. A set that a user created, and that happens to match, is left alone.
+/// Whether a set without an owner belongs to the deployment. One that a user created, and that happens to match, does not.
 pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> bool {
-    let wanted = deployment.spec.selector.as_ref();
     let is_alike = label(set, labels::MACHINE_TEMPLATE_HASH).is_some()
         || template::is_same(&set.spec.template, &deployment.spec.template);
-    let matches = !selector::is_empty(wanted) && selector::matches(wanted, set.metadata.labels.as_ref());
-    matches && is_alike && !is_deleting(set)
-}
-
-/// Whether an unreadable set may be the deployment's: it controls the set, may adopt it, or the set's owner is unknown.
-fn may_be_set_of(deployment: &MachineDeployment, set: &Unreadable) -> bool {
-    if namespace(deployment) != set.namespace() {
-        return false;
-    }
-    let wanted = deployment.spec.selector.as_ref();
-    let labels = set.metadata().and_then(|metadata| metadata.labels.as_ref());
-    let is_orphan = set.controller().is_none() && !set.is_deleting();
-    let would_adopt = is_orphan && !selector::is_empty(wanted) && selector::matches(wanted, labels);
-    set.may_be_controlled_by(uid(deployment)) || would_adopt
+    matches(deployment.spec.selector.as_ref(), set.metadata.labels.as_ref()) && is_alike && !is_deleting(set)
 }
 
 impl SetView {
-    /// The set as numbers for the arithmetic of rollouts.
     pub(super) fn size(&self) -> Size {
         let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
         // They exist. Their availability is known only after their adoption.
@@ -153,8 +144,7 @@ impl SetView {
         }
     }
 
-    /// The size that the set needs to adopt its orphans: the template changed before the set had its first size. Without a
-    /// size it would never adopt them.
+    /// The size that a set without a size needs to adopt its orphans.
     pub(super) fn unclaimed(&self) -> Option<i64> {
         let waits = !is_sized(&self.set) && self.set.spec.replicas == 0;
         (waits && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))

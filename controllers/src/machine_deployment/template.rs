@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use nodewright_api::{MachineDeployment, MachineTemplate, labels};
 use nodewright_runtime::object::name;
 
-/// The alphabet of generated names in Kubernetes: no vowels, so that no words appear, and no characters that look alike.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// The number of generated characters at the end of a set's name.
-const SUFFIX: usize = 5;
+use crate::shared::ledger::{ALPHABET, SUFFIX, fnv1a};
 
 /// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
 /// annotations and the name of the class count. All other fields are copied to the existing machines.
@@ -30,15 +26,12 @@ fn entries<'a>(section: &'a str, map: Option<&'a BTreeMap<String, String>>) -> i
     map.into_iter().flatten().map(move |(key, value)| [section, key.as_str(), value.as_str()])
 }
 
-/// The hash of the compared fields of a template, and of the number of names that turned out to be taken.
-///
-/// FNV-1a, because it is the same in every version of every program. A change of it would replace no machine, since
-/// sets are found by their templates, but would give a set of an old template a second name.
+/// The FNV-1a hash of the compared fields of a template, and of the number of names that turned out to be taken. It must be the
+/// same in every version: another one would give a set of an old template a second name.
 pub(super) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
     let collisions = if collisions == 0 { String::new() } else { collisions.to_string() };
     let parts = compared(template).flatten().chain([collisions.as_str()]);
-    let bytes = parts.flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    fnv1a(parts.flat_map(|part| part.bytes().chain([0])))
 }
 
 /// The value of the label that separates the machines of one template from those of another.
@@ -51,10 +44,8 @@ pub(super) fn set_name(deployment: &MachineDeployment) -> String {
     let mut rest = hash(&deployment.spec.template, collisions(deployment));
     let mut text = format!("{}-", name(deployment));
     for _ in 0..SUFFIX {
-        let (quotient, digit) = (rest / 27, rest % 27);
-        let letter = usize::try_from(digit).ok().and_then(|digit| ALPHABET.get(digit)).copied().unwrap_or(b'b');
-        text.push(char::from(letter));
-        rest = quotient;
+        text.push(char::from(ALPHABET[(rest % 27) as usize]));
+        rest /= 27;
     }
     text
 }

@@ -5,13 +5,8 @@
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
-//! * If the replicas decrease, `deletion_order` decides which Machines are deleted.
 //! * Node template, timeouts and class kind of the template are copied to existing Machines.
-//! * The finalizer keeps a set until its last Machine is gone.
 
-mod creation;
-mod deletion_order;
-mod members;
 mod reconcile;
 mod removal;
 mod snapshot;
@@ -29,14 +24,14 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-pub use self::snapshot::Snapshot;
-use crate::shared::clusters::CONTROL;
+use self::snapshot::Snapshot;
 use crate::shared::{
+    CONTROL,
     indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
-    membership::selects,
-    rivals::rivals,
+    membership::{rivals, selects},
     schema::FullSchema,
+    wake_all,
 };
 
 /// The controller of MachineSets.
@@ -81,24 +76,20 @@ impl Controller for MachineSetController {
     }
 }
 
-/// Wakes the sets that a change of a Machine concerns: its owner, the set that its name comes from, and for a Machine
-/// without an owner those that select it.
+/// Wakes the owner of a Machine, the set that its name comes from, and for a Machine without an owner those that select it.
 fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let sets = stores.of::<MachineSet>(CONTROL);
     for machine in change.sides() {
         let owners = controller_uid(machine.as_ref()).map(|uid| sets.by(SET_BY_UID, uid)).unwrap_or_default();
-        for set in &owners {
-            wake(ObjectRef::of(CONTROL, set.as_ref()));
-        }
         if let (true, Some(set)) = (owners.is_empty(), set_of(name(machine.as_ref()))) {
             wake(ObjectRef::of(CONTROL, machine.as_ref()).sibling(set));
         }
+        wake_all(owners, wake);
         // When a Machine changes or is deleted, another one that names the same VM may become adoptable.
         let rivals = rivals(stores, machine);
         let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
         for orphan in orphans {
-            let adopters = sets.all().into_iter().filter(|set| selects(set, orphan));
-            adopters.for_each(|set| wake(ObjectRef::of(CONTROL, set.as_ref())));
+            wake_all(sets.all().into_iter().filter(|set| selects(set, orphan)), wake);
         }
     }
 }

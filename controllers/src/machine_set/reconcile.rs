@@ -13,31 +13,17 @@ use nodewright_runtime::{
 };
 
 use super::{
-    Snapshot,
-    creation::{adoptions, creations, taken},
-    members::{BATCH, Members},
     removal::{Removal, next_expiry, removal, victims},
+    snapshot::{BATCH, Members, Snapshot},
     status::{invalid_ledger_text, unreadable_text, write},
-    template::updates,
+    template::{adoptions, creations, taken, updates},
 };
-use crate::shared::clusters::CONTROL;
 use crate::shared::{
+    CONTROL,
     ledger::{Ledger, LedgerAnnotation, Ordinal},
     membership::{ORPHAN_FINALIZER, is_sized},
     status_writer::StatusWrite,
 };
-
-/// The next action of a set that is not being deleted.
-enum Action<'a> {
-    None,
-    /// Retires Machines and deletes them.
-    Remove(Removal<'a>),
-    Adopt(Vec<Planned<Never>>),
-    /// Retires ordinals whose names are taken.
-    GiveUp(Vec<Ordinal>),
-    /// Updates Machines, and creates those of these ordinals.
-    Keep(Vec<Ordinal>),
-}
 
 pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
     let set = snapshot.set.as_ref();
@@ -93,7 +79,6 @@ fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan
     plan
 }
 
-/// Creates, adopts, updates and deletes Machines.
 fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never> {
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
@@ -106,51 +91,38 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
         plan.wait(reasons::machine_set::INVALID_SPEC, text.clone());
         plan.event(Event::warning(reference(set), reasons::machine_set::INVALID_SPEC, text));
     }
-    match next_action(context, members, invalid.is_some()) {
-        Action::None => {}
-        Action::Remove(removal) => {
-            plan.append(remove(set, &removal, "there are more machines than wanted, or it has failed"));
-        }
-        Action::Adopt(adoptions) => {
-            // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
-            // deleted. If the set adopted them again, it would delete them in the end.
-            plan.then("a set that is being deleted takes nobody", Step::confirm(CONTROL, set));
-            plan.stage(adoptions);
-        }
-        Action::GiveUp(ordinals) => {
-            let ledger = LedgerAnnotation::of(&members.ledger.retire(ordinals));
-            plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
-            plan.wake = next_expiry(members, context.now);
-        }
-        Action::Keep(ordinals) => {
-            plan.append(keep(members, ordinals));
-            plan.wake = next_expiry(members, context.now);
-        }
-    }
-    plan
-}
-
-fn next_action<'a>(context: &Context<'_, Never>, members: &Members<'a>, is_invalid: bool) -> Action<'a> {
     let snapshot = members.snapshot;
-    let replicas = usize::try_from(snapshot.set.spec.replicas).unwrap_or(0);
-    let victims = if is_invalid { vec![] } else { victims(context, members, replicas) };
-    if !victims.is_empty() || !members.doomed.is_empty() || !members.leaving.is_empty() {
-        return Action::Remove(removal(members, victims));
+    let replicas = usize::try_from(set.spec.replicas).unwrap_or(0);
+    let victims = if invalid.is_some() { vec![] } else { victims(context, members, replicas) };
+    if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
+        let why = "there are more machines than wanted, or it has failed";
+        plan.append(remove(set, &removal(members, victims), why));
+        return plan;
     }
-    if is_invalid {
-        return Action::None;
+    if invalid.is_some() {
+        return plan;
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
-    let room = if is_sized(&snapshot.set) { BATCH } else { missing.min(BATCH) };
+    let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
     if room > 0 && !snapshot.orphans.is_empty() {
-        return Action::Adopt(adoptions(members, room));
+        // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
+        // deleted. If the set adopted them again, it would delete them in the end.
+        plan.then("a set that is being deleted adopts no machine", Step::confirm(CONTROL, set));
+        plan.stage(adoptions(members, room));
+        return plan;
     }
     let next = members.next_ordinals(missing);
     let taken = taken(context, members, &next);
-    if taken.is_empty() { Action::Keep(next) } else { Action::GiveUp(taken) }
+    if taken.is_empty() {
+        plan.append(keep(members, next));
+    } else {
+        let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
+        plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
+    }
+    plan.wake = next_expiry(members, context.now);
+    plan
 }
 
-/// Why the spec is invalid.
 fn invalid_spec(set: &MachineSet) -> Option<String> {
     if selector::is_empty(set.spec.selector.as_ref()) {
         return Some("spec.selector: Required value: without one the set would own every machine".to_owned());
@@ -194,7 +166,6 @@ fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Ne
     plan
 }
 
-/// Updates the Machines, and creates those of these ordinals.
 fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan<Never> {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
@@ -224,14 +195,12 @@ fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan<Never> {
     plan
 }
 
-/// One line for a batch of Machines.
 fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<_> = names.collect();
     let noun = if names.len() == 1 { "machine" } else { "machines" };
     listed(&names).map(|names| format!("{verb} {noun} {names}"))
 }
 
-/// The first names, and the number of the others.
 fn listed(names: &[&str]) -> Option<String> {
     let (first, more) = names.split_at(names.len().min(3));
     match (first.join(", "), more.len()) {

@@ -1,4 +1,5 @@
-//! Which Machines a set deletes, and which ordinals it retires before.
+//! Which Machines a set deletes and in which order, and which ordinals it retires before. The order is
+//! machine-controller-manager's, except for updates in place.
 
 use std::sync::Arc;
 
@@ -10,13 +11,9 @@ use nodewright_runtime::{
     plan::Context,
 };
 
-use super::{
-    deletion_order::{self, ByAge, marked},
-    members::{BATCH, Members},
-};
+use super::snapshot::{BATCH, Members};
 use crate::shared::ledger::Ledger;
 
-/// Machines to delete.
 pub(super) struct Removal<'a> {
     /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
     pub(super) ledger: Ledger,
@@ -32,12 +29,11 @@ pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>)
         .ledger
         .retire(ordinals.chain(members.leaving.iter().copied()))
         .note(unnumbered.map(|machine| name(machine.as_ref()).to_owned()), present);
-    let machines = members.doomed.iter().copied().take(BATCH).chain(victims).collect();
+    let machines = members.retired.iter().copied().take(BATCH).chain(victims).collect();
     Removal { ledger, machines }
 }
 
-/// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus in deletion
-/// order. The surplus is counted without the former, so that no other Machine is deleted in their place.
+/// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus.
 pub(super) fn victims<'a>(
     context: &Context<'_, Never>,
     members: &Members<'a>,
@@ -45,7 +41,7 @@ pub(super) fn victims<'a>(
 ) -> Vec<&'a Arc<Machine>> {
     let set = members.snapshot.set.as_ref();
     let mut staying = members.staying.clone();
-    deletion_order::sort(&mut staying, ByAge::parse(annotation(set, annotations::DELETION_ORDER)));
+    sort(&mut staying, annotation(set, annotations::DELETION_ORDER));
     let goes =
         |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(machine, context.now));
     let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
@@ -82,4 +78,109 @@ fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
 pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp) -> Option<Timestamp> {
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
     failed.filter_map(|machine| preserve_expiry(machine)).filter(|expiry| *expiry > now).min()
+}
+
+/// Sorts Machines so that the first is deleted first:
+///
+/// 1. those that are not preserved; among the preserved ones those without a request for it, then the earlier expiry;
+/// 2. the lower priority;
+/// 3. those marked by the autoscaler, the older mark first;
+/// 4. the less useful phase;
+/// 5. age, the older one first unless the annotation of the set says otherwise; then name.
+fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>) {
+    let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
+    machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first));
+}
+
+type Rank = (Preservation, i64, (bool, Option<Timestamp>), u8, (i128, String));
+
+fn rank(machine: &Machine, newest_first: bool) -> Rank {
+    let mark = marked(machine);
+    let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
+    let created = if newest_first { -created } else { created };
+    (
+        preservation(machine),
+        machine.priority(),
+        (mark.is_none(), mark),
+        usefulness(machine.phase()),
+        (created, name(machine).to_owned()),
+    )
+}
+
+type Preservation = (bool, bool, Option<Timestamp>);
+
+fn preservation(machine: &Machine) -> Preservation {
+    let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.as_ref());
+    let asked = expiry.is_some() && annotation(machine, annotations::PRESERVE) != Some(annotations::PRESERVE_AUTO);
+    (expiry.is_some(), asked, expiry.map(|time| time.0))
+}
+
+/// When the autoscaler marked a Machine for deletion.
+fn marked(machine: &Machine) -> Option<Timestamp> {
+    annotation(machine, annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
+}
+
+fn usefulness(phase: &MachinePhase) -> u8 {
+    match phase {
+        // The deletion of a Machine on which no work has been done yet costs the least.
+        MachinePhase::Terminating | MachinePhase::Unset => 0,
+        MachinePhase::Failed => 1,
+        MachinePhase::CrashLoopBackOff => 2,
+        MachinePhase::Unknown => 3,
+        MachinePhase::Pending | MachinePhase::Other(_) => 4,
+        // MCM has no rank for in-place updates, so it deletes such Machines first of all.
+        MachinePhase::InPlaceUpdateFailed => 5,
+        MachinePhase::Available | MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful => 6,
+        MachinePhase::Running => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::{MachineExt, machine};
+
+    fn order(mut machines: Vec<Machine>) -> Vec<String> {
+        let mut machines: Vec<_> = machines.drain(..).map(Arc::new).collect();
+        sort(&mut machines, None);
+        machines.iter().map(|machine| name(machine.as_ref()).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_less_useful_goes_first() {
+        let running = machine("running").phase("Running").build();
+        let pending = machine("pending").phase("Pending").build();
+        let failed = machine("failed").phase("Failed").build();
+        let updating = machine("updating").phase("InPlaceUpdating").build();
+        let unknown = machine("unknown").phase("Unknown").build();
+        let names = order(vec![running, pending, updating, failed, unknown]);
+        assert_eq!(names, ["failed", "unknown", "pending", "updating", "running"]);
+    }
+
+    #[test]
+    fn priority_beats_phase_and_preservation_beats_priority() {
+        let chosen = machine("chosen").phase("Running").annotation(annotations::MACHINE_PRIORITY, "1").build();
+        let failed = machine("failed").phase("Failed").build();
+        let preserved = machine("preserved")
+            .phase("Failed")
+            .annotation(annotations::MACHINE_PRIORITY, "1")
+            .preserved_until("2030-01-01T00:00:00Z")
+            .build();
+        assert_eq!(order(vec![preserved, failed, chosen]), ["chosen", "failed", "preserved"]);
+    }
+
+    #[test]
+    fn the_older_mark_goes_first_and_then_the_older_machine() {
+        let mark = annotations::MARKED_FOR_DELETION_TIME;
+        let late = machine("late").annotation(mark, "2026-01-02T00:00:00Z").build();
+        let early = machine("early").annotation(mark, "2026-01-01T00:00:00Z").build();
+        let old = machine("old").created("2025-01-01T00:00:00Z").build();
+        let young = machine("young").created("2025-06-01T00:00:00Z").build();
+        assert_eq!(order(vec![young.clone(), late, old.clone(), early]), ["early", "late", "old", "young"]);
+        let mut newest_first = vec![Arc::new(old), Arc::new(young)];
+        sort(&mut newest_first, Some(annotations::DELETION_ORDER_NEWEST));
+        assert_eq!(name(newest_first[0].as_ref()), "young");
+    }
 }

@@ -1,27 +1,26 @@
-//! The snapshot of a MachineSet.
+//! The snapshot of a MachineSet, and its Machines grouped by their state in the ledger.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{Machine, MachineSet};
+use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{ObjectRef, controller_uid, name, uid},
+    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use crate::shared::clusters::CONTROL;
 use crate::shared::{
+    CONTROL,
     indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
-    ledger::base,
-    membership::{may_adopt, may_be_member},
-    rivals::is_contested,
+    ledger::{Ledger, Ordinal, base},
+    membership::{is_contested, may_adopt, may_be_owned},
 };
 
-/// A MachineSet and its Machines.
+/// The maximum number of Machines that one plan creates or deletes. The next plan checks again what is wanted.
+pub(super) const BATCH: usize = 100;
+
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The set.
     pub set: Arc<MachineSet>,
-    /// The Machines that it controls, by name.
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it may adopt, by name.
     pub orphans: Vec<Arc<Machine>>,
@@ -37,8 +36,7 @@ impl Snapshot {
     pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
         let set = stores.of::<MachineSet>(CONTROL).get(key)?;
         let store = stores.of::<Machine>(CONTROL);
-        // The store has the last readable version of a Machine that has become unreadable. It is not enough to choose Machines
-        // to delete, and a restart loses it.
+        // The store has the last readable version of a Machine that has become unreadable; a restart loses it.
         let readable = |mut machines: Vec<Arc<Machine>>| {
             machines.retain(|machine| !store.is_unreadable(&key.namespace, name(machine.as_ref())));
             machines
@@ -61,6 +59,72 @@ impl Snapshot {
 
     /// The unreadable Machines that may be the set's: it controls them, would adopt them, or their owner is unknown.
     pub(super) fn unreadable_members(&self) -> impl Iterator<Item = &Unreadable> {
-        self.unreadable.iter().map(AsRef::as_ref).filter(|machine| may_be_member(&self.set, machine))
+        self.unreadable
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|machine| may_be_owned(self.set.as_ref(), self.set.spec.selector.as_ref(), machine))
+    }
+}
+
+pub(super) struct Members<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) ledger: &'a Ledger,
+    /// Neither deleting nor retired: these count as replicas.
+    pub(super) staying: Vec<&'a Arc<Machine>>,
+    pub(super) retired: Vec<&'a Arc<Machine>>,
+    /// Ordinals of Machines that are being deleted and are not retired yet: the set did not choose them.
+    pub(super) leaving: Vec<Ordinal>,
+    used: BTreeSet<Ordinal>,
+    /// How many Machines may be the set's and cannot be read. They count only if Machines are missing.
+    pub(super) unreadable: usize,
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot, ledger: &'a Ledger) -> Self {
+        let unreadable = snapshot.unreadable_members().filter(|machine| !machine.is_deleting()).count();
+        let (staying, retired, leaving, used) = Default::default();
+        let mut members = Self { snapshot, ledger, staying, retired, leaving, used, unreadable };
+        for machine in &snapshot.machines {
+            let ordinal = members.ordinal(machine);
+            members.used.extend(ordinal);
+            let is_retired = match ordinal {
+                Some(ordinal) => ledger.is_retired(ordinal),
+                None => ledger.is_noted(name(machine.as_ref())),
+            };
+            match (is_deleting(machine.as_ref()), is_retired) {
+                (true, true) => {}
+                (true, false) => members.leaving.extend(ordinal),
+                (false, true) => members.retired.push(machine),
+                (false, false) => members.staying.push(machine),
+            }
+        }
+        members
+    }
+
+    pub(super) fn ordinal(&self, machine: &Machine) -> Option<Ordinal> {
+        let noted = annotation(machine, annotations::INDEX);
+        self.ledger.ordinal(name(self.snapshot.set.as_ref()), name(machine), noted)
+    }
+
+    pub(super) fn name(&self, ordinal: Ordinal) -> String {
+        self.ledger.name(name(self.snapshot.set.as_ref()), ordinal)
+    }
+
+    /// The lowest free ordinals. Names of unreadable Machines are in use, whichever set they belong to.
+    pub(super) fn next_ordinals(&self, missing: usize) -> Vec<Ordinal> {
+        if missing == 0 {
+            return vec![];
+        }
+        let unreadable: BTreeSet<&str> = self.snapshot.unreadable.iter().map(|machine| machine.name()).collect();
+        let mut used = self.used.clone();
+        loop {
+            let next = self.ledger.lowest_free(&used, missing.min(BATCH));
+            let held = next.iter().filter(|ordinal| unreadable.contains(self.name(**ordinal).as_str()));
+            let before = used.len();
+            used.extend(held);
+            if used.len() == before {
+                return next;
+            }
+        }
     }
 }

@@ -16,9 +16,8 @@ use nodewright_runtime::{
 
 use super::Snapshot;
 use crate::shared::{
-    failed_machines::FailedMachines,
     ledger::Ledger,
-    status_writer::{StatusWrite, write_status},
+    status_writer::{FailedMachines, StatusWrite, write_status},
 };
 
 /// Decides when the status is written: at once if the set has reached its goal.
@@ -63,7 +62,6 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
     wanted.into_iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
 }
 
-/// Why the ledger cannot be read, and how to fix it.
 pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     let key = annotations::LEDGER;
     let error = annotation(set, key)?.parse::<Ledger>().err()?;
@@ -73,7 +71,6 @@ pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     ))
 }
 
-/// Why Machines that may be the set's cannot be read.
 pub(super) fn unreadable_text(snapshot: &Snapshot) -> Option<String> {
     let all: Vec<_> = snapshot.unreadable_members().collect();
     let text = all.first()?.describe::<Machine>();
@@ -81,8 +78,7 @@ pub(super) fn unreadable_text(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{text}{more}; until then it counts as one of the set's, and is neither replaced nor deleted"))
 }
 
-/// `ReplicaFailure` is True while the ledger or a Machine cannot be read, or the API server refuses a step, and
-/// `FailedMachinesTruncated` while not all failed Machines are listed. Conditions of other types stay as they are.
+/// Ours are True while they are there. Conditions of other types stay as they are.
 fn conditions(
     context: &Context<'_, Never>,
     snapshot: &Snapshot,
@@ -93,13 +89,11 @@ fn conditions(
     let is_ours = |condition: &&MachineSetCondition| ours.contains(&condition.condition_type.as_str());
     let mut all: Vec<_> = before.conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect();
     let holds = |kind: &str, reason: &str, message: String| {
-        let known = before.conditions.iter().find(|condition| condition.condition_type == kind);
+        let since = snapshot.set.condition(kind).and_then(|known| known.last_transition_time.clone());
         MachineSetCondition {
             condition_type: kind.to_owned(),
             status: ConditionStatus::True,
-            last_transition_time: known
-                .and_then(|known| known.last_transition_time.clone())
-                .or(Some(Time(context.now))),
+            last_transition_time: since.or(Some(Time(context.now))),
             reason: reason.to_owned(),
             message: clip(message),
         }

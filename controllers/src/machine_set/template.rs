@@ -1,22 +1,23 @@
-//! The fields that Machines get from the template of their set: at creation, at adoption, and later.
+//! The Machines that a set adopts and creates, and the fields that they get from its template: then, and later.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
-use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers};
+use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
-    apply_configuration::{ApplyConfiguration, Subresource},
+    apply_configuration::ApplyConfiguration,
     effect::Never,
-    object::annotation,
-    plan::{Planned, Step},
+    object::{annotation, label, name},
+    plan::{Context, FailureClass, Planned, Step},
 };
 use serde::Serialize;
 
-use super::members::{BATCH, Members};
-use crate::shared::clusters::CONTROL;
-use crate::shared::ledger::Ordinal;
+use super::snapshot::{BATCH, Members};
+use crate::shared::{CONTROL, ledger::Ordinal, membership::owner_reference};
 
 /// The fields that a Machine gets from its set: all fields of its creation. The Machine controller owns the rest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,8 +36,7 @@ struct MachineMeta {
 }
 
 impl MachinePart {
-    /// The initial fields of the Machine of an ordinal. Without an ordinal: the fields that an adopted Machine would have got
-    /// at its creation.
+    /// The initial fields of the Machine of an ordinal, or of an adopted one.
     pub(super) fn of(set: &MachineSet, ordinal: Option<Ordinal>) -> Self {
         let template = &set.spec.template;
         let mut annotations = template.metadata.annotations.clone().unwrap_or_default();
@@ -50,7 +50,7 @@ impl MachinePart {
         let metadata = MachineMeta {
             labels: template.metadata.labels.clone().unwrap_or_default(),
             annotations,
-            owner_references: set.controller_owner_ref(&()).into_iter().map(blocking).collect(),
+            owner_references: owner_reference(set).into_iter().collect(),
             finalizers: vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()],
         };
         Self { metadata, spec }
@@ -77,7 +77,6 @@ impl MachinePart {
         part
     }
 
-    /// The Machine to create with a name.
     pub(super) fn machine(&self, set: &MachineSet, name: String) -> Machine {
         let metadata = ObjectMeta {
             name: Some(name),
@@ -92,15 +91,8 @@ impl MachinePart {
     }
 }
 
-/// Foreground garbage collection waits for Machines, as for those of machine-controller-manager.
-fn blocking(mut owner: OwnerReference) -> OwnerReference {
-    owner.block_owner_deletion = Some(true);
-    owner
-}
-
 impl ApplyConfiguration for MachinePart {
     type Of = Machine;
-    const SUBRESOURCE: Subresource = Subresource::Main;
 
     fn extract(live: &Machine) -> Self {
         let meta = &live.metadata;
@@ -172,4 +164,49 @@ fn is_same_beside_node_template(template: &MachineSpec, live: &MachineSpec) -> b
         && *disable_health_timeout == live.disable_health_timeout
         && *max_evict_retries == live.max_evict_retries
         && *node_conditions == live.node_conditions
+}
+
+/// The adoption of up to `count` orphans, before any Machine is created: after a restore they are the fleet.
+pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Never>> {
+    let adopt = |machine: &Arc<Machine>| {
+        let part = MachinePart::of(&members.snapshot.set, members.ordinal(machine)).adopting(machine);
+        let step = Step::apply_if_unchanged(CONTROL, machine.as_ref(), &part)?;
+        Some(Planned { why: "the set selects the machine, which has no owner".into(), step })
+    };
+    members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()
+}
+
+/// Those of the next ordinals whose names are taken.
+pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
+    let snapshot = members.snapshot;
+    let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
+    let held: BTreeSet<&str> =
+        snapshot.namesakes.iter().chain(unnumbered).map(|machine| name(machine.as_ref())).collect();
+    // The cache has caught up with the server since. If it does not show the Machine with this name, that one is gone.
+    let refused = context.failure.filter(|failure| failure.class == FailureClass::AlreadyExists);
+    let refused = refused.map(|failure| &*failure.key.name);
+    let is_taken = |ordinal: &&Ordinal| {
+        let name = members.name(**ordinal);
+        held.contains(name.as_str()) || refused == Some(name.as_str())
+    };
+    next.iter().filter(is_taken).copied().collect()
+}
+
+/// The Machines to create for these ordinals; or the reason and text of a wait.
+pub(super) fn creations(
+    members: &Members<'_>,
+    ordinals: Vec<Ordinal>,
+) -> Result<Vec<Machine>, (&'static str, &'static str)> {
+    let set = members.snapshot.set.as_ref();
+    if ordinals.is_empty() {
+        return Ok(vec![]);
+    }
+    if set.is_frozen() {
+        return Err(("Frozen", "the set is frozen: no machine is created until the label `freeze` is removed"));
+    }
+    if label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE) {
+        return Err(("ScaleUpDisabled", "machines are being moved to another set: none is created here"));
+    }
+    let create = |ordinal: Ordinal| MachinePart::of(set, Some(ordinal)).machine(set, members.name(ordinal));
+    Ok(ordinals.into_iter().map(create).collect())
 }

@@ -13,9 +13,8 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{Snapshot, reconcile::plan};
-use crate::shared::clusters::CONTROL;
 use crate::{
-    shared::ledger::Ledger,
+    shared::{CONTROL, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 
@@ -344,7 +343,7 @@ fn a_machine_whose_vm_is_anothers_is_not_adopted_and_the_set_says_so() {
 }
 
 #[test]
-fn machines_that_nobody_owns_are_adopted_before_any_is_created() {
+fn machines_without_an_owner_are_adopted_before_any_is_created() {
     let set = machine_set("set", 3, Some(LEDGER));
     let mut snapshot = snapshot(set.clone(), vec![]);
     let restored = machine("set-old")

@@ -1,10 +1,6 @@
 //! The request to the API server whether a Machine with a name exists.
 
-use std::{
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use nodewright_api::Machine;
 use nodewright_runtime::{
@@ -14,55 +10,19 @@ use nodewright_runtime::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 
-/// The first or the second lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Round {
-    /// The one that starts the grace.
-    First,
-    /// The one that ends the grace.
-    Second,
-}
-
-/// A lookup of the Machine of a Node. Two lookups of one round for one Node UID are the same call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lookup {
-    round: Round,
-    node: String,
-    machine: String,
+    /// Whether it is the one that ends the grace; the other one starts it.
+    pub(super) is_second: bool,
+    pub(super) node_uid: String,
+    pub(super) machine: String,
 }
 
-impl Lookup {
-    pub(super) fn new(round: Round, node: &str, machine: &str) -> Self {
-        Self { round, node: node.to_owned(), machine: machine.to_owned() }
-    }
-
-    pub(super) fn machine(&self) -> &str {
-        &self.machine
-    }
-}
-
-impl PartialEq for Lookup {
-    fn eq(&self, other: &Self) -> bool {
-        (self.round, &self.node) == (other.round, &other.node)
-    }
-}
-
-impl Eq for Lookup {}
-
-impl Hash for Lookup {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.round, &self.node).hash(state);
-    }
-}
-
-/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No namespace has a Machine with the name.
     None,
-    /// A Machine.
     Machine,
-    /// The lookup failed.
     Failed(String),
 }
 
@@ -70,7 +30,7 @@ impl Effect for Lookup {
     type Outcome = Found;
 
     fn serialization_key(&self) -> Arc<str> {
-        self.node.as_str().into()
+        self.node_uid.as_str().into()
     }
 
     fn name(&self) -> &'static str {
@@ -97,7 +57,7 @@ struct Items {
 }
 
 /// Looks for a Machine in all namespaces: another controller manager may serve a different one.
-pub async fn look_up(control: Connection, lookup: Lookup) -> Found {
+pub(crate) async fn look_up(control: Connection, lookup: Lookup) -> Found {
     let machines = ResourceType::of::<Machine>().collection("");
     let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
     match control.send(Call::get(path)).await {

@@ -1,7 +1,6 @@
 //! Nodes without a Machine: this controller removes Nodewright's finalizer from them.
 //!
-//! The finalizer keeps a Node until its Machine has removed its VM. If a Machine is removed by force, or a cluster is
-//! handed over, Nodes would remain that no user could delete.
+//! If a Machine is removed by force, or a cluster is handed over, Nodes would remain that no user could delete.
 //!
 //! # Guarantees
 //! * A Node keeps the finalizer while any Machine of the namespace claims it: by providerID, by the label `node`, or by the
@@ -10,7 +9,6 @@
 //!   that name exists in any namespace: another controller manager may serve other namespaces.
 //! * A Node without the label `node.gardener.cloud/machine-name` keeps the finalizer.
 //! * Only the finalizer is removed. The Node itself and its VM are left alone.
-//! * A Node that a Machine claims costs neither a timer nor memory.
 //!
 //! # Caveats
 //! Without the permission to list Machines in all namespaces nothing is removed.
@@ -32,13 +30,13 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-use self::snapshot::is_orphan;
-pub use self::{
-    lookup::{Found, Lookup, Round, look_up},
-    snapshot::Snapshot,
+pub(crate) use self::lookup::look_up;
+use self::{
+    lookup::Lookup,
+    snapshot::{Snapshot, is_orphan},
 };
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, instance_id},
     node::Node,
     ownership::{node_name, vm_id},
@@ -89,8 +87,8 @@ impl Controller for OrphanNodeController {
 /// Wakes the Nodes of a Machine that was deleted, or that now claims another Node.
 fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let Some(old) = &change.old else { return };
-    let claim = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));
-    if change.new.as_ref().is_some_and(|new| claim(new) == claim(old)) {
+    let named = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));
+    if change.new.as_ref().is_some_and(|new| named(new) == named(old)) {
         return;
     }
     let store = stores.of::<Node>(TARGET);

@@ -9,17 +9,14 @@ use nodewright_runtime::{
 };
 
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
     node::Node,
 };
 
-/// A Node and whether it has a Machine.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The Node.
     pub node: Arc<Node>,
-    /// Whether a Machine claims it.
     pub is_claimed: bool,
     /// Why a Machine that may claim it cannot be read.
     pub unreadable: Option<String>,
@@ -34,7 +31,6 @@ impl Snapshot {
     }
 }
 
-/// Whether a Node has the finalizer and no Machine.
 pub(super) fn is_orphan(stores: &Stores, node: &Node) -> bool {
     has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
 }
@@ -50,7 +46,6 @@ pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {
     by_id || by_name || machines.count(MACHINE_BY_NODE, name(node)) > 0
 }
 
-/// The name of the Machine in the label of the Node.
 pub(super) fn machine_name(node: &Node) -> Option<&str> {
     label(node, labels::MACHINE_NAME)
 }

@@ -11,10 +11,10 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Found, Lookup, Snapshot, reconcile::plan, snapshot::is_claimed};
+use super::{Lookup, Snapshot, lookup::Found, reconcile::plan, snapshot::is_claimed};
 use crate::{
     shared::{
-        clusters::CONTROL,
+        CONTROL,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
         node::Node,
     },
@@ -100,7 +100,7 @@ fn what_may_have_a_machine_keeps_the_finalizer() {
     answer(&planned(&snapshot, &outcomes, 75), &mut outcomes, 75, Found::Machine);
     assert!(!removes_finalizer(&planned(&snapshot, &outcomes, 76)), "the second look has found one");
     let unnamed = orphan(node(&json!({"metadata": {"deletionTimestamp": NOW, "labels": null}})));
-    assert!(planned(&unnamed, &Outcomes::default(), 600).is_idle(), "nobody can be asked");
+    assert!(planned(&unnamed, &Outcomes::default(), 600).is_idle(), "there is no name to look up");
     let bare = orphan(node(&json!({"metadata": {"finalizers": null}})));
     assert!(planned(&bare, &Outcomes::default(), 600).is_idle());
 }

@@ -1,11 +1,7 @@
-//! The Secrets that a `MachineClass` names: each has a scoped watch of its name, and no others are watched.
-//!
-//! # Guarantees
-//! * The values of a Secret that no class names are neither requested nor kept.
-//! * A Secret of another namespace than its class's, or of a type that belongs to another program, is never read, even if a
-//!   class names it.
+//! The Secrets that a `MachineClass` names: each has a scoped watch of its name, and no others are watched. A Secret of another
+//! namespace than its class's, or of a type that belongs to another program, is never read.
 
-use crate::shared::clusters::CONTROL;
+use crate::shared::CONTROL;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
@@ -14,8 +10,7 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-/// A field selector of the Secrets that a class may name. The others belong to other programs: the key of the webhooks, the
-/// tokens of service accounts. They get no finalizer and are not read, even if a class names them.
+/// A field selector of the Secrets that a class may name. The others belong to other programs.
 pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\
      type!=bootstrap.kubernetes.io/token,type!=helm.sh/release.v1";
 
@@ -28,13 +23,13 @@ pub(crate) const NOT_FOUND: &str = "SecretNotFound";
 
 /// The scoped watches of the Secrets of a class.
 pub(crate) fn looks(class: &MachineClass) -> Vec<ScopedWatch> {
-    let own = class.secret_names().filter(|(place, secret)| *place == namespace(class) && can_exist(secret));
-    own.map(|(place, secret)| ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, place, secret), NAMEABLE)).collect()
+    let own = class.secret_names().filter(|(of, secret)| *of == namespace(class) && can_exist(secret));
+    own.map(|(of, secret)| ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, of, secret), NAMEABLE)).collect()
 }
 
 /// A Secret that a class of its namespace names, as far as it is known while a scoped watch requests it.
-pub(crate) fn find(stores: &Stores, place: &str, secret: &str) -> Lookup<Secret> {
-    if can_exist(secret) { stores.named(&ObjectRef::new(CONTROL, place, secret), NAMEABLE) } else { Lookup::Missing }
+pub(crate) fn find(stores: &Stores, secret: &ObjectRef) -> Lookup<Secret> {
+    if can_exist(&secret.name) { stores.named(secret, NAMEABLE) } else { Lookup::Missing }
 }
 
 /// How to fix a Secret that cannot be read.

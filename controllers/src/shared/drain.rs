@@ -11,35 +11,27 @@ use serde::Deserialize;
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 #[serde(default)]
 pub struct PodView {
-    /// Name, owners, annotations, deletion.
     pub metadata: ObjectMeta,
-    /// The node and the priority.
     pub spec: PodSpecView,
-    /// Whether it has finished.
     pub status: PodStatusView,
 }
 
-/// See [`PodView`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpecView {
-    /// The node.
     pub node_name: String,
     /// Pods with a higher priority are evicted earlier.
     pub priority: i32,
 }
 
-/// See [`PodView`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatusView {
-    /// Its phase.
     pub phase: String,
 }
 
 impl PodView {
-    /// Whether a drain removes it. Mirror Pods and the Pods of DaemonSets stay: the former cannot be evicted, the latter would
-    /// be created again at once.
+    /// Whether a drain removes it. Mirror Pods cannot be evicted, and the Pods of DaemonSets would be created again at once.
     pub fn leaves(&self) -> bool {
         let mirror =
             self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
@@ -53,7 +45,6 @@ impl PodView {
         self.is_leaving() && self.metadata.deletion_grace_period_seconds == Some(0)
     }
 
-    /// Whether it is being deleted.
     pub fn is_leaving(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -61,10 +52,8 @@ impl PodView {
 
 /// The next step for an existing Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Evict it.
+pub(crate) enum Next {
     Evict,
-    /// Wait: it is being deleted.
     Wait,
     /// Evict it again at this time, because the last eviction was refused.
     Later(Timestamp),
@@ -72,19 +61,15 @@ pub enum Next {
     Delete,
 }
 
-/// The options of a drain.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Delete Pods without an eviction and without a grace period.
-    pub forced: bool,
-    /// The maximum number of refused evictions.
-    pub max_retries: u32,
-    /// The wait after a refused eviction.
-    pub retry: SignedDuration,
+    pub(crate) forced: bool,
+    pub(crate) max_retries: u32,
+    pub(crate) retry: SignedDuration,
 }
 
-/// Decides the next step for one Pod.
-pub fn next(pod: &PodView, refusal: Option<&Refusal>, rules: Rules, now: Timestamp) -> Next {
+pub(crate) fn next(pod: &PodView, refusal: Option<&Refusal>, rules: Rules, now: Timestamp) -> Next {
     if rules.forced {
         return if pod.is_gone_but_for_finalizers() { Next::Wait } else { Next::Delete };
     }

@@ -18,7 +18,6 @@ pub(crate) const DEPLOYMENT_BY_UID: Index<MachineDeployment> =
 
 pub(crate) const SET_BY_UID: Index<MachineSet> = Index { name: "uid", key_of: |set| set.metadata.uid.clone() };
 
-/// MachineSets without an owner, by namespace.
 pub(crate) const ORPHAN_SETS: Index<MachineSet> =
     Index { name: "orphans", key_of: |set| controller_uid(set).is_none().then(|| namespace(set).to_owned()) };
 
@@ -26,38 +25,35 @@ pub(crate) const ORPHAN_SETS: Index<MachineSet> =
 pub(crate) const MACHINES_BY_SET_NAME: Index<Machine> =
     Index { name: "set-name", key_of: |machine| set_of(name(machine)).map(str::to_owned) };
 
-/// Machines without an owner, by namespace.
 pub(crate) const ORPHAN_MACHINES: Index<Machine> = Index {
     name: "orphans",
     key_of: |machine| controller_uid(machine).is_none().then(|| namespace(machine).to_owned()),
 };
 
-/// Machines by their class, as [`place`].
+/// Machines by their class, as [`object_key`].
 pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
-    Index { name: "class", key_of: |machine| Some(place(namespace(machine), machine.class_name())) };
+    Index { name: "class", key_of: |machine| Some(object_key(namespace(machine), machine.class_name())) };
 
 /// Machines by the provider's id of the VM that they have or claim.
 pub(crate) const MACHINE_BY_INSTANCE: Index<Machine> =
     Index { name: "instance", key_of: |machine| vm_id(machine).map(|id| instance_id(id).to_owned()) };
 
-/// Machines by the expected name of their Node.
 pub(crate) const MACHINE_BY_NODE: Index<Machine> =
     Index { name: "node", key_of: |machine| node_name(machine).map(str::to_owned) };
 
-/// Nodes by the provider's id of their VM.
 pub(crate) const NODE_BY_INSTANCE: Index<Node> =
     Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
 
-/// MachineClasses by the Secret with their user data, as [`place`].
+/// MachineClasses by the Secret with their user data, as [`object_key`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
     Index { name: "secret", key_of: |class| reference(class, class.secret_ref.as_ref()) };
 
-/// MachineClasses by the Secret with their credentials, as [`place`].
+/// MachineClasses by the Secret with their credentials, as [`object_key`].
 pub(crate) const CLASSES_BY_CREDENTIALS: Index<MachineClass> =
     Index { name: "credentials", key_of: |class| reference(class, class.credentials_secret_ref.as_ref()) };
 
 /// The index key for the namespace and name of an object.
-pub(crate) fn place(namespace: &str, name: &str) -> String {
+pub(crate) fn object_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
@@ -70,5 +66,5 @@ pub(crate) fn instance_id(provider_id: &str) -> &str {
 fn reference(class: &MachineClass, wanted: Option<&SecretReference>) -> Option<String> {
     let named = wanted?.name.as_deref().filter(|name| !name.is_empty())?;
     let elsewhere = wanted?.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-    Some(place(elsewhere.unwrap_or(namespace(class)), named))
+    Some(object_key(elsewhere.unwrap_or(namespace(class)), named))
 }

@@ -1,54 +1,47 @@
 //! The ledger of a MachineSet: which names its Machines have, and which names are used up.
 //!
-//! The Machines of a set have ordinals. A name is a bijection of the ordinal with the ledger's seed. So two planners that
-//! do not know of each other choose the same names, and the API server lets only one of them create each Machine. An ordinal
-//! is *retired* before an irreversible change of its Machine, and a retired ordinal is never used again. So no name is used
-//! twice, and a stale view cannot create a second Machine in the place of the first.
+//! A name is a bijection of a Machine's ordinal with the ledger's seed. So two planners that do not know of each other choose
+//! the same names, and the API server lets only one of them create each Machine. An ordinal is *retired* before an
+//! irreversible change of its Machine, and never used again. So a stale view cannot create a second Machine in the place of
+//! the first.
 //!
 //! Machines that the set has adopted have no ordinal. Before the set deletes one of these it notes its name in the ledger,
 //! so that the deletion depends on the set's version, too.
 //!
-//! The ledger is one annotation of the set: a seed, the retired ordinals, and the noted names, such as `k7f;0-41,43` or
-//! `k7f;0-41;pool-old-x7k2p`. It is an annotation because restores keep annotations, and because the CRD of
-//! machine-controller-manager prunes unknown fields.
+//! The ledger is an annotation, because restores keep these, and because the CRD of machine-controller-manager prunes unknown
+//! fields: a seed, the retired ordinals, and the noted names, as in `k7f;0-41,43` or `k7f;0-41;pool-old-x7k2p`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, iter,
     str::FromStr,
 };
 
 use nodewright_api::{MachineSet, annotations};
-use nodewright_runtime::{
-    apply_configuration::{ApplyConfiguration, Subresource},
-    object::annotation,
-};
+use nodewright_runtime::{apply_configuration::ApplyConfiguration, object::annotation};
 use serde::Serialize;
 
-/// The letters of generated names in Kubernetes: no vowels, and no letters that look alike.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// The letters of generated names in Kubernetes: no vowels, so that no words appear, and no letters that look alike.
+pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const LETTERS: u32 = 27;
-/// The number of words of three letters.
 const WORDS: u32 = LETTERS * LETTERS * LETTERS;
 /// The number of ordinals that a set can ever use.
 const ORDINALS: u32 = WORDS * LETTERS * LETTERS;
 /// Spreads adjacent ordinals. Coprime to 27, so that the multiplication by it is a bijection of the words.
 const SPREAD: u32 = 7_919;
-/// Length of the suffix of a Machine's name.
-const SUFFIX: usize = 5;
+/// The number of letters at the end of a generated name.
+pub(crate) const SUFFIX: usize = 5;
 /// The maximum length of a Machine's name.
 const LONGEST_NAME: usize = 63;
+
+/// A hash that is the same in every version.
+pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
 
 /// The number of a Machine in its set. The annotation `nodewright.dev/index` holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(u32);
-
-impl Ordinal {
-    /// The number.
-    pub fn number(self) -> u32 {
-        self.0
-    }
-}
 
 impl fmt::Display for Ordinal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,13 +67,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger without history. Two successive sets with one name have different seeds, so that the names of the second set
-    /// differ from those of the first set's Machines that are still being deleted.
+    /// A ledger without history. The UID of its set is the entropy, so that successive sets of one name have different seeds.
     pub fn seeded(entropy: &str) -> Self {
-        // FNV-1a: any hash is suitable if it is the same in every version.
-        let hash =
-            entropy.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        Self { seed: hash % WORDS, retired: vec![], noted: BTreeSet::new() }
+        Self { seed: fnv1a(entropy.bytes()) % WORDS, retired: vec![], noted: BTreeSet::new() }
     }
 
     /// The name of the Machine with an ordinal.
@@ -104,8 +93,8 @@ impl Ledger {
     }
 
     /// The ordinal in a Machine's annotation, if it matches the Machine's name.
-    pub fn ordinal(&self, set: &str, machine: &str, claim: Option<&str>) -> Option<Ordinal> {
-        let ordinal = Ordinal(claim?.parse().ok().filter(|number| *number < ORDINALS)?);
+    pub fn ordinal(&self, set: &str, machine: &str, noted: Option<&str>) -> Option<Ordinal> {
+        let ordinal = Ordinal(noted?.parse().ok().filter(|number| *number < ORDINALS)?);
         (self.name(set, ordinal) == machine).then_some(ordinal)
     }
 
@@ -117,23 +106,10 @@ impl Ledger {
 
     /// The lowest ordinals that are neither retired nor `seen`.
     pub fn lowest_free(&self, seen: &BTreeSet<Ordinal>, count: usize) -> Vec<Ordinal> {
-        let mut free = Vec::with_capacity(count);
-        let mut next = 0;
-        let mut runs = self.retired.iter().peekable();
-        while free.len() < count && next < ORDINALS {
-            if let Some((first, last)) = runs.peek()
-                && *first <= next
-            {
-                next = next.max(last + 1);
-                runs.next();
-                continue;
-            }
-            if !seen.contains(&Ordinal(next)) {
-                free.push(Ordinal(next));
-            }
-            next += 1;
-        }
-        free
+        let begins = iter::once(0).chain(self.retired.iter().map(|(_, last)| last + 1));
+        let ends = self.retired.iter().map(|(first, _)| *first).chain([ORDINALS]);
+        let gaps = begins.zip(ends).flat_map(|(begin, end)| (begin..end).map(Ordinal));
+        gaps.filter(|ordinal| !seen.contains(ordinal)).take(count).collect()
     }
 
     /// The ledger with these ordinals retired as well.
@@ -189,12 +165,12 @@ impl fmt::Display for Ledger {
         let letters = [self.seed / (LETTERS * LETTERS), self.seed / LETTERS % LETTERS, self.seed % LETTERS];
         letters.iter().try_for_each(|letter| write!(f, "{}", char::from(ALPHABET[*letter as usize])))?;
         f.write_str(";")?;
-        for (place, (first, last)) in self.retired.iter().enumerate() {
-            let comma = if place == 0 { "" } else { "," };
+        for (at, (first, last)) in self.retired.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
             if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
         }
-        for (place, machine) in self.noted.iter().enumerate() {
-            write!(f, "{}{machine}", if place == 0 { ";" } else { "," })?;
+        for (at, machine) in self.noted.iter().enumerate() {
+            write!(f, "{}{machine}", if at == 0 { ";" } else { "," })?;
         }
         Ok(())
     }
@@ -230,7 +206,6 @@ impl FromStr for Ledger {
     }
 }
 
-/// The annotation of a MachineSet that holds the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct LedgerAnnotation {
     metadata: Annotations,
@@ -250,7 +225,6 @@ impl LedgerAnnotation {
 
 impl ApplyConfiguration for LedgerAnnotation {
     type Of = MachineSet;
-    const SUBRESOURCE: Subresource = Subresource::Main;
 
     fn extract(live: &MachineSet) -> Self {
         let text = annotation(live, annotations::LEDGER).map(|text| (annotations::LEDGER.to_owned(), text.to_owned()));

@@ -1,24 +1,33 @@
-//! Which Machines belong to which MachineSet: by owner, or by adoption.
+//! Which Machines belong to which MachineSet, by owner or by adoption, and which name the same VM.
 
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use nodewright_api::{Machine, MachineSet, annotations, selector};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{annotation, controller, is_deleting, namespace, uid},
+    object::{Kind, annotation, controller, is_deleting, namespace, uid},
 };
 
-use crate::shared::rivals::is_contested;
+use crate::shared::{
+    CONTROL,
+    indexes::{MACHINE_BY_INSTANCE, instance_id},
+    ownership::{noted_id, vm_id},
+};
 
 /// The finalizer that the API server puts on an object that is deleted with `--cascade=orphan`.
 pub(crate) const ORPHAN_FINALIZER: &str = "orphan";
 
-/// Whether a set's selector matches a Machine. An empty selector matches nothing: otherwise the set would adopt all Machines.
-pub(crate) fn selects(set: &MachineSet, machine: &Machine) -> bool {
-    let selector = set.spec.selector.as_ref();
-    !selector::is_empty(selector) && selector::matches(selector, machine.metadata.labels.as_ref())
+/// Whether a selector matches labels. An empty one matches nothing: otherwise its owner would adopt all objects.
+pub(crate) fn matches(selector: Option<&LabelSelector>, labels: Option<&BTreeMap<String, String>>) -> bool {
+    !selector::is_empty(selector) && selector::matches(selector, labels)
 }
 
-/// Whether a set will adopt a Machine without an owner, once the set has its size. A set that is being deleted adopts
-/// nothing, and no set adopts a Machine whose VM belongs to another Machine.
+pub(crate) fn selects(set: &MachineSet, machine: &Machine) -> bool {
+    matches(set.spec.selector.as_ref(), machine.metadata.labels.as_ref())
+}
+
+/// Whether a set will adopt a Machine without an owner, once the set has its size.
 pub(crate) fn will_adopt(stores: &Stores, set: &MachineSet, machine: &Machine) -> bool {
     would_adopt(set, machine) && !is_contested(stores, machine)
 }
@@ -28,25 +37,39 @@ pub(crate) fn would_adopt(set: &MachineSet, machine: &Machine) -> bool {
     !is_deleting(set) && may_adopt(set, machine)
 }
 
-/// Whether a set that is not being deleted may adopt a Machine without an owner.
 pub(crate) fn may_adopt(set: &MachineSet, machine: &Machine) -> bool {
     selects(set, machine) && !is_deleting(machine)
 }
 
-/// Whether `spec.replicas` of a set is what a user or a deployment wants. A deployment creates its sets with 0 replicas
-/// and sizes them later.
+/// Whether a set has its size: a deployment creates its sets with 0 replicas and sizes them later.
 pub(crate) fn is_sized(set: &MachineSet) -> bool {
     controller(set).is_none() || annotation(set, annotations::DESIRED_REPLICAS).is_some()
 }
 
-/// Whether an unreadable Machine may be one of a set's Machines, or become one.
-pub(crate) fn may_be_member(set: &MachineSet, machine: &Unreadable) -> bool {
-    if namespace(set) != machine.namespace() {
-        return false;
-    }
-    let selector = set.spec.selector.as_ref();
-    let labels = machine.metadata().and_then(|metadata| metadata.labels.as_ref());
-    let is_orphan = machine.controller().is_none() && !machine.is_deleting();
-    let would_adopt = is_orphan && !selector::is_empty(selector) && selector::matches(selector, labels);
-    machine.may_be_controlled_by(uid(set)) || would_adopt
+/// Whether an unreadable object may be one that `owner` controls, or become one: it would adopt what its selector matches.
+pub(crate) fn may_be_owned<K: Kind>(owner: &K, selector: Option<&LabelSelector>, object: &Unreadable) -> bool {
+    let labels = object.metadata().and_then(|metadata| metadata.labels.as_ref());
+    let is_orphan = object.controller().is_none() && !object.is_deleting();
+    let may_be_owned = object.may_be_controlled_by(uid(owner)) || is_orphan && matches(selector, labels);
+    namespace(owner) == object.namespace() && may_be_owned
+}
+
+/// The owner reference of an object that `owner` controls. Foreground garbage collection waits for the object.
+pub(crate) fn owner_reference<K: Kind>(owner: &K) -> Option<OwnerReference> {
+    let reference = owner.controller_owner_ref(&())?;
+    Some(OwnerReference { block_owner_deletion: Some(true), ..reference })
+}
+
+pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
+    let Some(id) = vm_id(machine) else { return vec![] };
+    let mut all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
+    all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
+    all
+}
+
+/// Whether another Machine has or names the VM of this one, and the VM is not proven to be this one's alone.
+pub(crate) fn is_contested(stores: &Stores, machine: &Machine) -> bool {
+    let rivals = rivals(stores, machine);
+    let has_it = noted_id(machine).is_some() && rivals.iter().all(|rival| noted_id(rival).is_none());
+    !rivals.is_empty() && !has_it
 }

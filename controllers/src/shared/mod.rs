@@ -1,14 +1,26 @@
 //! Code that two or more controllers use. A controller imports from here and never from another controller.
 
 pub(crate) mod class_secrets;
-pub mod clusters;
-pub mod drain;
-pub(crate) mod failed_machines;
+pub(crate) mod drain;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod membership;
-pub mod node;
+pub(crate) mod node;
 pub(crate) mod ownership;
-pub(crate) mod rivals;
+pub(crate) mod patch;
 pub mod schema;
 pub(crate) mod status_writer;
+
+use std::sync::Arc;
+
+use nodewright_runtime::object::{Cluster, Kind, ObjectRef};
+
+/// The cluster that holds the custom resources and the leases.
+pub const CONTROL: Cluster = Cluster::new("control");
+/// The cluster that the nodes join. It may be served by the same API server as [`CONTROL`].
+pub const TARGET: Cluster = Cluster::new("target");
+
+/// Wakes objects of the control cluster.
+pub(crate) fn wake_all<K: Kind>(objects: impl IntoIterator<Item = Arc<K>>, wake: &mut dyn FnMut(ObjectRef)) {
+    objects.into_iter().for_each(|object| wake(ObjectRef::of(CONTROL, object.as_ref())));
+}

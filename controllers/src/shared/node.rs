@@ -12,35 +12,25 @@ use serde::Deserialize;
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 #[serde(default)]
 pub struct Node {
-    /// Name, labels, annotations, finalizers, deletion.
     pub metadata: ObjectMeta,
-    /// The id of its VM, its taints, and whether it is cordoned.
     pub spec: NodeSpec,
-    /// Conditions and attached volumes.
     pub status: NodeStatus,
 }
 
-/// See [`Node`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSpec {
-    /// The provider's id of its VM.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
-    /// Taints, which keep away Pods that do not tolerate them.
     pub taints: Option<Vec<Taint>>,
-    /// Whether it is cordoned.
     pub unschedulable: Option<bool>,
 }
 
-/// See [`Node`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// Conditions, from the kubelet and others.
     #[serde(deserialize_with = "lenient::node_conditions")]
     pub conditions: Option<Vec<NodeCondition>>,
-    /// The volumes that are attached to it. Only their number is read.
     pub volumes_attached: Option<Vec<Volume>>,
 }
 
@@ -49,12 +39,10 @@ pub struct NodeStatus {
 pub struct Volume {}
 
 impl Node {
-    /// Conditions, from the kubelet and others.
     pub fn conditions(&self) -> &[NodeCondition] {
         self.status.conditions.as_deref().unwrap_or_default()
     }
 
-    /// Taints, which keep away Pods that do not tolerate them.
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
     }

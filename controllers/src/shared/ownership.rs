@@ -20,12 +20,10 @@ pub(crate) const JOINED: &str = "Joined";
 /// Reason of `NodeJoined`: the Node has not joined in time.
 pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
 
-/// The id of the Machine's VM in the status.
+/// The id of the VM in the status.
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
-    let noted = machine.status.as_ref()?.conditions.iter();
-    let noted =
-        noted.filter(|noted| noted.type_ == conditions::machine::INSTANCE_PROVISIONED && noted.status == "True");
-    noted.filter_map(|noted| noted.message.as_deref()).find(|id| !id.is_empty())
+    let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED).filter(|noted| noted.status == "True")?;
+    noted.message.as_deref().filter(|id| !id.is_empty())
 }
 
 /// The id of the VM that the controller acts on: the recorded id, else the claimed id.
@@ -35,25 +33,20 @@ pub(crate) fn vm_id(machine: &Machine) -> Option<&str> {
 
 /// The name that the driver gave the Node, as recorded in the status.
 pub(crate) fn noted_node(machine: &Machine) -> Option<&str> {
-    let noted = machine.status.as_ref()?.conditions.iter();
-    let mut noted = noted.filter(|noted| noted.type_ == conditions::machine::NODE_JOINED);
-    let noted = noted.find(|noted| matches!(noted.reason.as_deref(), Some(NODE_AWAITED | JOINED | JOIN_TIMEOUT)))?;
-    noted.message.as_deref().filter(|name| !name.is_empty())
+    let noted = machine.condition(conditions::machine::NODE_JOINED)?;
+    let is_name = matches!(noted.reason.as_deref(), Some(NODE_AWAITED | JOINED | JOIN_TIMEOUT));
+    noted.message.as_deref().filter(|name| is_name && !name.is_empty())
 }
 
-/// The expected name of the Node. If it comes from the label it is only a hint.
 pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
     noted_node(machine).or(machine.node_name())
 }
 
 /// Whether a Machine reports a conflict that forbids actions: several Machines name its VM, or several Nodes do.
 pub(crate) fn is_disputed(machine: &Machine) -> bool {
-    let mut said = machine.status.iter().flat_map(|status| &status.conditions);
     let disputes = [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::SEVERAL_NODES];
-    said.any(|said| {
-        said.type_ == conditions::machine::CONFIGURATION_VALID
-            && said.reason.as_deref().is_some_and(|reason| disputes.contains(&reason))
-    })
+    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
+    said.and_then(|said| said.reason.as_deref()).is_some_and(|reason| disputes.contains(&reason))
 }
 
 /// Whether a Node belongs to a Machine's proven VM, according to both objects.

@@ -1,19 +1,25 @@
-//! Writes the whole status of an object: at once if more than counts has changed, else at a limited rate.
+//! What the statuses share: when they are written, and the list of Machines whose last operation failed.
+//!
+//! A status is written as a whole: at once if more than counts has changed, else at a limited rate.
 
-use crate::shared::clusters::CONTROL;
+use crate::shared::CONTROL;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::object::HasStatus;
-use nodewright_api::{ConditionStatus, MachineClassStatus, MachineDeploymentStatus, MachineSetStatus};
+use nodewright_api::{
+    ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachineSet, MachineSetStatus,
+    MachineSummary, OperationState,
+};
 use nodewright_runtime::{
     apply_configuration::{ApplyConfiguration, Subresource},
+    clip::clip,
     effect::Effect,
-    object::Kind,
+    object::{Kind, name},
     plan::{Context, Plan, Planned, Step},
 };
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::Serialize;
 
-/// The minimum time between two writes of a status in which only counts change. The cluster autoscaler updates the same objects
-/// with the version that it has cached, and must not meet a conflict each time.
+/// The minimum time between two writes of a status in which only counts change. The cluster autoscaler updates the same objects,
+/// and must not meet a conflict each time.
 const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The status of a kind with a controller.
@@ -42,45 +48,39 @@ macro_rules! status {
 status!(MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
 
 /// The whole status of a kind, which one controller writes.
-#[derive(Clone, Debug)]
-struct StatusPart<K: HasStatus>(K::Status);
+#[derive(Clone, Serialize)]
+pub(crate) struct StatusPart<K: HasStatus> {
+    pub(crate) status: K::Status,
+}
 
-impl<K: HasStatus<Status: Status>> PartialEq for StatusPart<K> {
+impl<K: HasStatus<Status: PartialEq>> PartialEq for StatusPart<K> {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        self.status == other.status
     }
 }
 
-impl<K: HasStatus<Status: Status>> Serialize for StatusPart<K> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("status", &self.0)?;
-        map.end()
-    }
-}
-
-impl<K: Kind + HasStatus<Status: Status>> ApplyConfiguration for StatusPart<K> {
+impl<K> ApplyConfiguration for StatusPart<K>
+where
+    K: Kind + HasStatus<Status: Serialize + PartialEq + Clone + Default + Send + Sync>,
+{
     type Of = K;
     const SUBRESOURCE: Subresource = Subresource::Status;
 
     fn extract(live: &K) -> Self {
-        Self(live.status().cloned().unwrap_or_default())
+        Self { status: live.status().cloned().unwrap_or_default() }
     }
 }
 
-/// When a status is written.
 #[derive(Debug)]
 pub(crate) enum StatusWrite<E> {
     /// Not at all: it is up to date.
     Never,
-    /// Now.
     Now(Box<Planned<E>>),
     /// At this time, unless a change comes before.
     Later(Timestamp),
 }
 
 impl<E> StatusWrite<E> {
-    /// Adds it to the last stage of a plan.
     pub(crate) fn add_to(self, plan: &mut Plan<E>) {
         match self {
             Self::Never => {}
@@ -103,16 +103,56 @@ where
 {
     let before = live.status().cloned().unwrap_or_default();
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
-    let Some(step) = Step::apply(CONTROL, live, &StatusPart::<K>(wanted)) else { return StatusWrite::Never };
-    match next_write(context).filter(|_| !is_urgent && !is_new) {
+    let Some(step) = Step::apply(CONTROL, live, &StatusPart::<K> { status: wanted }) else { return StatusWrite::Never };
+    // Now as well if the clock was set back since the last write.
+    let written = context.status_written.filter(|written| *written <= context.now);
+    let next = written.and_then(|written| written.checked_add(PAUSE).ok()).filter(|next| *next > context.now);
+    match next.filter(|_| !is_urgent && !is_new) {
         Some(later) => StatusWrite::Later(later),
         None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
     }
 }
 
-/// When a status in which only counts have changed may be written: `None` means now, also if the clock was set back
-/// since the last write.
-fn next_write<E: Effect>(context: &Context<'_, E>) -> Option<Timestamp> {
-    let next = context.status_written.filter(|written| *written <= context.now)?.checked_add(PAUSE).ok()?;
-    (next > context.now).then_some(next)
+/// The maximum number of listed machines. All of a large fleet would not fit into an object.
+const LISTED: usize = 50;
+
+/// The first machines in the given order, and the total number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FailedMachines {
+    pub(crate) listed: Vec<MachineSummary>,
+    all: usize,
+}
+
+impl FailedMachines {
+    /// Collects failed Machines, each with its set. The order must be stable, or the status is rewritten each time.
+    pub(crate) fn of<'a>(machines: impl IntoIterator<Item = (&'a Machine, &'a MachineSet)>) -> Self {
+        let mut failed = Self::default();
+        for (machine, set) in machines {
+            let operation = machine.status.as_ref().map(|status| &status.last_operation);
+            let Some(operation) = operation.filter(|it| it.state == OperationState::Failed) else { continue };
+            failed.all += 1;
+            if failed.listed.len() < LISTED {
+                failed.listed.push(summary(machine, set, operation));
+            }
+        }
+        failed
+    }
+
+    pub(crate) fn truncation(&self) -> Option<String> {
+        let left_out = self.all - self.listed.len();
+        (left_out > 0).then(|| {
+            let (all, listed) = (self.all, self.listed.len());
+            format!("the last operation of {all} machines failed; {listed} are listed in status.failedMachines, {left_out} are left out")
+        })
+    }
+}
+
+fn summary(machine: &Machine, set: &MachineSet, operation: &LastOperation) -> MachineSummary {
+    MachineSummary {
+        name: name(machine).to_owned(),
+        provider_id: machine.spec.provider_id.clone(),
+        // Another controller manager may have written a longer one.
+        last_operation: LastOperation { description: clip(operation.description.as_str()), ..operation.clone() },
+        owner_ref: name(set).to_owned(),
+    }
 }

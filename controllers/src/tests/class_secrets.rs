@@ -4,12 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{Code, MachineClass};
+use nodewright_api::Code;
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     leadership::tokio_clock,
     manager::{Manager, Options},
+    object::ObjectRef,
 };
 use nodewright_testing::api_server::{ApiServer, Fault, RequestRecord};
 use parking_lot::Mutex;
@@ -17,11 +18,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::shared::clusters::CONTROL;
 use crate::{
     machine::{Call, MachineController, Outcome, Settings, Verb},
     machine_class::{MachineClassController, MachineClassSecretController, SecretMetadata},
-    shared::class_secrets,
+    shared::{CONTROL, class_secrets},
     testing::{NOW, Uncalled},
 };
 
@@ -65,9 +65,8 @@ impl Plane {
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
         let performer = provider.clone();
         manager.add_with(machines, move |call| std::future::ready(performer.perform(&call)));
-        let check = Arc::new(|_: &MachineClass| vec![]);
-        let identity = Arc::new(|_: &MachineClass| vec![]);
-        let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
+        let (full_schema, driver) = (true.into(), Arc::new(Uncalled));
+        let classes = MachineClassController { namespace: namespace(), full_schema, driver };
         manager.add(classes);
         manager.add(MachineClassSecretController { namespace: namespace() });
         let (stores, stop) = (manager.stores(), CancellationToken::new());
@@ -97,7 +96,7 @@ impl Plane {
 
     /// Whether the process has read the values of a Secret.
     fn is_known(&self, secret: &str) -> bool {
-        !matches!(class_secrets::find(&self.stores, "default", secret), Lookup::Pending)
+        !matches!(class_secrets::find(&self.stores, &ObjectRef::new(CONTROL, "default", secret)), Lookup::Pending)
     }
 
     /// Status and reason of a condition.
@@ -133,7 +132,7 @@ fn secret(server: &ApiServer, name: &str, finalizers: &[&str]) {
 
 fn class(server: &ApiServer, name: &str, secret: &str) {
     let class = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": name},
-        "provider": "uncalled", "providerSpec": {}, "secretRef": {"name": secret, "namespace": "default"}});
+        "provider": "simulated", "providerSpec": {}, "secretRef": {"name": secret, "namespace": "default"}});
     server.seed(&format!("{API}/machineclasses"), class);
 }
 

@@ -2,19 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_api::MachineClass;
 use nodewright_runtime::manager::{Manager, Options};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::shared::clusters::CONTROL;
+use crate::shared::CONTROL;
 use crate::{
     machine_class::{MachineClassController, MachineClassSecretController},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
-    testing::{machine_deployment, rolling},
+    testing::{Uncalled, machine_deployment, rolling},
 };
 
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -33,9 +32,8 @@ impl Plane {
         let namespace = || "default".to_owned();
         manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() });
         manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() });
-        let check = Arc::new(|_: &MachineClass| vec![]);
-        let identity = Arc::new(|_: &MachineClass| vec![]);
-        let classes = MachineClassController { namespace: namespace(), full_schema: true.into(), check, identity };
+        let (full_schema, driver) = (true.into(), Arc::new(Uncalled));
+        let classes = MachineClassController { namespace: namespace(), full_schema, driver };
         manager.add(classes);
         manager.add(MachineClassSecretController { namespace: namespace() });
         let stop = CancellationToken::new();

@@ -167,7 +167,7 @@ async fn what_is_exhausted_or_hidden_has_its_code() -> TestResult {
     let world = World::new().await?;
     world.cloud.set_quota(Some(0)).await?;
     let error = world.driver.create(machine("m")).await.err().ok_or("no error")?;
-    assert!(error.code == Code::ResourceExhausted && error.exhausted.is_some(), "{error:?}");
+    assert_eq!(error.code, Code::ResourceExhausted, "{error:?}");
     world.cloud.set_quota(None).await?;
     world.fault(FaultOperation::Create, Effect::Invisible { seconds: 0.5 }).await?;
     let made = world.driver.create(machine("m")).await?;

@@ -14,7 +14,10 @@ use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
 use nodewright_controllers::{
     machine::{Call, MachineController, Outcome, Request as CallRequest, Settings, Verb},
     machine_set::MachineSetController,
-    shared::ledger::{Ledger, Ordinal},
+    shared::{
+        CONTROL,
+        ledger::{Ledger, Ordinal},
+    },
 };
 use nodewright_driver::DriverError;
 use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedDriver};
@@ -35,7 +38,6 @@ use super::{
     mutants::Mutant,
     state::{INDICES, Phase, Request, Set, Slot, Table},
 };
-use nodewright_controllers::shared::clusters::CONTROL;
 
 /// The time of all plans.
 const NOW: &str = "2026-06-01T12:00:00Z";

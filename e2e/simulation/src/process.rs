@@ -25,7 +25,7 @@ use super::{
     clock::JumpingClock,
     names::{LEASES, NAMESPACE, prefix},
 };
-use nodewright_controllers::shared::clusters::{CONTROL, TARGET};
+use nodewright_controllers::shared::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
 
 /// The time until an ended process is running again.

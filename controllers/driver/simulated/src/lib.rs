@@ -4,11 +4,8 @@
 //! Machine by its tags `cluster` and `machine`; the tag `uid` holds the token of its creation.
 //!
 //! # Guarantees
-//! * `create` sends the Machine's UID as the client token. The cloud creates one VM for a token and never a second one, not
-//!   even after the first is deleted.
-//! * A VM is returned or deleted only if its tags `cluster` and `machine` prove that it is the Machine's, regardless of the
-//!   provider id. An existing VM without this proof is a [`Mismatch`].
-//! * `list` returns all pages or an error.
+//! `create` sends the Machine's UID as the client token. The cloud creates one VM for a token and never a second one, not even
+//! after the first is deleted.
 //!
 //! # Caveats
 //! * If a class changed between two calls of `create` with one token, the second call returns the VM of the first.
@@ -24,13 +21,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
-use k8s_openapi::api::core::v1::{NodeAddress, PersistentVolumeSpec};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 use nodewright_runtime::leadership::Leadership;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 use self::{
     client::{Client, CreateVm, NodeTemplate, Vm, VmState},
@@ -39,9 +39,12 @@ use self::{
 
 /// The name of the provider in `MachineClass.provider`.
 pub const PROVIDER: &str = "simulated";
-/// The CSI driver of the cloud's volumes.
-pub const CSI_DRIVER: &str = "csi.simulated.nodewright.dev";
 
+/// The maximum size of an answer. A page of VMs has some hundred kilobytes.
+const ANSWER_LIMIT: usize = 16 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of idle connections: after a burst there are as many as there were concurrent calls.
+const IDLE_CONNECTIONS: usize = 16;
 /// The prefix of provider ids; the VM's id follows.
 const PROVIDER_ID_PREFIX: &str = "simulated:///";
 const TAG_CLUSTER: &str = "cluster";
@@ -87,14 +90,18 @@ pub struct SimulatedDriver {
 impl SimulatedDriver {
     /// A driver for one cloud, for a process with this leadership. It sends nothing yet.
     pub fn new(options: &Options, leadership: &Leadership) -> std::result::Result<Self, UrlError> {
-        Ok(Self::with_client(Client::new(&options.url, options.call_timeout, leadership)?, options))
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .build(leadership.connector(connector));
+        Self::with_service(http, options)
     }
 
-    /// A driver that reaches its cloud without TCP: in the same process, for example. The URL is the prefix of the paths of the
-    /// requests.
-    ///
-    /// If the service fails with an [`std::io::Error`] of the kind `ConnectionRefused`, the request did not arrive. After any
-    /// other failure it may have taken effect.
+    /// A driver that reaches its cloud without TCP: in the same process, for example. If the service fails with an
+    /// [`std::io::Error`] of the kind `ConnectionRefused`, the request did not arrive.
     pub fn with_service<S, B>(service: S, options: &Options) -> std::result::Result<Self, UrlError>
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -103,11 +110,11 @@ impl SimulatedDriver {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Ok(Self::with_client(Client::with_service(service, &options.url, options.call_timeout)?, options))
-    }
-
-    fn with_client(client: Client, options: &Options) -> Self {
-        Self { client: Arc::new(client), call_timeout: options.call_timeout, consistency: options.consistency }
+        let bounded = |response: Response<B>| response.map(|body| Limited::new(body, ANSWER_LIMIT).boxed_unsync());
+        let transport = BoxCloneSyncService::new(service.map_response(bounded).map_err(Into::into));
+        let (call_timeout, consistency) = (options.call_timeout, options.consistency);
+        let client = Arc::new(Client::new(&options.url, call_timeout, transport)?);
+        Ok(Self { client, call_timeout, consistency })
     }
 
     async fn create_vm(self, request: MachineRequest) -> Result<Instance> {
@@ -153,11 +160,8 @@ impl SimulatedDriver {
         if let Some(id) = request.provider_id.as_deref()
             && !vms.iter().any(|vm| vm.provider_id == id)
         {
-            match self.claimed(id).await {
-                Ok(vm) => match owner.prove(&vm) {
-                    Ok(()) => vms.push(vm),
-                    Err(error) => mismatch = Some(error),
-                },
+            match self.claimed(&owner, id).await {
+                Ok(vm) => vms.push(vm),
                 // The VM may exist and not be visible yet. Then only a deletion by its id reaches it.
                 Err(error) if error.code == Code::NotFound && request.is_proven => self.delete_one(vm_id(id)?).await?,
                 Err(error) if error.code == Code::NotFound => {}
@@ -171,9 +175,10 @@ impl SimulatedDriver {
         mismatch.map_or(Ok(()), Err)
     }
 
-    /// The VM of the Machine's provider id.
-    async fn claimed(&self, provider_id: &str) -> Result<Vm> {
-        self.client.get(vm_id(provider_id)?).await
+    /// The VM of the Machine's provider id, if its tags prove it.
+    async fn claimed(&self, owner: &Owner<'_>, provider_id: &str) -> Result<Vm> {
+        let vm = self.client.get(vm_id(provider_id)?).await?;
+        owner.prove(&vm).map(|()| vm)
     }
 
     async fn delete_one(&self, id: &str) -> Result<()> {
@@ -187,11 +192,8 @@ impl SimulatedDriver {
         let owner = Owner::of(&request)?;
         let mut fault = None;
         if let Some(id) = request.provider_id.as_deref() {
-            match self.claimed(id).await {
-                Ok(vm) => match owner.prove(&vm) {
-                    Ok(()) => return Ok(instance(vm)),
-                    Err(error) => fault = Some(error),
-                },
+            match self.claimed(&owner, id).await {
+                Ok(vm) => return Ok(instance(vm)),
                 Err(error) if error.code == Code::NotFound || error.mismatch.is_some() => fault = Some(error),
                 Err(error) => return Err(error),
             }
@@ -231,21 +233,18 @@ impl<'a> Owner<'a> {
     fn prove(&self, vm: &Vm) -> Result<()> {
         let tag = |key: &str| vm.tags.get(key).map(String::as_str);
         let (cluster, machine) = (tag(TAG_CLUSTER), tag(TAG_MACHINE));
-        let mismatch = match (cluster == Some(&self.cluster), machine == Some(self.machine)) {
+        let (mismatch, remedy) = match (cluster == Some(&self.cluster), machine == Some(self.machine)) {
             (true, true) => return Ok(()),
-            (false, true) => Mismatch::Cluster,
-            (_, false) => Mismatch::Machine,
-        };
-        let remedy = match mismatch {
-            Mismatch::Cluster => {
-                format!(
+            (false, true) => {
+                let remedy = format!(
                     "set providerSpec.cluster of MachineClass {} back if it was changed; if the VM is another cluster's, \
                      take finalizer {} off the Machine to delete that alone",
                     self.class,
                     finalizers::MACHINE_CONTROLLER_MANAGER
-                )
+                );
+                (Mismatch::Cluster, remedy)
             }
-            Mismatch::Machine => "delete the Machine: the VM stays".to_owned(),
+            (_, false) => (Mismatch::Machine, "delete the Machine: the VM stays".to_owned()),
         };
         let message = format!(
             "vm {} is not this machine's: its tags say cluster {}, machine {}, and not cluster {:?}, machine {:?}; {remedy}",
@@ -284,15 +283,7 @@ fn vm_id(provider_id: &str) -> Result<&str> {
 }
 
 fn instance(vm: Vm) -> Instance {
-    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
-    let internal = vm.address.map(|ip| address("InternalIP", ip));
-    Instance {
-        provider_id: vm.provider_id,
-        addresses: internal.into_iter().chain([address("Hostname", vm.node_name.clone())]).collect(),
-        node_name: vm.node_name,
-        last_known_state: None,
-        uninitialized: false,
-    }
+    Instance { provider_id: vm.provider_id, node_name: vm.node_name, ..Instance::default() }
 }
 
 impl Driver for SimulatedDriver {
@@ -335,11 +326,5 @@ impl Driver for SimulatedDriver {
 
     fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
         self.clone().list_vms(class).boxed()
-    }
-
-    fn volume_ids(&self, volumes: Vec<PersistentVolumeSpec>) -> BoxFuture<'static, Result<Vec<String>>> {
-        let of_this_cloud = |volume: PersistentVolumeSpec| volume.csi.filter(|csi| csi.driver == CSI_DRIVER);
-        let ids = volumes.into_iter().filter_map(of_this_cloud).map(|csi| csi.volume_handle).collect();
-        futures::future::ready(Ok(ids)).boxed()
     }
 }

@@ -112,10 +112,8 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
             "labels" => check_labels(value, faults),
             "taints" => check_taints(value, faults),
             unknown => {
-                faults.add(
-                    &shown(unknown),
-                    "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are",
-                );
+                let what = "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are";
+                faults.add(&shown(unknown), what);
             }
         }
     }
@@ -150,14 +148,14 @@ fn check_labels(value: &Value, faults: &mut Faults) {
 
 fn check_taints(value: &Value, faults: &mut Faults) {
     let Some(taints) = value.as_array() else { return faults.add("taints", "must be a list of taints") };
-    for (index, taint) in taints.iter().enumerate() {
+    for (at, taint) in taints.iter().enumerate() {
         let effect = taint.get("effect").and_then(Value::as_str).unwrap_or_default();
         let valid = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect)
             && taint.get("key").and_then(Value::as_str).is_some_and(is_tag)
             && serde_json::from_value::<Taint>(taint.clone()).is_ok();
         if !valid {
             let what = "must have a key, an effect (NoSchedule, PreferNoSchedule or NoExecute) and, if any, a value";
-            faults.add(&format!("taints[{index}]"), what);
+            faults.add(&format!("taints[{at}]"), what);
         }
     }
 }

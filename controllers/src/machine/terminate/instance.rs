@@ -5,29 +5,23 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
 use nodewright_driver::{DriverError, Mismatch};
-use nodewright_runtime::{effect::Known, events::EventKind, plan::Step};
+use nodewright_runtime::effect::Known;
 
-use super::{
-    super::{
-        apply_configuration::Link,
-        calls::{Outcome, Verb},
-        claim::{Vm, is_verified},
-        provider::{Answer, PAUSE_OVER, Provider, Retry, deletion_pause},
-        scope::Scope,
-        snapshot::{CLASS_NOT_FOUND, ClassProblem},
-        stage::Stage,
-        status::{own_condition, phase_since, true_since},
-    },
-    progress::Progress,
+use super::super::{
+    calls::{Outcome, Verb},
+    claim::{Vm, is_verified},
+    decision::{Scope, Stage},
+    provider::{Answer, PAUSE_OVER, Provider, deletion_pause},
+    provision::link,
+    snapshot::{CLASS_NOT_FOUND, ClassProblem},
+    status::{phase_since, true_since},
 };
-use crate::shared::{clusters::CONTROL, ownership::vm_id};
+use crate::shared::ownership::vm_id;
 
-/// Pause before the provider is asked again whether a VM is gone.
 const POLL: Duration = Duration::from_secs(2);
 /// How long after its deletion a VM that still exists is deleted again.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
-/// The provider has confirmed that there is no VM.
 pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
@@ -55,7 +49,7 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         asked.provider_id.as_deref() == id && asked.is_proven == is_proven
     };
     let Some(deleted) = provider.newest(&[Verb::Delete]).filter(is_of_this_vm) else {
-        return Stage::step("the VM has to go", Step::Call(provider.call(Verb::Delete)));
+        return provider.ask("the VM has to go", Verb::Delete);
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
         Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
@@ -70,8 +64,7 @@ pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
 }
 
 /// For a Machine that is not linked to a VM: the provider has said, since the deletion, that it knows none and none is on its
-/// way, or that it knows several. A VM that only the provider knows is linked first: then its Node is found, and a restart
-/// knows of both. A deletion without an answer would never learn of that Node.
+/// way, or that it knows several. A VM that only the provider knows is linked first, so that its Node is found.
 fn identified(provider: &Provider<'_>) -> Stage {
     let scope = &provider.scope;
     let known = [Verb::Status, Verb::Create].into_iter().filter_map(|verb| provider.known(verb)?.last.as_ref());
@@ -80,11 +73,10 @@ fn identified(provider: &Provider<'_>) -> Stage {
         _ => None,
     });
     if let Some(instance) = found {
-        let link = Link::of(scope.machine, instance, scope.settings.has_target);
-        return Stage::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, &link));
+        return link(scope, instance);
     }
     let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
-        return Stage::step("has the machine a VM?", Step::Call(provider.call(Verb::Status)));
+        return provider.ask("has the machine a VM?", Verb::Status);
     };
     match status.outcome.error() {
         Some(error) if error.code == Code::NotFound => none_on_its_way(provider, status.ended),
@@ -95,8 +87,7 @@ fn identified(provider: &Provider<'_>) -> Stage {
     }
 }
 
-/// No VM may still appear that the provider did not know at `told`, when it said that there is none. Such a VM would belong to
-/// nobody once the Machine is gone.
+/// No VM may still appear that the provider did not know at `told`: it would have no owner once the Machine is gone.
 fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
     let scope = &provider.scope;
     match uncertain_until(provider).filter(|until| *until > told) {
@@ -105,7 +96,7 @@ fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
             let message = format!("a VM that was asked for may still appear until {until}");
             lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
         }
-        Some(_) => Stage::step("is there a late VM?", Step::Call(provider.call(Verb::Status))),
+        Some(_) => provider.ask("is there a late VM?", Verb::Status),
     }
 }
 
@@ -120,15 +111,14 @@ fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
     }
 }
 
-/// Whether no VM can have been asked for: the Machine has none, and its class never existed or could never be used (see
-/// [`ClassProblem::never_used`]). The Machine's own status says that the class never existed: a VM is asked for only while
-/// the class has its finalizer, and with that a class outlives its Machines. Without this rule, a typo in the name of a
-/// class or of a Secret would end only when somebody creates an object of that name.
+/// Whether no VM can have been asked for: the Machine has none, and its class never existed, as its own status says, or could
+/// never be used (see [`ClassProblem::never_used`]). Without this rule, a typo in the name of a class or of a Secret would
+/// end only when somebody creates an object of that name.
 ///
 /// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
 fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
     let machine = scope.machine;
-    let said = own_condition(machine, conditions::machine::CONFIGURATION_VALID);
+    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
     let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
     let never_existed = problem.reason == CLASS_NOT_FOUND && said;
     vm_id(machine).is_none() && (never_existed || problem.never_used && scope.context.outcomes.is_empty())
@@ -137,7 +127,7 @@ fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
 /// The provider says, after the deletion, that there is no VM.
 fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
     let scope = &provider.scope;
-    let ask = || Stage::step("is the VM gone?", Step::Call(provider.call(Verb::Status)));
+    let ask = || provider.ask("is the VM gone?", Verb::Status);
     let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
     let Some(answer) = answer else { return ask() };
     match answer.outcome {
@@ -149,12 +139,11 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         }
         _ => {}
     }
-    let due = answer.ended.checked_add(POLL).unwrap_or(scope.now());
     let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
-    let stage = if due > scope.now() {
+    let stage = if let Some(due) = scope.pause_end(answer.ended, POLL) {
         Stage::default().waking_at(due)
     } else if is_overdue {
-        Stage::step("the VM is still there", Step::Call(provider.call(Verb::Delete)))
+        provider.ask("the VM is still there", Verb::Delete)
     } else {
         ask()
     };
@@ -165,19 +154,17 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
     show(stage, scope, "Removing", &message).and_wait("RemovingVM", message)
 }
 
-/// Whether a VM that the Machine names, and that is not proven to be its own, is left where it is. A proven VM is not left:
-/// its tags or the class have changed since. Nor is one that bears the Machine's name in another cluster: most likely the
-/// class was edited before the provider was asked.
+/// Whether a VM that the Machine names is left where it is. A proven VM is not: its tags or the class have changed since. Nor
+/// is one that bears the Machine's name in another cluster: most likely the class was edited.
 fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
     scope.snapshot.claim.vm != Vm::Proven && error.mismatch == Some(Mismatch::Machine)
 }
 
 /// Until when a VM may exist although the provider does not show one.
 ///
-/// A new VM may be hidden for as long as the provider is not consistent, even if it has become a Node meanwhile: that proves
-/// only that the cluster has seen it. What this process did it knows while the Machine does not run. What an earlier process
-/// did it cannot know, but that process acted before this one began. Times in objects are by other clocks, or by a clock
-/// that was set since: they may lengthen the wait, and not shorten it.
+/// A new VM may be hidden for as long as the provider is not consistent, even if it has become a Node meanwhile. What an
+/// earlier process did is not known, but that process acted before this one began. Times in objects are by other clocks: they
+/// may lengthen the wait, and not shorten it.
 fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
     let scope = &provider.scope;
     let (hidden, since) = (scope.driver.consistency(), scope.context.leader_since);
@@ -200,21 +187,23 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
 }
 
 /// After a failed call: the pause, and what the status says of it; then the call `next`.
-pub(super) fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverError), next: Verb) -> Stage {
+pub(in super::super) fn try_again(
+    provider: &Provider<'_>,
+    (answer, error): (&Answer<'_>, &DriverError),
+    next: Verb,
+) -> Stage {
     let scope = &provider.scope;
     let pause = deletion_pause(error, answer.known.failures, scope.settings);
-    let due = match provider.retry(answer, next, pause) {
-        Retry::Now(call) => return Stage::step(PAUSE_OVER, Step::Call(call)),
-        Retry::At(due) => due,
-    };
+    let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, next) };
     let text = format!("{}: {error}", operations::INITIATE_VM_DELETION);
     let draft = scope
         .status()
         .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
-    let event = scope.event(EventKind::Warning, reasons::machine::FAILED_TERMINATION, error.to_string());
-    let stage = Stage::reporting("the provider refused", draft.step(scope.machine), event);
-    stage.and_wait("ProviderFailed", format!("{error}; next attempt at {due}")).waking_at(due)
+    let event = scope.warning(reasons::machine::FAILED_TERMINATION, error.to_string());
+    Stage::reporting("the provider refused", draft.step(), event)
+        .and_wait("ProviderFailed", format!("{error}; next attempt at {due}"))
+        .waking_at(due)
 }
 
 fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
@@ -223,6 +212,5 @@ fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
 
 fn show(stage: Stage, scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
     let operation = format!("{}: {message}", operations::INITIATE_VM_DELETION);
-    let condition = conditions::machine::INSTANCE_TERMINATED;
-    stage.showing(scope, &Progress { operation: &operation, condition, reason, message })
+    stage.showing(scope, (&operation, conditions::machine::INSTANCE_TERMINATED), (reason, message))
 }

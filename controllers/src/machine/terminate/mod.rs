@@ -2,36 +2,38 @@
 //!
 //! Whether a stage is over is read from the objects and asked of the provider, so a restart goes on wherever things stand.
 
-mod drain;
 mod instance;
-mod ledger;
 mod node;
-mod progress;
-mod proof;
-mod volumes;
 
+use jiff::SignedDuration;
 use nodewright_api::{
     MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations, reasons,
 };
 use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::{
-    events::EventKind,
     finalizers as finalizer,
     object::{self, label},
     plan::Step,
 };
 
-use self::progress::{Progress, REQUEST_FAILED};
 pub(super) use self::{
-    drain::drained,
-    instance::vm_deleted,
-    ledger::name_retired,
-    node::{node_deleted, node_readable},
-    proof::vm_proven,
-    volumes::volumes_detached,
+    instance::{try_again, vm_deleted},
+    node::{drained, node_deleted, node_readable, volumes_detached},
 };
-use super::{calls::Verb, provider::Provider, scope::Scope, stage::Stage, status::phase_since, trace};
-use crate::shared::clusters::CONTROL;
+use super::{
+    calls::Verb,
+    decision::{Scope, Stage},
+    provider::Provider,
+    snapshot::Owner,
+    status::phase_since,
+    trace,
+};
+use crate::shared::{CONTROL, ledger::LedgerAnnotation};
+
+const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
+const REQUEST_FAILED: &str = "RequestFailed";
+/// How long after its deletion a Machine waits for its set to retire its name.
+const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 
 /// Without the finalizer the Machine is no longer ours to terminate.
 pub(super) fn has_finalizer(scope: &Scope<'_>) -> Stage {
@@ -39,7 +41,6 @@ pub(super) fn has_finalizer(scope: &Scope<'_>) -> Stage {
     Stage { is_over, ..Stage::default() }
 }
 
-/// The phase is Terminating.
 pub(super) fn begun(scope: &Scope<'_>) -> Stage {
     if *scope.machine.phase() == MachinePhase::Terminating {
         return Stage::over();
@@ -52,12 +53,10 @@ pub(super) fn begun(scope: &Scope<'_>) -> Stage {
     } else {
         "the machine is being deleted; only a VM that is proven to be its own is removed"
     };
-    let event = scope.event(EventKind::Normal, reasons::machine::TERMINATING, text);
-    Stage::step("the machine is being deleted", draft.step(scope.machine)).telling(event)
+    Stage::step("the machine is being deleted", draft.step()).telling(scope.normal(reasons::machine::TERMINATING, text))
 }
 
-/// Names in the status the request that fails, before anything else is done: beside a request that fails again the status
-/// would not be written.
+/// Names in the status the request that fails: beside a request that fails again the status would not be written.
 pub(super) fn failure_reported(scope: &Scope<'_>) -> Stage {
     let Some(failure) = scope.failure_to_report() else { return Stage::over() };
     let (operation, condition) = if instance::is_deletion_begun(scope) {
@@ -66,22 +65,42 @@ pub(super) fn failure_reported(scope: &Scope<'_>) -> Stage {
         (operations::INITIATE_DRAIN, conditions::machine::DRAINED)
     };
     let (operation, message) = (format!("{operation}: {failure}"), failure.to_string());
-    let progress = Progress { operation: &operation, condition, reason: REQUEST_FAILED, message: &message };
-    Stage::default().showing(scope, &progress).over_if_idle()
+    Stage::default().showing(scope, (&operation, condition), (REQUEST_FAILED, &message)).over_if_idle()
 }
 
-/// The finalizer goes last.
+/// The Machine's name is retired: no other Machine will have it. The MachineSet controller retires names, many at once. If it
+/// does not, because another controller manager keeps the sets or the set's spec is not valid, the name is retired here.
+pub(super) fn name_retired(scope: &Scope<'_>) -> Stage {
+    let snapshot = scope.snapshot;
+    if let Some((reason, message)) = snapshot.ledger_problem() {
+        let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
+        return Stage::blocked(scope, progress, reason, &message);
+    }
+    let (Owner::Set(set), Some((ledger, ordinal))) = (&snapshot.owner, snapshot.ledger_entry()) else {
+        return Stage::over();
+    };
+    if ledger.is_retired(ordinal) {
+        return Stage::over();
+    }
+    let stage = Stage::waiting("Retiring", "the machine set has yet to retire this machine's name");
+    let deleted = scope.machine.metadata.deletion_timestamp.as_ref();
+    if let Some(due) = deleted.and_then(|deleted| scope.pause_end(deleted.0, RETIRE_OURSELVES)) {
+        return stage.waking_at(due);
+    }
+    let ledger = LedgerAnnotation::of(&ledger.retire([ordinal]));
+    stage.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), &ledger))
+}
+
 pub(super) fn finished(scope: &Scope<'_>) -> Stage {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
     let remove = remove.and_then(|remove| Step::edit(CONTROL, machine, remove));
-    let event = scope.event(EventKind::Normal, reasons::machine::TERMINATED, "nothing is left");
+    let event = scope.normal(reasons::machine::TERMINATED, "nothing is left");
     let mut stage = Stage::step("nothing is left of the machine", remove).telling(event);
     stage.plan.spans = spans(scope);
     stage
 }
 
-/// The spans of the whole termination.
 fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
     let (machine, now) = (scope.machine, scope.now());
     let begun = phase_since(machine).unwrap_or(now);
@@ -99,4 +118,37 @@ fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
     }
     spans.push(trace::terminated(machine, now));
     spans
+}
+
+/// What the status says while a stage lasts: the last operation, and a condition that is False.
+type Progress<'a> = (&'a str, &'static str);
+
+const DRAINING: Progress<'_> = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
+
+impl Stage {
+    fn blocked(scope: &Scope<'_>, progress: Progress<'_>, reason: &'static str, message: &str) -> Self {
+        Self::waiting(reason, message).showing(scope, progress, (reason, message))
+    }
+
+    /// Shows the stage in the status once it has lasted for a while.
+    fn showing(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
+        if let Some(due) = phase_since(scope.machine).and_then(|begun| scope.pause_end(begun, WORTH_SHOWING)) {
+            return self.waking_at(due);
+        }
+        let (operation, condition) = progress;
+        // While requests fail, the status says that.
+        if reason != REQUEST_FAILED && scope.lasting_failure().is_some() {
+            return self;
+        }
+        // The message may count Pods; it is not written again for each of them.
+        let known = scope.machine.condition(condition);
+        if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
+            return self;
+        }
+        let draft = scope
+            .status()
+            .operation(OperationType::Delete, OperationState::Processing, operation, None)
+            .condition(condition, false, reason, message);
+        self.beside("the stage lasts", draft.step())
+    }
 }

@@ -235,7 +235,7 @@ fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
 #[test]
 fn several_nodes_of_one_vm_are_left_alone() {
     let mut torn = scene(proven("Running"));
-    torn.snapshot.claim.twins = vec!["aaa".into(), "bbb".into()];
+    torn.snapshot.claim.duplicate_nodes = vec!["aaa".into(), "bbb".into()];
     assert_eq!(torn.steps(), ["status Running"]);
     let told = condition(&torn.plan(), "ConfigurationValid");
     assert_eq!(told["reason"], "SeveralNodes");

@@ -1,7 +1,7 @@
 //! Snapshots in, plans out: the health of a Machine, and when it is given up.
 
 use super::*;
-use crate::shared::clusters::TARGET;
+use crate::shared::TARGET;
 
 #[test]
 fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
@@ -136,7 +136,7 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
     let at_time = |now: &str, since: &str, node: Option<Value>| {
         let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
         let mut scene = Scene { now: at(now), ..scene(unknown) };
-        scene.snapshot.unseen_node = UnseenNode::None;
+        scene.snapshot.unseen_node = Lookup::Missing;
         node.into_iter().fold(scene, Scene::node)
     };
     let wait_of = |scene: &Scene| {
@@ -214,13 +214,13 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
 #[test]
 fn a_machine_without_a_node_is_given_up_once_the_api_server_has_shown_none() {
     let mut scene = scene(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
-    scene.snapshot.unseen_node = UnseenNode::Unknown;
+    scene.snapshot.unseen_node = Lookup::Pending;
     let plan = scene.plan();
     assert_eq!((plan.waits[0].reason, plan.looks.len()), ("LookingForNode", 1));
     let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///1"}})).unwrap();
-    scene.snapshot.unseen_node = UnseenNode::Found(Arc::new(node));
+    scene.snapshot.unseen_node = Lookup::Found(Arc::new(node));
     assert_eq!(scene.plan().waits[0].reason, "LookingForNode");
-    scene.snapshot.unseen_node = UnseenNode::None;
+    scene.snapshot.unseen_node = Lookup::Missing;
     assert_eq!(scene.steps(), ["status Failed"]);
 }
 
@@ -244,7 +244,7 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
     let set = machine_set("set", 2, Some("k7f;"));
     let scene_of = |own: MachineBuilder, others: Vec<Machine>| {
         let mut scene = scene(own).set(set.clone());
-        scene.snapshot.peers = peers(others);
+        scene.snapshot.contenders = contenders(others);
         scene
     };
     let (a, b) = (|| sick("a", "2026-06-01T11:00:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
@@ -277,7 +277,7 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let held_by = |peer: MachineBuilder| {
         let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
-        scene.snapshot.peers = peers([peer.build()]);
+        scene.snapshot.contenders = contenders([peer.build()]);
         let plan = scene.plan();
         let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementHeld");
         is_held.then_some(plan.wake).flatten()
@@ -301,11 +301,11 @@ fn a_machine_that_waits_for_a_place_says_who_holds_it_and_until_when() {
     let mut scene = scene(sick).set(machine_set("set", 2, Some("k7f;")));
     let stuck = machine("b").deleting().with("/metadata/deletionTimestamp", "2026-06-01T11:50:00Z");
     let coming = |name: &str| machine(name).phase("Pending").with("/spec/providerID", json!(format!("p:///{name}")));
-    scene.snapshot.peers = peers([coming("a").build(), stuck.build()]);
+    scene.snapshot.contenders = contenders([coming("a").build(), stuck.build()]);
     let said = |scene: &Scene| status_of(&scene.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
     let text = said(&scene);
     assert!(text.ends_with("now these are: a, b (until 2026-06-01T12:05:00Z at the latest)"), "{text}");
-    scene.snapshot.peers = peers(["e", "d", "c", "b", "a"].map(|name| coming(name).build()));
+    scene.snapshot.contenders = contenders(["e", "d", "c", "b", "a"].map(|name| coming(name).build()));
     assert!(said(&scene).ends_with("now these are: a, b, c and 2 more"), "{}", said(&scene));
 }
 
@@ -314,7 +314,7 @@ fn a_creation_that_its_class_stops_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let waits_until = |peer: MachineBuilder| {
         let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
-        scene.snapshot.peers = peers([peer.build()]);
+        scene.snapshot.contenders = contenders([peer.build()]);
         let plan = scene.plan();
         plan.waits.first().filter(|wait| wait.reason == "ReplacementHeld").map(|_| plan.wake)
     };
@@ -371,7 +371,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
         let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago));
         let since = scene.now - SignedDuration::from_secs(other_ago);
-        scene.snapshot.peers.nodeless = vec![(Arc::new(other(name).build()), since)];
+        scene.snapshot.contenders.nodeless = vec![(Arc::new(other(name).build()), since)];
         scene
     };
     let goes = ["confirm Node n", "delete Machine default/m"];
@@ -392,16 +392,18 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
         assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
         let told = scene(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
-        let mut again =
-            Scene { snapshot: Snapshot { peers: held.snapshot.peers.clone(), ..told.snapshot.clone() }, ..told };
+        let mut again = Scene {
+            snapshot: Snapshot { contenders: held.snapshot.contenders.clone(), ..told.snapshot.clone() },
+            ..told
+        };
         assert!(again.steps().is_empty(), "said once");
-        again.snapshot.peers = Peers::default();
+        again.snapshot.contenders = Contenders::default();
         assert_eq!(again.steps(), goes);
     }
     // Nor beside one that is being replaced for another reason, and beside one that is stuck.
     let beside = |peer: MachineBuilder| {
         let mut scene = scene(linked("Running")).set(set()).node(deleted_node(9));
-        scene.snapshot.peers = peers([peer.build()]);
+        scene.snapshot.contenders = contenders([peer.build()]);
         scene.steps()
     };
     assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);

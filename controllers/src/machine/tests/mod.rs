@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachineSet};
 use nodewright_driver::{Class, DriverError, Instance, SecretData};
 use nodewright_runtime::{
+    cache::Lookup,
     controller::Controller,
     effect::Outcomes,
     object::{Cluster, ObjectRef},
@@ -21,11 +22,12 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, Claim, ClassProblem, MachineController, Outcome, Owner, Peers, Settings, Snapshot, Verb, Vm,
-    indexes::{holds_place, may_be_replaced},
+    Call, MachineController, Outcome, Settings, Verb,
+    claim::{Claim, Vm},
+    contenders::{Contenders, holds_place, may_be_replaced},
+    decision::Scope,
     provider::Provider,
-    scope::Scope,
-    snapshot::UnseenNode,
+    snapshot::{ClassProblem, Owner, Snapshot},
 };
 use crate::{
     shared::{drain::PodView, ledger::Ledger, node::Node},
@@ -62,12 +64,12 @@ fn scene(machine: MachineBuilder) -> Scene {
         claim: Claim { vm, ..Claim::default() },
         node: None,
         nodes_listed: true,
-        unseen_node: UnseenNode::None,
+        unseen_node: Lookup::Missing,
         stranger: None,
         unreadable_node: None,
         unreadable_pod: None,
         owner: Owner::None,
-        peers: Peers::default(),
+        contenders: Contenders::default(),
         pods: None,
     };
     Scene {
@@ -195,18 +197,18 @@ fn without_user_data() -> SecretData {
     SecretData::of(vec![Arc::default()])
 }
 
-/// Peers, as they would be found.
-fn peers(machines: impl IntoIterator<Item = Machine>) -> Peers {
-    let mut peers = Peers { all: 1, ..Peers::default() };
+/// Contenders, as they would be found.
+fn contenders(machines: impl IntoIterator<Item = Machine>) -> Contenders {
+    let mut others = Contenders { total: 1, ..Contenders::default() };
     for machine in machines.into_iter().map(Arc::new) {
-        peers.all += 1;
+        others.total += 1;
         if holds_place(&machine) {
-            peers.places.push(machine);
+            others.places.push(machine);
         } else if may_be_replaced(&machine) {
-            peers.waiting.push(machine);
+            others.waiting.push(machine);
         }
     }
-    peers
+    others
 }
 
 fn linked(phase: &str) -> MachineBuilder {

@@ -7,10 +7,10 @@ use nodewright_runtime::{
     object::{Kind, ObjectRef, name},
 };
 
-use super::super::indexes::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
+use super::super::contenders::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{super::budget, *};
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID},
 };
 use crate::testing::{answer, look_at_secret};
@@ -276,8 +276,8 @@ fn a_machine_sees_of_a_large_deployment_only_those_that_count_for_the_budget() {
     let nodes = vec![node("r0000", json!(NOW)), node("r0001", json!(NOW)), node("r0002", Value::Null)];
     let cache = fleet("1%", all, nodes);
     let sees = |name: &str| {
-        let peers = cache.see(name).peers;
-        (peers.places.len(), peers.waiting.len(), peers.nodeless.len(), peers.all)
+        let others = cache.see(name).contenders;
+        (others.places.len(), others.waiting.len(), others.nodeless.len(), others.total)
     };
     assert_eq!(sees("h1"), (1, 1, 2, 1_003));
     assert_eq!(sees("r0000"), (1, 2, 1, 1_003));

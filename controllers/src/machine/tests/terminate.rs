@@ -1,7 +1,7 @@
 //! Snapshots in, plans out: how a Machine is terminated.
 
 use super::*;
-use crate::shared::clusters::{CONTROL, TARGET};
+use crate::shared::{CONTROL, TARGET};
 
 fn dying() -> MachineBuilder {
     let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
@@ -273,7 +273,7 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     assert_eq!(young.plan().waits[0].reason, "Confirming");
     assert!(young.plan().wake.is_some_and(|wake| wake <= at("2026-06-01T12:00:05Z")));
     let mut shown = gone(made("2026-06-01T11:59:45Z"));
-    shown.snapshot.unseen_node = UnseenNode::Unknown;
+    shown.snapshot.unseen_node = Lookup::Pending;
     assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
     // The clock was set meanwhile: this process knows how long ago it was told, and one that begins asks no clock at all.
@@ -283,14 +283,14 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     new.since = new.now - SignedDuration::from_secs(2);
     assert_eq!(new.plan().waits[0].reason, "Confirming");
     let mut ahead = gone(made("2026-06-02T12:00:00Z"));
-    ahead.snapshot.unseen_node = UnseenNode::None;
+    ahead.snapshot.unseen_node = Lookup::Missing;
     assert_eq!(ahead.steps(), ["edit Machine default/m"], "a time in the future is not waited for");
 }
 
 #[test]
 fn a_node_that_joined_in_the_last_moment_goes_too() {
     let long_ago = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": NOW}]);
-    let gone = |seen: UnseenNode| {
+    let gone = |seen: Lookup<Node>| {
         let machine = unseen().with("/status/conditions", long_ago.clone());
         let mut scene = scene(machine).answered(Verb::Delete, 40, Outcome::Done);
         scene.now += SignedDuration::from_secs(40);
@@ -298,18 +298,18 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
         scene.snapshot.unseen_node = seen;
         scene
     };
-    let asking = gone(UnseenNode::Unknown).plan();
+    let asking = gone(Lookup::Pending).plan();
     assert_eq!((asking.looks[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
-    assert_eq!(gone(UnseenNode::Unknown).steps(), ["status Terminating"], "a stage that lasts is told");
-    assert_eq!(gone(UnseenNode::None).steps(), ["edit Machine default/m"]);
+    assert_eq!(gone(Lookup::Pending).steps(), ["status Terminating"], "a stage that lasts is told");
+    assert_eq!(gone(Lookup::Missing).steps(), ["edit Machine default/m"]);
     let node = json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}});
-    let late = gone(UnseenNode::Found(Arc::new(serde_json::from_value(node).unwrap())));
+    let late = gone(Lookup::Found(Arc::new(serde_json::from_value(node).unwrap())));
     assert_eq!(late.steps(), ["delete Node n"]);
     assert_eq!(late.plan().looks.len(), 1, "it is looked at until it is gone");
     // A node that was seen may have been seen by another manager, whose watch was not silent.
     let mut seen =
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
-    seen.snapshot.unseen_node = UnseenNode::Unknown;
+    seen.snapshot.unseen_node = Lookup::Pending;
     assert_eq!((seen.plan().looks.len(), seen.steps()), (1, vec![]), "that it goes has been told");
 }
 

@@ -8,7 +8,7 @@ use nodewright_runtime::{
 
 use super::*;
 use crate::shared::{
-    clusters::{CONTROL, TARGET},
+    CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID},
 };
 use crate::testing::{answer, look_at_secret};
@@ -97,7 +97,7 @@ fn a_set_that_cannot_be_read_is_not_gone() {
     assert_eq!(reason(&given_up), "ReplacementHeld");
     let gone = || Outcome::Failed(DriverError::new(Code::NotFound, "none"));
     let mut dead = with_owner(linked("Terminating").deleting());
-    dead.snapshot.unseen_node = UnseenNode::None;
+    dead.snapshot.unseen_node = Lookup::Missing;
     let dead = dead.answered(Verb::Delete, 40, Outcome::Done).answered(Verb::Status, 30, gone());
     assert_eq!(reason(&dead), "MachineSetUnreadable");
     assert!(dead.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dead.steps());

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::super::{reconcile::plan, snapshot::Snapshot};
 use crate::shared::{
-    clusters::CONTROL,
+    CONTROL,
     indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
 };
 use crate::testing::{NOW, machine};

@@ -6,7 +6,7 @@ use nodewright_runtime::{
 };
 
 use super::*;
-use crate::shared::clusters::CONTROL;
+use crate::shared::CONTROL;
 
 #[allow(clippy::needless_pass_by_value)] // a test's value is given away
 fn unreadable(name: &str, metadata: Value) -> Arc<Unreadable> {
@@ -33,7 +33,7 @@ fn an_unreadable_machine_that_may_be_the_sets_counts_and_no_other_does() {
         ("one of another namespace", Arc::new(elsewhere), create(2)),
         ("another set's", unreadable("x", controlled_by("uid-other")), create(2)),
         ("another set's, under a name of the set", unreadable(&third, controlled_by("uid-other")), create(3)),
-        ("nobody's, and not selected", unreadable(&third, json!({})), create(3)),
+        ("without an owner, and not selected", unreadable(&third, json!({})), create(3)),
         (
             "its own, and going",
             {
@@ -52,7 +52,7 @@ fn an_unreadable_machine_that_may_be_the_sets_counts_and_no_other_does() {
 }
 
 #[test]
-fn nobody_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
+fn no_machine_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
     let set = machine_set("set", 2, Some(LEDGER));
     let mut snapshot = snapshot(set.clone(), vec![member(&set, 0).build(), member(&set, 1).build()]);
     snapshot.unreadable = vec![unreadable("adopted", controlled_by("uid-set"))];

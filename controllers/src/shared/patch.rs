@@ -1,4 +1,4 @@
-//! JSON patches that fail if the object has changed since it was read.
+//! JSON patches that fail if what they change has changed since it was read.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 /// Tests that the object has the version that was read.
-pub(super) fn same_version(seen: &ObjectMeta) -> PatchOperation {
+pub(crate) fn same_version(seen: &ObjectMeta) -> PatchOperation {
     test(&["metadata", "resourceVersion"], seen.resource_version.clone().into())
 }
 
-fn test(path: &[&str], value: Value) -> PatchOperation {
+pub(crate) fn test(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
 /// Sets a field, whether or not it exists.
-pub(super) fn set(path: &[&str], value: Value) -> PatchOperation {
+pub(crate) fn set(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
-/// Removes an existing field.
-pub(super) fn remove(path: &[&str]) -> PatchOperation {
+pub(crate) fn remove(path: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
 }
 
+pub(crate) fn replace(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
 /// Sets annotations, and tests that each still has the value that was read. Empty if all are as wanted.
-pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Patch {
+pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Patch {
     let known = seen.annotations.as_ref().filter(|all| !all.is_empty());
     let Some(known) = known else {
         // There is no annotation to test. The version test ensures that there is none to overwrite either.
@@ -38,11 +41,7 @@ pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
     let operations = wanted.iter().filter(|(key, value)| known.get(**key) != Some(*value)).flat_map(|(key, value)| {
         let path = ["metadata", "annotations", *key];
         match known.get(*key) {
-            Some(before) => {
-                let pointer = PointerBuf::from_tokens(path);
-                let replace = ReplaceOperation { path: pointer, value: value.as_str().into() };
-                [test(&path, before.as_str().into()), PatchOperation::Replace(replace)]
-            }
+            Some(before) => [test(&path, before.as_str().into()), replace(&path, value.as_str().into())],
             None => [same_version(seen), set(&path, value.as_str().into())],
         }
     });
@@ -50,7 +49,7 @@ pub(super) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
 }
 
 /// Removes an annotation, and tests that it still has the value that was read. Empty if it does not exist.
-pub(super) fn remove_annotation(seen: &ObjectMeta, key: &str) -> Patch {
+pub(crate) fn remove_annotation(seen: &ObjectMeta, key: &str) -> Patch {
     let path = ["metadata", "annotations", key];
     let before = seen.annotations.as_ref().and_then(|all| all.get(key));
     Patch(before.map_or_else(Vec::new, |before| vec![test(&path, before.as_str().into()), remove(&path)]))

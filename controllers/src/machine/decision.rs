@@ -1,0 +1,147 @@
+//! What a decision about one Machine may know ([`Scope`]), and what it brings to the plan ([`Stage`]).
+
+use jiff::{Timestamp, TimestampArithmetic};
+use nodewright_api::Machine;
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    events::Event,
+    plan::{Context, Failure, FailureClass, Plan, Planned, Step, reference},
+    scoped_watch::ScopedWatch,
+};
+
+use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) context: &'a Context<'a, Call>,
+    pub(super) settings: &'a Settings,
+    /// For its deadlines. A decision never calls it.
+    pub(super) driver: &'a dyn Driver,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn now(&self) -> Timestamp {
+        self.context.now
+    }
+
+    pub(super) fn status(&self) -> StatusDraft<'a> {
+        StatusDraft::of(self.machine, self.now())
+    }
+
+    pub(super) fn normal(&self, reason: &'static str, message: impl Into<String>) -> Event {
+        Event::normal(reference(self.machine), reason, message)
+    }
+
+    pub(super) fn warning(&self, reason: &'static str, message: impl Into<String>) -> Event {
+        Event::warning(reference(self.machine), reason, message)
+    }
+
+    /// The end of a pause that began then, while that is yet to come.
+    pub(super) fn pause_end(&self, begun: Timestamp, pause: impl Into<TimestampArithmetic>) -> Option<Timestamp> {
+        begun.checked_add(pause).ok().filter(|end| *end > self.now())
+    }
+
+    /// When the Machine has to be a healthy Node, while that time is yet to come.
+    pub(super) fn creation_deadline(&self) -> Option<Timestamp> {
+        self.settings.creation_deadline(self.machine).filter(|deadline| *deadline > self.now())
+    }
+
+    pub(super) fn is_creation_overdue(&self) -> bool {
+        self.settings.creation_deadline(self.machine).is_some_and(|deadline| deadline <= self.now())
+    }
+
+    /// Why the last plan failed, unless another writer was faster.
+    pub(super) fn lasting_failure(&self) -> Option<&'a Failure> {
+        let passing = [FailureClass::Conflict, FailureClass::AlreadyExists, FailureClass::Expired];
+        self.context.failure.filter(|failure| !passing.contains(&failure.class))
+    }
+
+    /// The failure that the status is to name: in every other attempt, in case the API server refuses the status itself.
+    pub(super) fn failure_to_report(&self) -> Option<&'a Failure> {
+        self.lasting_failure().filter(|_| !self.context.attempt.is_multiple_of(2))
+    }
+}
+
+/// Steps, waits and events of one decision, and whether the next decision follows.
+#[derive(Default)]
+pub(super) struct Stage {
+    /// Otherwise the plan ends here.
+    pub(super) is_over: bool,
+    pub(super) plan: Plan<Call>,
+}
+
+impl Stage {
+    pub(super) fn over() -> Self {
+        Self { is_over: true, ..Self::default() }
+    }
+
+    pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::default().and_wait(reason, message)
+    }
+
+    pub(super) fn waiting_until(until: Timestamp, reason: &'static str, message: impl Into<String>) -> Self {
+        let mut stage = Self::default();
+        stage.plan.wait_until(until, reason, message);
+        stage
+    }
+
+    pub(super) fn step(why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
+        Self::default().then(why, step)
+    }
+
+    /// A write of the status, and an event if there is anything to write.
+    pub(super) fn reporting(why: &'static str, step: Option<Step<Call>>, event: Event) -> Self {
+        step.map_or_else(Self::default, |step| Self::step(why, step).telling(event))
+    }
+
+    pub(super) fn then(mut self, why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
+        self.plan.then(why, step);
+        self
+    }
+
+    pub(super) fn beside(mut self, why: &'static str, step: impl Into<Option<Step<Call>>>) -> Self {
+        self.plan.beside(why, step);
+        self
+    }
+
+    /// Adds steps that are made side by side, after those that are there.
+    pub(super) fn side_by_side<const N: usize>(mut self, steps: [(&'static str, Option<Step<Call>>); N]) -> Self {
+        let steps = steps.into_iter().filter_map(|(why, step)| Some(Planned { why: why.into(), step: step? }));
+        self.plan.stage(steps);
+        self
+    }
+
+    pub(super) fn and_wait(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        self.plan.wait(reason, message);
+        self
+    }
+
+    pub(super) fn waking_at(mut self, at: impl Into<Option<Timestamp>>) -> Self {
+        if let Some(at) = at.into() {
+            self.plan.wake_at(at);
+        }
+        self
+    }
+
+    pub(super) fn looking_at(mut self, look: ScopedWatch) -> Self {
+        self.plan.look(look);
+        self
+    }
+
+    pub(super) fn telling(mut self, event: Event) -> Self {
+        self.plan.event(event);
+        self
+    }
+
+    pub(super) fn and(mut self, next: Self) -> Self {
+        self.plan.append(next.plan);
+        Self { is_over: next.is_over, plan: self.plan }
+    }
+
+    /// Over if it changes nothing.
+    pub(super) fn over_if_idle(self) -> Self {
+        Self { is_over: self.plan.is_idle(), ..self }
+    }
+}

@@ -1,0 +1,115 @@
+//! What is asked of a MachineDeployment besides its spec: the Machines that the cluster autoscaler wants to remove, and a
+//! rollback.
+//!
+//! The autoscaler writes the names of Machines and the time into an annotation of the MachineDeployment, together with the
+//! smaller number of replicas. The controller turns the names into marks on the Machines, which the MachineSet reads. It drops
+//! the names of Machines that are being deleted or not the deployment's, which MCM would mark as well.
+//!
+//! `spec.rollbackTo` is deprecated, and supported as by MCM and early Kubernetes: one write, with the version that was read,
+//! restores the template of the revision and the annotations that the deployment had with it, and clears the field.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use json_patch::Patch;
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, reasons::events};
+use nodewright_runtime::{
+    effect::Never,
+    events::Event,
+    object::{annotation, name},
+    plan::{Planned, Step, reference},
+};
+use serde_json::json;
+
+use super::{
+    sets::copied,
+    snapshot::{Scope, SetView, Snapshot},
+    template,
+};
+use crate::shared::{CONTROL, patch};
+
+/// The steps for the list, in two stages: marks on Machines, then a shorter list.
+pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
+    let deployment = scope.deployment;
+    let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
+    let changed = annotation(deployment, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
+    let since = changed.map_or_else(|| format!("{:.0}", scope.context.now), str::to_owned);
+    let entries: Vec<(&Arc<Machine>, String)> =
+        list.split(',').filter_map(|entry| read(scope.snapshot, entry.trim(), &since)).collect();
+    let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
+    let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
+    let patch = if kept.is_empty() {
+        patch::remove_annotation(&deployment.metadata, annotations::TRIGGER_DELETION)
+    } else {
+        patch::annotate(&deployment.metadata, &BTreeMap::from([(annotations::TRIGGER_DELETION, kept.join(","))]))
+    };
+    let why = "names of machines that are gone or leaving are dropped from the list";
+    let list = Step::edit(CONTROL, deployment, patch).map(|step| Planned { why: why.into(), step });
+    [marks, list.into_iter().collect()]
+}
+
+/// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
+fn read<'a>(snapshot: &'a Snapshot, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
+    let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
+    time.parse::<jiff::Timestamp>().ok()?;
+    let machine = snapshot.machines().find(|machine| name(machine.as_ref()) == wanted)?;
+    let leaving = machine.is_deleting() || matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
+    (!leaving).then(|| (machine, time.to_owned()))
+}
+
+fn mark(machine: &Machine, time: &str) -> Option<Planned<Never>> {
+    let priority = annotations::MACHINE_PRIORITY_CANDIDATE.to_owned();
+    // The first mark counts: it says how long the autoscaler has been waiting.
+    let time = annotation(machine, annotations::MARKED_FOR_DELETION_TIME).unwrap_or(time).to_owned();
+    let wanted =
+        BTreeMap::from([(annotations::MACHINE_PRIORITY, priority), (annotations::MARKED_FOR_DELETION_TIME, time)]);
+    let step = Step::edit(CONTROL, machine, patch::annotate(&machine.metadata, &wanted))?;
+    Some(Planned { why: "the autoscaler wants the machine to be gone".into(), step })
+}
+
+/// The rollback and its event, if one is requested.
+pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Event)> {
+    let deployment = snapshot.deployment.as_ref();
+    let wanted = deployment.spec.rollback_to.as_ref()?.revision;
+    let revision = if wanted == 0 { last_revision(snapshot) } else { Some(wanted) };
+    let found = revision.and_then(|revision| snapshot.staying().find(|view| view.revision() == revision));
+    let mut operations = vec![patch::same_version(&deployment.metadata), patch::remove(&["spec", "rollbackTo"])];
+    let event = match found {
+        None => warning(deployment, events::ROLLBACK_REVISION_NOT_FOUND, "Unable to find the revision to rollback to."),
+        Some(view) if template::is_same(&view.set.spec.template, &deployment.spec.template) => {
+            let text = format!(
+                "The rollback revision contains the same template as current deployment {:?}",
+                name(deployment)
+            );
+            warning(deployment, events::ROLLBACK_TEMPLATE_UNCHANGED, text)
+        }
+        Some(view) => {
+            operations.extend(restore(deployment, &view.set));
+            let text = format!("Rolled back deployment {:?} to revision {}", name(deployment), view.revision());
+            Event::normal(reference(deployment), events::ROLLBACK_DONE, text)
+        }
+    };
+    Some((Step::edit(CONTROL, deployment, Patch(operations)), event))
+}
+
+/// The revision before the newest.
+fn last_revision(snapshot: &Snapshot) -> Option<i64> {
+    let mut revisions: Vec<i64> = snapshot.staying().map(SetView::revision).filter(|&revision| revision > 0).collect();
+    revisions.sort_unstable();
+    revisions.into_iter().rev().nth(1)
+}
+
+fn restore(deployment: &MachineDeployment, set: &MachineSet) -> [json_patch::PatchOperation; 2] {
+    let mut template = set.spec.template.clone();
+    if let Some(all) = template.metadata.labels.as_mut() {
+        all.remove(labels::MACHINE_TEMPLATE_HASH);
+    }
+    let mut annotations: BTreeMap<String, String> = deployment.metadata.annotations.clone().unwrap_or_default();
+    let present = copied(deployment.metadata.annotations.as_ref());
+    annotations.retain(|key, _| !present.contains_key(key));
+    annotations.extend(copied(set.metadata.annotations.as_ref()));
+    [patch::set(&["spec", "template"], json!(template)), patch::set(&["metadata", "annotations"], json!(annotations))]
+}
+
+fn warning(deployment: &MachineDeployment, reason: &'static str, message: impl Into<String>) -> Event {
+    Event::warning(reference(deployment), reason, message)
+}
