@@ -1,4 +1,4 @@
-//! Readiness: whether this process could do its work, for `/readyz`.
+//! Whether this process could do its work, for `/readyz`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,15 +16,10 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether the caches of the home cluster are filled and its API server is healthy.
+/// Whether the caches of the home cluster are filled and its API server is healthy. Other clusters do not count.
 ///
-/// # Guarantees
-/// * The check never waits: a background task probes the API server every five seconds.
-/// * Other clusters do not count: an unreachable one does not make the whole process unready.
-///
-/// # Caveats
-/// The result may be up to eight seconds old.
-#[derive(Clone, Debug)]
+/// The check never waits: a background task probes the API server, so the result may be up to eight seconds old.
+#[derive(Clone)]
 pub(crate) struct Readiness {
     home: Cluster,
     stores: Stores,
@@ -36,7 +31,7 @@ impl Readiness {
         Self { home, stores, away: Arc::default() }
     }
 
-    /// Returns an error with the reason if this process could not work.
+    /// The error is the reason for people.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(why) = &*self.away.lock() {
             return Err(format!("the API server of the {} cluster is not well: {why}", self.home));
@@ -48,7 +43,6 @@ impl Readiness {
         if names.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", names.join(", "))) }
     }
 
-    /// Probes the API server until it is stopped.
     pub(crate) async fn watch(self, server: Connection, stop: CancellationToken) {
         let probes = async {
             loop {

@@ -8,8 +8,8 @@ use crate::{object::ObjectRef, queue::RequeueHandle};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The cache has reached this version, or shown a list that began after this moment, at which the version existed: a server
-    /// that was restored from a backup may never reach it.
+    /// The cache has reached this version, or has shown a list that began after this moment, at which the version existed. A
+    /// server that was restored from a backup may never reach it.
     Version(u64, Instant),
     /// The object with this UID is gone or being deleted.
     Leaving(ObjectRef, Arc<str>),
@@ -19,12 +19,12 @@ pub(crate) enum Until {
     Listed(Instant),
 }
 
-/// The waiters of a store, sorted so that an event costs nothing for unrelated ones.
+/// The waiters of a store. An event costs nothing for unrelated ones.
 #[derive(Default)]
 pub(super) struct Waiters {
     /// When the write was made, and the start of the wait.
     versions: BTreeMap<u64, BTreeMap<RequeueHandle, (Instant, Instant)>>,
-    objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
+    pub(super) objects: BTreeMap<ObjectRef, Vec<(Until, Instant, RequeueHandle)>>,
     /// The required start of the list, and the start of the wait.
     lists: BTreeMap<RequeueHandle, (Instant, Instant)>,
 }
@@ -51,7 +51,6 @@ impl Waiters {
         self.versions.is_empty() && self.objects.is_empty() && self.lists.is_empty()
     }
 
-    /// Removes and returns the waiters for `reached` or an earlier version.
     pub(super) fn release(&mut self, reached: u64) -> Vec<RequeueHandle> {
         let mut free = Vec::new();
         while let Some(first) = self.versions.first_entry().filter(|first| *first.key() <= reached) {
@@ -60,7 +59,6 @@ impl Waiters {
         free
     }
 
-    /// Removes and returns the waiters for a condition of one object that now holds.
     pub(super) fn release_object(&mut self, key: &ObjectRef, met: impl Fn(&Until) -> bool) -> Vec<RequeueHandle> {
         let Some(waiting) = self.objects.get_mut(key) else { return vec![] };
         let free = waiting.extract_if(.., |(until, ..)| met(until)).map(|(.., sleeper)| sleeper).collect();
@@ -68,10 +66,6 @@ impl Waiters {
             self.objects.remove(key);
         }
         free
-    }
-
-    pub(super) fn objects(&self) -> Vec<ObjectRef> {
-        self.objects.keys().cloned().collect()
     }
 
     /// Removes and returns the waiters for the list, and those for a version that existed before it began.

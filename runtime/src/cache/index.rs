@@ -1,12 +1,10 @@
 //! Secondary keys of a store.
 
-use std::{cmp::Ordering, collections::HashMap, fmt, hash::BuildHasher};
+use std::{cmp::Ordering, collections::HashMap, hash::BuildHasher};
 
 use hashbrown::DefaultHashBuilder;
 
-/// A secondary key of a kind: a constant that the registration and the look-up share.
-///
-/// Two indexes of one kind must have different names: the second one would return the entries of the first.
+/// A secondary key of a kind: a constant that the registration and the look-up share. Its name is unique for the kind.
 pub struct Index<K> {
     /// The identity of the index.
     pub name: &'static str,
@@ -22,13 +20,6 @@ impl<K> Clone for Index<K> {
 
 impl<K> Copy for Index<K> {}
 
-impl<K> fmt::Debug for Index<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Index").field(&self.name).finish()
-    }
-}
-
-/// The slots of the objects under each key.
 pub(super) struct Entries<K> {
     pub(super) index: Index<K>,
     slots: HashMap<Box<str>, Vec<u32>>,
@@ -67,8 +58,7 @@ impl<K> Entries<K> {
     }
 }
 
-/// The slots of the objects that an owner controls, sorted by object name: plans iterate over them and must not depend on the
-/// order of arrival. UIDs are kept as numbers to save memory.
+/// The slots of the objects that an owner controls, sorted by object name, so that no plan depends on the order of arrival.
 #[derive(Default)]
 pub(super) struct Owners {
     slots: hashbrown::HashMap<u128, Vec<u32>>,
@@ -99,7 +89,7 @@ impl Owners {
         self.slots.get(&self.number(owner)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A UID as a number: a 128-bit hash with random keys of this process. That is faster than parsing it.
+    /// A UID as a 128-bit hash with random keys: it needs less memory than the text, and less time than parsing.
     fn number(&self, uid: &str) -> u128 {
         let [high, low] = self.hasher.each_ref().map(|hasher| u128::from(hasher.hash_one(uid)));
         high << 64 | low

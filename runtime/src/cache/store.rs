@@ -3,13 +3,13 @@
 use std::{
     any::Any,
     cmp::Ordering,
-    fmt,
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
+use slab::Slab;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -46,9 +46,8 @@ impl<K> Change<K> {
 /// The watched objects of one kind in one cluster.
 ///
 /// # Guarantees
-/// * The store never goes back in time: it rejects objects and deletions that are older than its state. The only exception is a
-///   list of a server that was itself set back.
-/// * The store has seen every change up to its version. A list is sorted by name, so only its end advances the version.
+/// * It rejects objects and deletions that are older than its state, except from a server that was itself set back.
+/// * It has seen every change up to its version. A list is sorted by name, so only its end advances the version.
 /// * An object that was deleted while the watch was broken is reported as gone, with its last value.
 /// * A re-list keeps the allocation of an unchanged object and notifies no controller.
 /// * Stored objects have no spare capacity, and may share equal parts ([`crate::controller::Watched::sharing`]).
@@ -62,7 +61,6 @@ pub struct Store<K> {
     objects: RwLock<Objects<K>>,
     waiters: Mutex<Waiters>,
     relist: Notify,
-    lists: Notify,
     first_list: watch::Sender<FirstList>,
     pub(super) unreadable: UnreadableObjects,
 }
@@ -71,8 +69,7 @@ pub struct Store<K> {
 pub(crate) type Share<K> = fn(new: &mut K, known: &K);
 
 struct Objects<K> {
-    slots: Vec<Option<Slot<K>>>,
-    free: Vec<u32>,
+    slots: Slab<Slot<K>>,
     names: HashTable<u32>,
     /// Users choose names, so it is the standard library's flood-proof hash.
     hasher: RandomState,
@@ -92,15 +89,6 @@ struct Slot<K> {
     epoch: u32,
 }
 
-impl<K> fmt::Debug for Store<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
-            .field("cluster", &self.cluster)
-            .field("namespace", &self.namespace)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<K: Kind> Store<K> {
     /// An empty store for the objects of a namespace; an empty name means all namespaces.
     pub fn new(cluster: Cluster, namespace: impl Into<Arc<str>>) -> Self {
@@ -108,8 +96,7 @@ impl<K: Kind> Store<K> {
             cluster,
             namespace: namespace.into(),
             objects: RwLock::new(Objects {
-                slots: vec![],
-                free: vec![],
+                slots: Slab::new(),
                 names: HashTable::new(),
                 hasher: RandomState::new(),
                 owners: Owners::default(),
@@ -123,7 +110,6 @@ impl<K: Kind> Store<K> {
             }),
             waiters: Mutex::default(),
             relist: Notify::new(),
-            lists: Notify::new(),
             first_list: watch::Sender::default(),
             unreadable: UnreadableObjects::default(),
         }
@@ -136,10 +122,8 @@ impl<K: Kind> Store<K> {
             return;
         }
         let mut entries = Entries::new(index);
-        for (slot, entry) in objects.slots.iter().enumerate() {
-            if let Some(entry) = entry {
-                entries.insert(&entry.object, u32::try_from(slot).unwrap_or(u32::MAX));
-            }
+        for (slot, entry) in &objects.slots {
+            entries.insert(&entry.object, number(slot));
         }
         objects.indexes.push(entries);
     }
@@ -188,13 +172,13 @@ impl<K: Kind> Store<K> {
 
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.objects.read().slots.iter().flatten().map(|slot| slot.object.clone()).collect()
+        self.objects.read().slots.iter().map(|(_, slot)| slot.object.clone()).collect()
     }
 
     /// The keys of all objects, in no order.
     pub fn keys(&self) -> Vec<ObjectRef> {
         let objects = self.objects.read();
-        objects.slots.iter().flatten().map(|slot| ObjectRef::of(self.cluster, slot.object.as_ref())).collect()
+        objects.slots.iter().map(|(_, slot)| ObjectRef::of(self.cluster, slot.object.as_ref())).collect()
     }
 
     /// The number of objects.
@@ -226,14 +210,13 @@ impl<K: Kind> Store<K> {
         self.first_list.borrow().clone()
     }
 
-    /// Begins a list. Objects that do not occur before [`Store::end_list`] are gone. The version does not advance meanwhile.
-    ///
-    /// An interrupted list leaves objects of two points in time in the store. Only another list repairs that.
+    /// Begins a list. Objects that do not occur before [`Store::end_list`] are gone. Only another list repairs an interrupted
+    /// one, which leaves objects of two points in time.
     pub fn begin_list(&self) {
         let mut objects = self.objects.write();
         objects.epoch = objects.epoch.wrapping_add(1);
         objects.listing = true;
-        self.begin_unreadable();
+        self.unreadable.write().values_mut().for_each(|(_, is_listed)| *is_listed = false);
     }
 
     /// Makes the next complete list replace the state, also by older versions: the server was itself set back.
@@ -250,11 +233,11 @@ impl<K: Kind> Store<K> {
         change
     }
 
-    /// Marks an object that could not be decoded as existing, so that the end of a list does not report it gone.
+    /// Marks an undecodable object as existing, so that the end of a list does not report it gone.
     pub(super) fn keep(&self, namespace: &str, name: &str) {
         let mut objects = self.objects.write();
         let epoch = objects.epoch;
-        if let Some(entry) = objects.find(namespace, name).and_then(|slot| objects.entry(slot)) {
+        if let Some(entry) = objects.find(namespace, name).and_then(|slot| objects.slots.get_mut(slot as usize)) {
             entry.epoch = epoch;
         }
     }
@@ -266,15 +249,13 @@ impl<K: Kind> Store<K> {
         old.map(|old| Change { old: Some(old), new: None })
     }
 
-    /// Ends a list that began at `started` and has this version. Objects that it did not show are gone.
+    /// Ends a list that began at `started` and has this version. Returns the objects that it did not show.
     pub fn end_list(&self, version: u64, started: Instant) -> Vec<Change<K>> {
         let gone = {
             let mut objects = self.objects.write();
             let epoch = objects.epoch;
-            let stale = |(slot, entry): (usize, &Option<Slot<K>>)| {
-                entry.as_ref().filter(|entry| entry.epoch != epoch).and_then(|_| u32::try_from(slot).ok())
-            };
-            let stale: Vec<u32> = objects.slots.iter().enumerate().filter_map(stale).collect();
+            let stale = objects.slots.iter().filter(|(_, entry)| entry.epoch != epoch);
+            let stale: Vec<u32> = stale.map(|(slot, _)| number(slot)).collect();
             objects.version = if objects.rewinding { version } else { objects.version.max(version) };
             objects.listed = Some(started);
             objects.listing = false;
@@ -282,10 +263,9 @@ impl<K: Kind> Store<K> {
             stale.into_iter().filter_map(|slot| objects.take(slot)).collect::<Vec<_>>()
         };
         self.first_list.send_replace(FirstList::Complete);
-        self.lists.notify_waiters();
         let mut waiters = self.waiters.lock();
         let mut free = waiters.release_listed(started);
-        for key in waiters.objects() {
+        for key in waiters.objects.keys().cloned().collect::<Vec<_>>() {
             free.extend(waiters.release_object(&key, |until| self.meets(until)));
         }
         free.extend(waiters.release(self.version()));
@@ -312,7 +292,7 @@ impl<K: Kind> Store<K> {
             }
             Until::Leaving(key, uid) => find(key, uid).is_none_or(|object| is_deleting(object.as_ref())),
             Until::Gone(key, uid) => find(key, uid).is_none(),
-            Until::Listed(since) => objects.is_listed_since(*since),
+            Until::Listed(since) => objects.listed.is_some_and(|started| started >= *since),
         }
     }
 
@@ -334,11 +314,7 @@ impl<K: Kind> Store<K> {
 
 impl<K: Kind> Objects<K> {
     fn at(&self, slot: u32) -> Option<&Arc<K>> {
-        self.slots.get(slot as usize)?.as_ref().map(|entry| &entry.object)
-    }
-
-    fn entry(&mut self, slot: u32) -> Option<&mut Slot<K>> {
-        self.slots.get_mut(slot as usize)?.as_mut()
+        self.slots.get(slot as usize).map(|entry| &entry.object)
     }
 
     fn find(&self, wanted_namespace: &str, wanted: &str) -> Option<u32> {
@@ -347,11 +323,6 @@ impl<K: Kind> Objects<K> {
         self.names.find(hash, |slot| self.at(*slot).is_some_and(is_it)).copied()
     }
 
-    fn is_listed_since(&self, since: Instant) -> bool {
-        self.listed.is_some_and(|listed| listed >= since)
-    }
-
-    /// The slots under a key of an index. An index that was never added is empty.
     fn indexed(&self, index: Index<K>, key: &str) -> &[u32] {
         let entries = self.indexes.iter().find(|entries| entries.index.name == index.name);
         entries.map(|entries| entries.get(key)).unwrap_or_default()
@@ -361,7 +332,6 @@ impl<K: Kind> Objects<K> {
         slots.iter().filter_map(|&slot| self.at(slot).cloned()).collect()
     }
 
-    /// Records a version that an event or a bookmark has shown.
     fn reach(&mut self, version: u64) {
         if !self.listing {
             self.version = self.version.max(version);
@@ -372,7 +342,7 @@ impl<K: Kind> Objects<K> {
         self.reach(version);
         let epoch = self.epoch;
         let known = self.find(namespace(&object), name(&object));
-        if let Some(entry) = known.and_then(|slot| self.entry(slot)) {
+        if let Some(entry) = known.and_then(|slot| self.slots.get_mut(slot as usize)) {
             entry.epoch = epoch;
             let is_newer = version > resource_version(entry.object.as_ref());
             // After a rewind, an equal version may belong to another history.
@@ -387,7 +357,7 @@ impl<K: Kind> Objects<K> {
         let new = Arc::new(new);
         let old = known.and_then(|slot| self.replace(slot, new.clone()));
         if known.is_none() {
-            self.put(new.clone(), epoch);
+            self.put(&new, epoch);
         }
         Some(Change { old, new: Some(new) })
     }
@@ -401,7 +371,6 @@ impl<K: Kind> Objects<K> {
         self.take(slot)
     }
 
-    /// Replaces the previous version of an object. Updates index entries only where they have changed.
     fn replace(&mut self, slot: u32, new: Arc<K>) -> Option<Arc<K>> {
         let old = self.at(slot)?.clone();
         let (was, is) = (controller_uid(old.as_ref()), controller_uid(new.as_ref()));
@@ -411,7 +380,7 @@ impl<K: Kind> Objects<K> {
             owners.insert(is, slot, |other| order(slots, other, new.as_ref()));
         }
         self.indexes.iter_mut().for_each(|index| index.replace(&old, &new, slot));
-        self.entry(slot)?.object = new;
+        self.slots.get_mut(slot as usize)?.object = new;
         Some(old)
     }
 
@@ -423,56 +392,46 @@ impl<K: Kind> Objects<K> {
         }
     }
 
-    fn put(&mut self, object: Arc<K>, epoch: u32) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let Self { owners, slots, .. } = self;
+    fn put(&mut self, object: &Arc<K>, epoch: u32) {
+        let slot = number(self.slots.insert(Slot { object: object.clone(), epoch }));
+        let Self { owners, slots, names, hasher, .. } = self;
         owners.insert(controller_uid(object.as_ref()), slot, |other| order(slots, other, object.as_ref()));
-        self.indexes.iter_mut().for_each(|index| index.insert(&object, slot));
-        let hash = self.hasher.hash_one(full_name(object.as_ref()));
-        self.slots[slot as usize] = Some(Slot { object, epoch });
-        let Self { names, slots, hasher, .. } = self;
-        names.insert_unique(hash, slot, |&other| match &slots[other as usize] {
-            Some(entry) => hasher.hash_one(full_name(entry.object.as_ref())),
-            None => 0,
-        });
+        let hash_of = |object: &K| hasher.hash_one(full_name(object));
+        names.insert_unique(hash_of(object), slot, |&other| hash_of(&slots[other as usize].object));
+        self.indexes.iter_mut().for_each(|index| index.insert(object, slot));
     }
 
     fn take(&mut self, slot: u32) -> Option<Arc<K>> {
-        let object = self.at(slot)?.clone();
+        let object = self.slots.try_remove(slot as usize)?.object;
         let hash = self.hasher.hash_one(full_name(object.as_ref()));
         if let Ok(entry) = self.names.find_entry(hash, |&other| other == slot) {
             entry.remove();
         }
         self.owners.remove(controller_uid(object.as_ref()), slot);
         self.indexes.iter_mut().for_each(|index| index.remove(&object, slot));
-        self.slots[slot as usize] = None;
-        self.free.push(slot);
         Some(object)
     }
 }
 
 /// Compares the object of a slot with another one by name.
-fn order<K: Kind>(slots: &[Option<Slot<K>>], slot: u32, other: &K) -> Ordering {
-    let known = slots.get(slot as usize).and_then(Option::as_ref);
-    known.map_or(Ordering::Less, |known| full_name(known.object.as_ref()).cmp(&full_name(other)))
+fn order<K: Kind>(slots: &Slab<Slot<K>>, slot: u32, other: &K) -> Ordering {
+    full_name(slots[slot as usize].object.as_ref()).cmp(&full_name(other))
+}
+
+/// Indexes keep slots as 32-bit numbers to save memory.
+fn number(slot: usize) -> u32 {
+    u32::try_from(slot).unwrap_or(u32::MAX)
 }
 
 fn full_name<K: Kind>(object: &K) -> (&str, &str) {
     (namespace(object), name(object))
 }
 
-/// The progress of a store. The state of the store has not changed while this value is the same.
-#[derive(Default, PartialEq)]
-pub(crate) struct Glimpse {
-    version: u64,
-    first_list: FirstList,
-}
+/// The progress of a store, which has not changed while this is the same.
+pub(crate) type Glimpse = (u64, FirstList);
 
 #[derive(Clone, Default, PartialEq)]
-pub(super) enum FirstList {
+pub(crate) enum FirstList {
     #[default]
     Pending,
     /// It has failed several times, lastly for this reason.
@@ -485,14 +444,17 @@ pub(crate) trait AnyStore: Any + Send + Sync {
     fn resource(&self) -> ResourceType;
     fn cluster(&self) -> Cluster;
     fn covers(&self, namespace: &str) -> bool;
-    fn is_synced(&self) -> bool;
     fn version(&self) -> u64;
     fn len(&self) -> usize;
     fn glimpse(&self) -> Glimpse;
     /// When the newest complete list began.
     fn listed(&self) -> Option<Instant>;
-    /// Whether a complete list began at this moment or later.
-    fn is_listed_since(&self, since: Instant) -> bool;
+    fn is_synced(&self) -> bool {
+        self.listed().is_some()
+    }
+    fn is_listed_since(&self, since: Instant) -> bool {
+        self.listed().is_some_and(|started| started >= since)
+    }
     /// Whether the condition holds. If not, the store wakes the waiter once it does.
     fn wait(&self, until: &Until, who: &RequeueHandle) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
@@ -515,19 +477,13 @@ impl<K: Kind> AnyStore for Store<K> {
         Self::len(self)
     }
     fn glimpse(&self) -> Glimpse {
-        Glimpse { version: self.version(), first_list: self.first_list() }
+        (self.version(), self.first_list())
     }
     fn covers(&self, namespace: &str) -> bool {
         self.namespace.is_empty() || *self.namespace == *namespace
     }
-    fn is_synced(&self) -> bool {
-        Self::is_synced(self)
-    }
     fn listed(&self) -> Option<Instant> {
         self.objects.read().listed
-    }
-    fn is_listed_since(&self, since: Instant) -> bool {
-        self.objects.read().is_listed_since(since)
     }
     fn wait(&self, until: &Until, who: &RequeueHandle) -> bool {
         // Hold the lock across the check, so that an event in between finds the waiter.
@@ -545,7 +501,8 @@ impl<K: Kind> AnyStore for Store<K> {
         self.relist.notify_one();
     }
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()> {
-        Box::pin(self.lists.notified())
+        let mut lists = self.first_list.subscribe();
+        Box::pin(async move { drop(lists.changed().await) })
     }
 }
 

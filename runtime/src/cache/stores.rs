@@ -3,7 +3,6 @@
 use std::{
     any::{Any, TypeId},
     collections::BTreeMap,
-    fmt,
     sync::Arc,
 };
 
@@ -24,7 +23,7 @@ use crate::{
 /// The cluster and the kind of a store, and the selector of a scoped watch.
 pub(crate) type StoreKey = (Cluster, TypeId, Option<Arc<str>>);
 
-/// The stores of all watched kinds and of all scoped watches.
+/// The stores of all watched kinds and scoped watches.
 #[derive(Clone, Default)]
 pub struct Stores {
     shared: Arc<RwLock<BTreeMap<StoreKey, Arc<dyn AnyStore>>>>,
@@ -32,27 +31,20 @@ pub struct Stores {
     view: Option<Arc<View>>,
 }
 
-/// What one snapshot may trust, and which stores it has read.
+/// What one snapshot may trust, and has read.
 struct View {
     since: Instant,
     reads: Mutex<Reads>,
 }
 
-/// See [`Stores::since`].
 #[derive(Default)]
 pub(crate) struct Reads {
     /// The stores that have shown no list since the given moment.
     pub(crate) behind: Vec<Arc<dyn AnyStore>>,
-    /// Since when this process has been connected to the servers of all stores that were read.
+    /// Since when there has been contact with the servers of all stores that were read.
     pub(crate) connected_since: Option<Instant>,
-    /// The scoped watches that were read, complete or not, with their progress at that time.
+    /// The scoped watches that were read, with their progress at that time.
     pub(crate) scoped: Vec<(StoreKey, Glimpse)>,
-}
-
-impl fmt::Debug for Stores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stores").field("count", &self.shared.read().len()).finish_non_exhaustive()
-    }
 }
 
 impl Stores {
@@ -113,7 +105,6 @@ impl Stores {
         store.map_or(Lookup::Pending, |store| Lookup::of(&store, key))
     }
 
-    /// The store of a scoped watch, whether it is complete or not.
     fn scoped_watch<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
         let key = (cluster, TypeId::of::<K>(), Some(selector.into()));
         let store = self.lookup::<K>(&key);
@@ -146,9 +137,8 @@ impl Stores {
         self.shared.write().remove(key);
     }
 
-    /// The stores that must show a write to an object: the lasting ones, and those of its `own` scoped watches. If it is in
-    /// neither, other scoped watches can at least show that it is gone; they never reach a version of objects that they leave
-    /// out.
+    /// The stores that must show a write to an object: the lasting ones, and those of its `own` scoped watches. Without a
+    /// lasting one, other scoped watches can show that it is gone, but not a version: they may leave the object out.
     pub(crate) fn showing(
         &self,
         resource: &ResourceType,
@@ -182,15 +172,13 @@ impl Stores {
 }
 
 /// The state of an object that is watched by name ([`crate::scoped_watch::ScopedWatch::named`]).
-///
-/// Only [`Lookup::Missing`] means that the object does not exist: the API server has said so.
 #[derive(Clone, Debug)]
 pub enum Lookup<K> {
     /// No plan has requested it, or there is no answer yet.
     Pending,
     /// The API server failed to list it several times: its message.
     Failed(Arc<str>),
-    /// It does not exist.
+    /// It does not exist: the API server has said so.
     Missing,
     /// It exists and cannot be decoded.
     Unreadable(Arc<Unreadable>),

@@ -8,23 +8,20 @@ use parking_lot::RwLock;
 use super::Store;
 use crate::object::{Kind, ResourceType};
 
-/// The readable metadata of an object that exists and cannot be decoded.
-///
-/// It holds none of the object's content. That includes its annotations, which may hold a copy of it.
+/// The metadata of an object that exists and cannot be decoded, without annotations: they may hold a copy of its content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unreadable {
     metadata: ObjectMeta,
-    /// Whether all of the metadata could be decoded, and not only the name and UID.
     is_complete: bool,
 }
 
 impl Unreadable {
-    /// An object whose metadata could be decoded.
+    /// One whose metadata could be decoded.
     pub fn new(metadata: ObjectMeta) -> Self {
         Self { metadata: ObjectMeta { annotations: None, managed_fields: None, ..metadata }, is_complete: true }
     }
 
-    /// An object of which only the name and the UID are known.
+    /// One of which only the name and the UID are known.
     pub fn named(namespace: &str, name: &str, uid: &str) -> Self {
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let metadata =
@@ -83,8 +80,7 @@ impl Unreadable {
     }
 }
 
-/// The unreadable objects of a store, by namespace and name, and whether the current list has shown them. Nearly always there is
-/// none.
+/// The unreadable objects of a store, by namespace and name, and whether the current list has shown them.
 pub(super) type UnreadableObjects = RwLock<BTreeMap<(String, String), (Arc<Unreadable>, bool)>>;
 
 impl<K: Kind> Store<K> {
@@ -110,17 +106,11 @@ impl<K: Kind> Store<K> {
 
     /// Forgets an unreadable object: it can be decoded now, or it is gone.
     pub(crate) fn remove_unreadable(&self, namespace: &str, name: &str) -> Option<Arc<Unreadable>> {
-        // The common case: the map is empty.
         if self.unreadable.read().is_empty() {
             return None;
         }
         let gone = self.unreadable.write().remove(&(namespace.to_owned(), name.to_owned()));
         gone.map(|(object, _)| object)
-    }
-
-    /// Begins a list: those that do not occur before its end are gone.
-    pub(super) fn begin_unreadable(&self) {
-        self.unreadable.write().values_mut().for_each(|(_, is_listed)| *is_listed = false);
     }
 
     /// Ends a list: forgets the unreadable objects that it did not show, and returns them.
