@@ -1,21 +1,17 @@
 //! Leader election with a `coordination.k8s.io/v1` Lease and client-go's protocol.
 //!
 //! # Guarantees
-//!
 //! - A contender takes over a lease only after it has stood unchanged for its whole duration *as seen by this process*: the
 //!   clocks of two hosts are never compared.
 //! - Every change of the lease is a PUT with the version that was read, or a POST. Of two concurrent attempts, one is refused.
 //!   No PATCH is sent: roles made for client-go do not allow it.
 //! - A leadership counts from before its last request, and ends before another process may lead.
-//! - A renewal that hangs is abandoned while there is time for another.
 //!
 //! # Assumptions
-//!
 //! - The [`Clock`]s of all contenders run at about the same speed: 15 s and 10 s tolerate one that is half as fast again.
 //! - The [`kube::Client`] does not retry by itself: a repeated write would be measured from the wrong moment.
 
 use std::{
-    fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
@@ -31,7 +27,7 @@ use super::{
 };
 use nodewright_observability::metrics::Metrics;
 
-/// The maximum jitter of the pause between two attempts, as a share of the pause, so that contenders spread out.
+/// The maximum jitter of the pause between two attempts, as a share of the pause.
 const JITTER: f64 = 0.2;
 
 /// The lease, the identity of the contender, and the timing.
@@ -64,7 +60,6 @@ impl LeaseConfig {
         }
     }
 
-    /// Returns an error for people if leader election cannot work like this.
     fn validate(&self) -> Result<(), String> {
         let Self { lease_duration, renew_deadline, retry_period, .. } = self;
         if self.identity.is_empty() {
@@ -104,12 +99,9 @@ fn unique_identity() -> String {
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One contender for one lease. Dropping it ends the leadership without releasing the lease.
-///
-/// A process that needs several leases makes an election for each and joins the results with [`Leadership::all`].
 pub struct Election {
     protocol: Arc<Protocol>,
     metrics: Arc<Metrics>,
-    /// The seed of the jitter.
     seed: u64,
     renewal: Mutex<Option<Renewal>>,
 }
@@ -117,19 +109,13 @@ pub struct Election {
 /// The lease is held, and a task renews it.
 struct Renewal {
     leadership: Leadership,
-    task: Option<AbortOnDropHandle<()>>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
         // The renewals stop here.
         self.leadership.end();
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("config", self.config()).finish_non_exhaustive()
     }
 }
 
@@ -142,8 +128,7 @@ impl Election {
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
     }
 
-    /// The same contender, not yet started, with what its manager has. Several may share the seed: the jitter follows from it
-    /// and from the lease.
+    /// The same contender, not yet started, with what its manager has. Contenders may share the seed.
     pub(crate) fn in_manager(mut self, seed: u64, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
         let LeaseConfig { namespace, name, identity, .. } = self.config();
         // Deterministic: its keys are fixed.
@@ -157,15 +142,14 @@ impl Election {
         self
     }
 
-    /// The configuration.
-    pub fn config(&self) -> &LeaseConfig {
+    fn config(&self) -> &LeaseConfig {
         &self.protocol.config
     }
 
     /// Waits until the lease is held, then renews it in the background until it is lost or released.
     ///
     /// Failures are logged and retried: a missing permission, namespace or API server may appear later. The future may be
-    /// dropped. If the lease is held already, the current leadership is returned.
+    /// dropped. A lease that is held already returns its leadership.
     pub async fn acquire(&self) -> Leadership {
         let mut renewal = self.renewal.lock().await;
         if let Some(held) = renewal.as_ref().filter(|held| !held.leadership.is_over()) {
@@ -176,7 +160,7 @@ impl Election {
         let leadership = self.contend().await;
         self.metrics.leading(&self.config().name, true);
         let task = tokio::spawn(renew(self.protocol.clone(), self.metrics.clone(), leadership.clone()));
-        *renewal = Some(Renewal { leadership: leadership.clone(), task: Some(AbortOnDropHandle::new(task)) });
+        *renewal = Some(Renewal { leadership: leadership.clone(), task: AbortOnDropHandle::new(task) });
         leadership
     }
 
@@ -202,25 +186,26 @@ impl Election {
                         return leadership;
                     }
                 }
-                Ok(Attempt::Taken { holder }) => report.waiting(config, &holder),
+                Ok(Attempt::Taken { holder }) if report.is_news(&holder) => {
+                    tracing::info!(lease = config.name, holder, "waiting for lease");
+                }
+                Ok(Attempt::Taken { .. }) => {}
                 Err(error) => report.failure(config, &error),
             }
             tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * jitter.f64())).await;
         }
     }
 
-    /// Ends the leadership, and releases the lease if it is held, so that another process may take it at once. Gives up after a
-    /// second. Do not call it during [`Election::acquire`]; drop that future first.
+    /// Ends the leadership and releases the lease, so that another process may take it at once. Gives up after a second. Drop
+    /// the future of [`Election::acquire`] first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };
         let was_over = renewal.leadership.is_over();
         renewal.leadership.end();
         self.metrics.leading(&self.config().name, false);
-        if let Some(task) = renewal.task.take() {
-            task.abort();
-            // Ignore the result: the task was aborted, or it ended with the leadership.
-            let _ = task.await;
-        }
+        renewal.task.abort();
+        // Ignore the result: the task was aborted, or it ended with the leadership.
+        let _ = (&mut renewal.task).await;
         if was_over {
             return;
         }
@@ -241,12 +226,6 @@ struct Report {
 
 impl Report {
     const REPEAT: Duration = Duration::from_mins(1);
-
-    fn waiting(&mut self, config: &LeaseConfig, holder: &str) {
-        if self.is_news(holder) {
-            tracing::info!(lease = config.name, holder, "waiting for lease");
-        }
-    }
 
     fn failure(&mut self, config: &LeaseConfig, error: &LeaseError) {
         if error.is_conflict() {

@@ -1,8 +1,8 @@
 //! Connections that send nothing once leadership has expired.
 //!
-//! An HTTP client passes requests to tasks of its own. If the process is stopped meanwhile (`SIGSTOP`, a frozen container),
-//! they would send what is queued when it wakes, long after its leadership has expired. Therefore the [`Guard`], below the
-//! client and TLS, checks the clock where the bytes leave.
+//! An HTTP client passes requests to tasks of its own. After a stop of the process (`SIGSTOP`, a frozen container) they would send
+//! what is queued, long after its leadership has expired. So the [`Guard`], below client and TLS, checks the clock where the
+//! bytes leave.
 //!
 //! # Guarantees
 //! * A guard sends nothing once leadership has *expired* ([`Leadership::has_lapsed`]). It works before leadership begins, and
@@ -25,8 +25,7 @@ use tower::{BoxError, Service, ServiceExt};
 use super::Leadership;
 
 impl Leadership {
-    /// A connector for a `hyper-util` client, for an API server or a cloud. Its connections, below TLS, send nothing once this
-    /// leadership has expired.
+    /// A connector for a `hyper-util` client. Its connections send nothing once this leadership has expired.
     pub fn connector(
         &self,
         tcp: HttpConnector,
@@ -44,18 +43,13 @@ impl Leadership {
     }
 }
 
-/// A connection that sends nothing once leadership has expired.
 struct Guard<S> {
     stream: S,
     leadership: Leadership,
 }
 
-impl<S> Guard<S> {
-    /// The stream to send through; an error once leadership has expired.
-    fn sending(&mut self) -> io::Result<Pin<&mut S>>
-    where
-        S: Unpin,
-    {
+impl<S: Unpin> Guard<S> {
+    fn sending(&mut self) -> io::Result<Pin<&mut S>> {
         if self.leadership.has_lapsed() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the leadership of this process has expired"));
         }

@@ -1,19 +1,15 @@
 //! Leader election, and the right to write that it gives.
 //!
 //! Every sender of mutating requests has a [`Leadership`]. Before it begins, and once it has ended, the sender sends nothing.
-//! Leader election ([`Election`]) creates it; a process without election uses [`Leadership::unlimited`].
 //!
 //! # Guarantees
-//!
 //! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.
-//! - [`Leadership::remaining`] reads the clock at each call. It includes time in which the process was stopped or the host was
-//!   suspended, as [`boot_clock`] does.
+//! - [`Leadership::remaining`] reads the clock at each call. Time in which the process was stopped or the host was suspended
+//!   counts, as in [`boot_clock`].
 //! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
 //! # Caveats
-//!
-//! - [`Leadership::ended`] checks the clock once a second, because timers stand still while the host is suspended: it may be a
-//!   second late. [`Leadership::remaining`] is never late.
+//! - [`Leadership::ended`] may be a second late: timers stand still while the host is suspended.
 //! - A request that was sent in time may be committed late. Writes that must not happen twice need names, UIDs and resource
 //!   versions as well.
 
@@ -42,10 +38,8 @@ pub use self::{
 /// How long [`Leadership::ended`] trusts a timer before it checks the clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The right to write, until it ends. Cheap to clone; all clones share one state.
-///
-/// The default one has not begun: it is for the clients and connections of a process that is yet to win its election, and
-/// [`crate::manager::Manager::run`] begins it.
+/// The right to write, until it ends. Cheap to clone. The default one has not begun: it is for the clients of a process that is
+/// yet to win its election, and [`crate::manager::Manager::run`] begins it.
 #[derive(Clone, Default)]
 pub struct Leadership {
     /// Absent before it begins. It lasts while all of these do.
@@ -91,7 +85,7 @@ impl Leadership {
         Self { parts: Arc::new(parts.into()) }
     }
 
-    /// Begins this leadership: it lasts as long as `elected`. If it has begun before, nothing changes.
+    /// Begins this leadership, if it has not begun: it lasts as long as `elected`.
     pub(crate) fn begin(&self, elected: &Self) {
         self.parts.get_or_init(|| elected.parts().to_vec());
     }
@@ -124,8 +118,7 @@ impl Leadership {
         poll_fn(|context| if self.is_over() { Poll::Ready(None) } else { work.as_mut().poll(context).map(Some) }).await
     }
 
-    /// Extends the leadership until its clock reads `until`, if that is later. Returns whether it continues: one that has ended
-    /// is not revived, because other processes may have had the right to write in between.
+    /// Extends the leadership until its clock reads `until`, if that is later. Returns whether it continues.
     pub fn extend(&self, until: Duration) -> bool {
         self.parts().iter().all(|part| part.extend(until))
     }
@@ -162,7 +155,7 @@ impl Part {
     fn extend(&self, until: Duration) -> bool {
         let mut goes_on = true;
         self.end.send_if_modified(|end| {
-            // Decide under the lock of the value, so that no end comes between the check and the write.
+            // Under the lock of the value: no end comes between the check and the write.
             if end.after(self.clock.elapsed()).is_zero() {
                 goes_on = false;
                 // The waiters for the end check at once.

@@ -51,18 +51,15 @@ impl LeaseError {
         Self { verb, namespace, name: config.name.clone(), why, code }
     }
 
-    /// The outcome of the request is unknown.
     fn timeout(config: &LeaseConfig, after: Duration) -> Self {
         let (namespace, name) = (config.namespace.clone(), config.name.clone());
         Self { verb: "renew or acquire", namespace, name, why: format!("no answer within {after:?}"), code: 0 }
     }
 
-    /// Whether another client changed the lease in between.
     pub(super) fn is_conflict(&self) -> bool {
         self.code == 409
     }
 
-    /// Whether there is no such lease, or no such namespace.
     fn is_not_found(&self) -> bool {
         self.code == 404
     }
@@ -124,7 +121,7 @@ impl Protocol {
         self.take(lease, seen).await
     }
 
-    /// Records the lease that was read. Every change restarts the time.
+    /// Every change restarts the time.
     fn observe(&self, seen: &mut Option<Seen>, lease: Lease) {
         let since = match seen {
             Some(before) if before.lease.spec == lease.spec => before.since,
@@ -164,7 +161,6 @@ impl Protocol {
         Ok(Attempt::Held { transitions: 0 })
     }
 
-    /// Writes the identity of this process and the time into the lease, with the version that it has.
     async fn take(&self, mut lease: Lease, seen: &mut Option<Seen>) -> Result<Attempt, LeaseError> {
         lease.spec = Some(self.spec_of_holder(lease.spec.as_ref()));
         let lease = self.send(Method::PUT, Some(&lease)).await?;
@@ -203,7 +199,7 @@ impl Protocol {
         }
     }
 
-    /// Writes what client-go writes on release: no holder, and a duration that expires at once.
+    /// As client-go releases: no holder, and a duration that expires at once.
     async fn empty(&self, mut lease: Lease) -> Result<(), LeaseError> {
         let now = MicroTime(self.clock.wall());
         let before = lease.spec.take().unwrap_or_default();
