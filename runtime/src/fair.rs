@@ -1,6 +1,4 @@
-//! Round-robin across owners, FIFO within one.
-//!
-//! Ten thousand creations of one set then delay the three of another set by three turns, not by ten thousand.
+//! Round-robin across owners, FIFO within one: ten thousand creations of one set delay the three of another set by three turns.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,19 +12,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Requests that share turns: usually those of one owner, by its UID. Requests without an owner share the empty flow.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Requests that share turns: those of one owner, by its UID. Requests without an owner share the empty flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Flow(Arc<str>);
 
 impl Flow {
     pub(crate) fn of(owner: &str) -> Self {
         Self(owner.into())
-    }
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        Self::of("")
     }
 }
 
@@ -68,7 +60,7 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// A rate limit as a token bucket: an average per second (0: no limit), and a burst after idle time.
+/// A token bucket: an average per second (0: no limit), and a burst after idle time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) per_second: f64,
@@ -78,8 +70,7 @@ pub(crate) struct Rate {
 /// Limits concurrency and rate.
 ///
 /// # Guarantees
-/// * Flows take turns; within a flow, first come, first served.
-/// * Dropping a [`Permit`] frees its place at once. A waiter that gives up takes no place.
+/// Dropping a [`Permit`] frees its place at once. A waiter that gives up takes no place.
 ///
 /// # Caveats
 /// A request holds a permit while it waits for the rate, so the rate slows all flows alike.
@@ -103,8 +94,14 @@ impl State {
     }
 }
 
-/// One place in the semaphore. Dropping it frees the place.
+/// One place in the semaphore.
 pub(crate) struct Permit(Option<Arc<FairSemaphore>>);
+
+impl Permit {
+    pub(crate) fn is_of(&self, semaphore: &Arc<FairSemaphore>) -> bool {
+        self.0.as_ref().is_some_and(|own| Arc::ptr_eq(own, semaphore))
+    }
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -115,7 +112,6 @@ impl Drop for Permit {
 }
 
 impl FairSemaphore {
-    /// A semaphore with this many places, at least one.
     pub(crate) fn new(places: usize, rate: Option<Rate>) -> Arc<Self> {
         let rate = rate.filter(|rate| rate.per_second > 0.0);
         let state = State { free: places.max(1), waiting: FairQueue::default(), due: None };

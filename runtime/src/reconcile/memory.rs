@@ -1,4 +1,4 @@
-//! What a process remembers of one object beyond its caches. It is lost on restart and learnt again from new attempts.
+//! What a process remembers of an object beyond its caches. After a restart it is learnt again from new attempts.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,11 +20,9 @@ use crate::{
 pub(super) struct Memory<E: Effect> {
     pub(super) uid: String,
     pub(super) flow: Flow,
-    /// What the caches must show before the next plan.
     pub(super) barriers: Vec<Barrier>,
     /// Since when the object waits for a cache to show a write.
     pub(super) parked: Option<Instant>,
-    /// The writes of unknown outcome.
     pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
@@ -35,12 +33,11 @@ pub(super) struct Memory<E: Effect> {
     pub(super) looks: Vec<ScopedWatch>,
     /// When the next write to the object itself would be due if all had been spread evenly.
     due: Option<Instant>,
-    /// The reasons for which the newest plan waits, and the end of each wait.
+    /// The waits of the newest plan: reason and end.
     waits: Vec<(&'static str, Option<Timestamp>)>,
 }
 
-/// How often the plans of an object may write to the object itself in a row, and then once per interval: two managers may undo
-/// each other's writes.
+/// How many writes to itself an object may have in a row, and then once per interval: two managers may undo each other's.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
 
@@ -135,7 +132,6 @@ impl<E: Effect> Memory<E> {
         waits.iter().filter(|wait| logged(wait).is_none()).collect()
     }
 
-    /// Records the outcomes of a plan's steps. Returns the failure if a step failed.
     pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
         self.barriers.extend(execution.barriers);
         self.unsure.extend(execution.unsure);
@@ -154,17 +150,8 @@ impl<E: Effect> Memory<E> {
     }
 }
 
-/// The memories of all objects of one controller.
-///
-/// # Guarantees
-/// A plan holds the lock of one memory while it is made, and never across an await. The lock of the map is held for a look-up.
-pub(super) struct Memories<E: Effect>(Mutex<HashMap<ObjectRef, Arc<Mutex<Memory<E>>>>>);
-
-impl<E: Effect> Default for Memories<E> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
+/// The memories of all objects of one controller. No lock is held across an await, and that of the map only for a look-up.
+pub(super) struct Memories<E: Effect>(pub(super) Mutex<HashMap<ObjectRef, Arc<Mutex<Memory<E>>>>>);
 
 impl<E: Effect> Memories<E> {
     pub(super) fn get(&self, key: &ObjectRef) -> Option<Arc<Mutex<Memory<E>>>> {
@@ -179,7 +166,6 @@ impl<E: Effect> Memories<E> {
         memory
     }
 
-    /// Drops an empty memory. Most objects need none most of the time.
     pub(super) fn forget_blank(&self, key: &ObjectRef) {
         let mut all = self.0.lock();
         if all.get(key).is_some_and(|memory| memory.try_lock().is_some_and(|memory| memory.is_blank())) {

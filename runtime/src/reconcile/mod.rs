@@ -26,7 +26,7 @@ use crate::{
     effect_runner::EffectRunner,
     events::{Event, Recorder},
     execute::{Barrier, Executor, RequestContext},
-    fair::{FairSemaphore, Flow, Permit},
+    fair::{FairSemaphore, Permit},
     leadership::Clock,
     object::{Cluster, ObjectRef, controller, uid},
     plan::{Context, Failure, FailureClass, Plan, Wait, reference},
@@ -38,17 +38,15 @@ use nodewright_observability::{
     trace::{self, Spans, TraceContext},
 };
 
-/// How many plans of one controller run at once in one cluster: more than the limit of concurrent requests, so that no request
-/// slot waits for a plan, but not many more, because each stays in memory.
+/// How many plans of one controller run at once in one cluster: more than requests, which must not wait for a plan, but not many
+/// more, because each stays in memory.
 const EXECUTING: usize = 64;
-/// The shortest time between two plans of an object. It makes a plan cheap that asks for a time in the past again and again.
+/// The shortest time between two plans of an object: a plan may ask for a time in the past again and again.
 const SOONEST: Duration = Duration::from_millis(100);
 /// Conflicts are normal up to this many in a row.
 const CONFLICTS: u32 = 5;
-
 /// Limit of a message in a log line, in bytes.
 const LONGEST_LINE: usize = 2_048;
-
 /// Event reason for a request that the API server refuses and that would fail again unchanged.
 const STEP_REFUSED: &str = "StepRefused";
 
@@ -74,39 +72,29 @@ pub(crate) struct Shared {
 ///
 /// # Guarantees
 /// * A run sees every write of earlier runs for the object. The object waits until the caches show them.
-/// * A run sees only caches that were listed after this process gained leadership. A cache of an unreachable cluster delays
-///   only the objects that read it.
+/// * A run sees only caches that were listed after this process gained leadership.
 /// * The outcome of an unanswered write is read before the next plan.
-/// * A refusal leads to a plan that knows of it and can set the time of the retry.
 /// * A panic in one plan is caught, counted and backed off. Other objects continue.
 /// * Each cluster has a limit of plans that write to it at once. Owners take turns.
-/// * The log names a wait when it begins.
 ///
 /// # Assumptions
 /// * Every kind that a plan reads or writes is watched. The loop does not wait for writes to other kinds.
 /// * Plans take microseconds. A slow plan delays all others of its controller.
-///
-/// # Caveats
-/// The memory of an object (failures, refusals, call outcomes, writes) is lost with the process.
 pub(crate) struct Reconciler<C: Controller> {
     controller: C,
     queue: Arc<Queue>,
     effects: Arc<EffectRunner<C::Effect>>,
     shared: Shared,
     memories: Memories<C::Effect>,
-    /// Limits of the plans that run at once, one for each cluster.
     limits: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
 }
 
 enum Work<E> {
-    /// Nothing, or nothing that is possible now.
     None(ReconcileResult),
-    /// Read the outcome of writes whose answer was lost.
     FindOut,
     Act(Box<Act<E>>),
 }
 
-/// A plan to execute.
 struct Act<E> {
     plan: Plan<E>,
     /// How long to leave the object alone after the plan.
@@ -122,22 +110,22 @@ impl<C: Controller> Reconciler<C> {
         effects: Arc<EffectRunner<C::Effect>>,
         shared: Shared,
     ) -> Arc<Self> {
-        let (memories, limits) = (Memories::default(), Mutex::default());
+        let (memories, limits) = (Memories(Mutex::default()), Mutex::default());
         Arc::new(Self { controller, queue, effects, shared, memories, limits })
     }
 
-    /// Takes keys from the queue until it is stopped. Separate tasks finish what is in progress.
+    /// Plans until it is stopped. Separate tasks finish what is in progress.
     pub(crate) async fn run(self: Arc<Self>) {
         while let Some(key) = self.shared.stop.run_until_cancelled(self.queue.next()).await {
-            self.begin(key);
+            self.begin(key, None);
             // With a long queue this loop never waits. Yield, so that other tasks run on this thread.
             consume_budget().await;
         }
     }
 
-    fn begin(self: &Arc<Self>, key: ObjectRef) {
-        let begun = Instant::now();
-        let this = self.clone();
+    /// Plans an object and executes the plan in a task, under `permit` if it is one for this plan.
+    fn begin(self: &Arc<Self>, key: ObjectRef, permit: Option<Permit>) {
+        let (this, begun) = (self.clone(), Instant::now());
         match self.prepare(&key) {
             Work::None(result) => self.end(&key, result, begun),
             Work::FindOut => drop(self.shared.tasks.spawn(async move {
@@ -146,29 +134,20 @@ impl<C: Controller> Reconciler<C> {
             })),
             Work::Act(act) => {
                 let limit = self.limit(&key, &act.plan);
-                if let Some(permit) = limit.try_enter() {
+                if let Some(permit) = permit.filter(|held| held.is_of(&limit)).or_else(|| limit.try_enter()) {
                     drop(self.shared.tasks.spawn(this.act(key, act, permit, begun)));
-                } else {
-                    // Drop the plan while the object waits: there may be very many, and the snapshot becomes stale.
-                    let flow = act.sending.flow.clone();
-                    drop(act);
-                    drop(self.shared.tasks.spawn(this.begin_in_turn(key, limit, flow)));
+                    return;
                 }
+                // Drop the plan while the object waits: there may be very many, and the snapshot becomes stale.
+                let flow = act.sending.flow.clone();
+                drop(act);
+                self.shared.tasks.spawn(async move {
+                    let permit = this.shared.stop.run_until_cancelled(limit.enter(&flow)).await;
+                    if permit.is_some() {
+                        this.begin(key, permit);
+                    }
+                });
             }
-        }
-    }
-
-    /// Prepares the object again once it has a permit. Work that is not a plan for this permit returns to the queue.
-    async fn begin_in_turn(self: Arc<Self>, key: ObjectRef, limit: Arc<FairSemaphore>, flow: Flow) {
-        let Some(permit) = self.shared.stop.run_until_cancelled(limit.enter(&flow)).await else { return };
-        let begun = Instant::now();
-        match self.prepare(&key) {
-            Work::None(result) => self.end(&key, result, begun),
-            Work::FindOut => self.queue.done(&key, self.find_out(&key).await),
-            Work::Act(act) if Arc::ptr_eq(&limit, &self.limit(&key, &act.plan)) => {
-                self.act(key, act, permit, begun).await;
-            }
-            Work::Act(_) => self.queue.done(&key, ReconcileResult::Again),
         }
     }
 
@@ -185,7 +164,6 @@ impl<C: Controller> Reconciler<C> {
         self.queue.done(key, result);
     }
 
-    /// Everything that does not block: check the caches, take the snapshot, make the plan.
     fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
@@ -254,7 +232,6 @@ impl<C: Controller> Reconciler<C> {
         true
     }
 
-    /// Whether the stores meet a condition. If not, the first store that lacks it wakes the object once it does.
     fn wait(&self, key: &ObjectRef, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
         let waiter = RequeueHandle::new(&self.queue, key);
         stores.iter().all(|store| store.wait(until, &waiter))
@@ -334,7 +311,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// The semaphore for a plan: that of another cluster, if it writes there and waits for its answers.
+    /// The semaphore for a plan: that of another cluster if it writes there.
     fn limit(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
@@ -376,7 +353,6 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    /// Records the events, spans and next run of a plan that succeeded.
     fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> ReconcileResult {
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
@@ -391,16 +367,14 @@ impl<C: Controller> Reconciler<C> {
     }
 
     fn call(self: &Arc<Self>, key: &ObjectRef, effect: &C::Effect, subject: &Subject) {
-        let Some(memory) = self.memories.get(key) else { return };
-        let mut memory = memory.lock();
-        let now = memory.now(self.shared.clock.as_ref());
-        if !memory.outcomes.begin(effect, now) {
+        if self.note_outcome(key, |outcomes, now| outcomes.begin(effect, now)) != Some(true) {
             return;
         }
-        drop(memory);
         let (this, at, called) = (self.clone(), key.clone(), effect.clone());
         // Start the deadline now: the call may have waited for its serialization key and for a permit.
-        let begun = move || this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now));
+        let begun = move || {
+            this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now));
+        };
         let (this, key, called) = (self.clone(), key.clone(), effect.clone());
         self.effects.start(effect.clone(), subject.call(effect.name()), begun, move |outcome| {
             // Do not log the outcome itself: it may hold data that the driver keeps confidential.
@@ -411,11 +385,15 @@ impl<C: Controller> Reconciler<C> {
         });
     }
 
-    fn note_outcome(&self, key: &ObjectRef, note: impl FnOnce(&mut Outcomes<C::Effect>, Timestamp)) {
-        let Some(memory) = self.memories.get(key) else { return };
+    fn note_outcome<T>(
+        &self,
+        key: &ObjectRef,
+        note: impl FnOnce(&mut Outcomes<C::Effect>, Timestamp) -> T,
+    ) -> Option<T> {
+        let memory = self.memories.get(key)?;
         let mut memory = memory.lock();
         let now = memory.now(self.shared.clock.as_ref());
-        note(&mut memory.outcomes, now);
+        Some(note(&mut memory.outcomes, now))
     }
 
     fn report(&self, key: &ObjectRef, failure: &Failure) {
@@ -444,7 +422,7 @@ impl<C: Controller> Reconciler<C> {
     }
 }
 
-/// The fields of each log line that is written while a plan or a call runs: they identify the object.
+/// The object, for the log lines of a plan or a call.
 #[derive(Clone, Debug)]
 struct Subject {
     controller: &'static str,
@@ -469,7 +447,7 @@ impl Subject {
         span
     }
 
-    /// The span for log lines before a plan is executed. It is not exported.
+    /// The span of log lines before a plan is executed, for the log only.
     fn line(&self) -> Span {
         let Self { controller, object, owner, .. } = self;
         let trace_id = self.trace_id();
