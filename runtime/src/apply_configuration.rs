@@ -1,6 +1,4 @@
-//! Closed sets of fields with one writer.
-//!
-//! They are a type of their own, sent by server-side apply and extracted from the live object. Nothing relies on
+//! Closed sets of fields with one writer, sent by server-side apply and extracted from the live object. Nothing relies on
 //! `managedFields`: the API server sometimes drops them, and after a take-over from a controller that wrote by PUT they name
 //! another owner.
 
@@ -36,8 +34,8 @@ impl Subresource {
 
 /// The fields of a kind that one controller writes. Every apply sends all of them.
 ///
-/// It serializes as a fragment of the object (`{"metadata":{"labels":{…}},"spec":{…}}`, or `{"status":{…}}`), without name, UID
-/// and version, which the runtime adds.
+/// It serializes as a fragment of the object (`{"metadata":{"labels":{…}},"spec":{…}}`, or `{"status":{…}}`), to which the
+/// runtime adds name, UID and version.
 ///
 /// # Guarantees
 /// If the fields equal those in the cache, nothing is sent. After a write, the runtime reads the answer with
@@ -59,7 +57,6 @@ pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'sta
     }
 }
 
-/// The result of an apply, from its answer.
 pub(crate) struct Applied {
     /// The version; `None` if the object is gone with this write.
     pub(crate) version: Option<u64>,
@@ -67,7 +64,6 @@ pub(crate) struct Applied {
     pub(crate) differs: Option<Value>,
 }
 
-/// Decodes the body of an answer.
 pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Error> + Send + Sync>;
 
 pub(crate) fn read_back<O: ApplyConfiguration>(wanted: &O) -> ReadBack {
@@ -102,28 +98,20 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
     }
 }
 
-/// The body of an apply: the owned fragment with the identity of its target.
-///
-/// A main apply carries the UID, so that it never creates an object and never hits a namesake. A status apply carries the
-/// version, because the API server accepts a `/status` apply with a wrong UID.
+/// The owned fragment with the identity of its target. The UID keeps an apply from creating an object and from a namesake. A
+/// status apply carries the version as well, because the API server accepts a `/status` apply with a wrong UID.
 pub(crate) fn apply_body(target: &Target, part: Subresource, fragment: &Value) -> Value {
     let mut body = fragment.clone();
-    let mut identity = Map::new();
-    identity.insert("name".into(), target.key().name.as_ref().into());
+    body["apiVersion"] = target.resource().api_version().into();
+    body["kind"] = target.resource().kind.as_ref().into();
+    let metadata = &mut body["metadata"];
+    metadata["name"] = target.key().name.as_ref().into();
     if !target.key().namespace.is_empty() {
-        identity.insert("namespace".into(), target.key().namespace.as_ref().into());
+        metadata["namespace"] = target.key().namespace.as_ref().into();
     }
-    identity.insert("uid".into(), target.uid().into());
+    metadata["uid"] = target.uid().into();
     if part == Subresource::Status || target.version().is_some() {
-        identity.insert("resourceVersion".into(), target.seen().to_string().into());
-    }
-    if let Value::Object(body) = &mut body {
-        body.insert("apiVersion".into(), target.resource().api_version().into());
-        body.insert("kind".into(), target.resource().kind.as_ref().into());
-        match body.get_mut("metadata") {
-            Some(Value::Object(metadata)) => metadata.extend(identity),
-            _ => drop(body.insert("metadata".into(), Value::Object(identity))),
-        }
+        metadata["resourceVersion"] = target.seen().to_string().into();
     }
     body
 }

@@ -1,6 +1,4 @@
-//! Texts of bounded length, for statuses, events and logs.
-//!
-//! A text from another program may have any length. A status has to fit into etcd, and memory holds it once for each object.
+//! Texts of bounded length, for statuses, events and logs: a text from another program may have any length.
 
 /// Limit of a text in a status, in bytes: the same as for an Event's message.
 pub const LONGEST: usize = 1_024;

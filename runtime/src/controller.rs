@@ -43,8 +43,8 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn watch(&self, on: &mut Watches<'_>);
     /// Takes from the caches the state that concerns an object; `None` when the object is gone.
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
-    /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache: for an object
-    /// that must not wait for an unreachable cluster, and whose plans do not depend on their writes there.
+    /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache: its plans do
+    /// not depend on their writes there, and must not wait for an unreachable cluster.
     fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
         false
     }
@@ -52,7 +52,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn children(&self, _world: &Self::Snapshot) -> usize {
         0
     }
-    /// Decides what to do for the object. See the guarantees and assumptions above.
+    /// Decides what to do for the object.
     fn plan(&self, context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
 }
 
@@ -85,8 +85,7 @@ impl Watches<'_> {
     /// Watches another kind in one namespace, or in all if `namespace` is empty.
     ///
     /// # Panics
-    /// If a controller of the same manager watches the kind in another namespace of the cluster. All controllers share one
-    /// cache per kind. Let both watch all namespaces, or run one manager for each.
+    /// If a controller of the same manager watches the kind in another namespace of the cluster: all share one cache per kind.
     pub fn kind<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
         let place = (cluster, TypeId::of::<K>());
         let stores = self.stores;

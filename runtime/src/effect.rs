@@ -4,9 +4,7 @@ use std::{collections::HashMap, fmt::Debug, hash::Hash, sync::Arc, time::Duratio
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A call outside Kubernetes, as data.
-///
-/// Equality is identity: two equal effects are the same call, which is made once while it runs.
+/// A call outside Kubernetes, as data. Two equal effects are the same call, which is made once while it runs.
 ///
 /// # Assumptions
 /// The call is idempotent, and a repeated call returns a lost outcome: outcomes live in memory only.
@@ -51,7 +49,7 @@ impl Effect for Never {
 /// The state of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
-    /// When the newest call started. While it waits for its serialization key or a permit: when it began to wait.
+    /// When the newest call started, or began to wait for its serialization key or a permit.
     pub begun: Timestamp,
     /// Whether a call is in progress or queued.
     pub running: bool,
@@ -59,7 +57,7 @@ pub struct Known<O> {
     pub failures: u32,
     /// The newest outcome and its time.
     pub last: Option<(Timestamp, O)>,
-    /// The sequence number of the newest outcome among all outcomes of the object. Clocks may step back; this does not.
+    /// The sequence number of the newest outcome among all of the object. Clocks may step back; this does not.
     pub order: u64,
 }
 

@@ -11,22 +11,17 @@ use tracing::{Instrument, Span};
 use crate::{effect::Effect, leadership::Leadership};
 use nodewright_observability::metrics::Metrics;
 
-/// Makes a call. It is dropped at its deadline and when leadership ends.
 pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::Outcome> + Send + Sync>;
 
 /// Runs the effects of one controller.
 ///
 /// # Guarantees
 /// * Effects with the same serialization key never overlap. A hung call delays only the calls with its own key.
-/// * The number of concurrent calls is limited.
 /// * A call starts only while this process leads, and is dropped when leadership ends, also in a process that was suspended.
-/// * A call is also dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.
-///
-/// # Caveats
-/// A dropped call may still take effect outside. Therefore effects are idempotent, and their outcomes can be read again.
+/// * A call is dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.
 pub(crate) struct EffectRunner<E: Effect> {
     perform: Perform<E>,
-    /// The lock of each serialization key that has calls.
+    /// For each serialization key that has calls.
     locks: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     permits: Semaphore,
     leadership: Leadership,
@@ -46,8 +41,7 @@ impl<E: Effect> EffectRunner<E> {
         Arc::new(Self { perform, locks, permits, leadership, tasks, metrics })
     }
 
-    /// Queues a call, in `span`. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not
-    /// lead.
+    /// Queues a call. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not lead.
     pub(crate) fn start(
         self: &Arc<Self>,
         effect: E,
@@ -108,7 +102,6 @@ impl<E: Effect> EffectRunner<E> {
         Some(outcome)
     }
 
-    /// Removes a serialization key without waiting calls.
     fn forget_unused(&self, key: &str) {
         let mut locks = self.locks.lock();
         if locks.get(key).is_some_and(|lock| Arc::strong_count(lock) == 1) {

@@ -52,7 +52,7 @@ impl UnknownOutcome {
     }
 }
 
-/// The context that all requests of one plan share.
+/// What all requests of one plan share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestContext {
     pub(crate) traceparent: Option<TraceContext>,
@@ -71,11 +71,8 @@ impl RequestContext {
 
 #[derive(Debug)]
 pub(crate) enum StepOutcome {
-    /// The step succeeded; the caches do not show it yet.
     Done(Option<Barrier>),
-    /// The step was refused for now; the other steps continue.
     Refused { uid: Arc<str>, error: RequestError },
-    /// The step failed. Its outcome may be unknown.
     Failed(Failure, Option<UnknownOutcome>),
 }
 
@@ -89,16 +86,15 @@ pub(crate) struct Execution {
     pub(crate) status_written: bool,
 }
 
-/// A stage ends after this many refusals of single steps, because the cause may affect all.
+/// A stage ends after this many failures of single steps, because the cause may affect all.
 const MOST_FAILURES: usize = 8;
 
 /// Executes steps with one field manager.
 ///
 /// # Guarantees
 /// * Stages run in order. The steps of a stage run concurrently in batches of 1, 2, 4, …. No stage runs after a failed one.
-/// * A step that is refused for a reason of its own does not stop the others of its stage: the batches begin at 1 again, and
-///   the stage ends after eight such failures; the next run begins with other steps. A failure that would hit every request (no
-///   connection, 429, 5xx, the end of leadership) ends the stage at once.
+/// * After a failure of one step the batches begin at 1 again, and after eight the stage ends; the next run begins with other
+///   steps. A failure that would hit every request (no connection, 429, 5xx, the end of leadership) ends it at once.
 /// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write.
 /// * No write hits a namesake. A write that depends on a version hits no other version.
 ///
@@ -106,16 +102,15 @@ const MOST_FAILURES: usize = 8;
 /// The API server honours UIDs and versions as the conformance tests check. The steps of a stage are independent.
 ///
 /// # Caveats
-/// * When a failure ends a stage, the other steps of its batch have been sent as well.
-/// * A request in progress when leadership ends may be committed later.
-#[derive(Clone, Debug)]
+/// When a failure ends a stage, the other steps of its batch have been sent as well.
+#[derive(Clone)]
 pub(crate) struct Executor {
     pub(crate) connections: Arc<BTreeMap<Cluster, Connection>>,
     pub(crate) manager: Arc<str>,
 }
 
 impl Executor {
-    /// Runs the stages. `call` must not wait for the effect. `attempt` is the number of runs that have failed in a row before.
+    /// Runs the stages. `call` must not wait for the effect. `attempt` is the number of runs that have failed in a row.
     pub(crate) async fn run<E: Clone>(
         &self,
         stages: &[Vec<Planned<E>>],
@@ -270,7 +265,6 @@ impl Executor {
         }
     }
 
-    /// Reads the object and compares it with the snapshot.
     async fn confirm(&self, at: &Target, must_be_unchanged: bool, sending: &RequestContext) -> StepOutcome {
         let difference = match self.send(at.key().cluster, sending.read(at.resource().object(at.key()))).await {
             Ok(answer) => match difference(&answer, at, must_be_unchanged) {
@@ -348,8 +342,7 @@ impl Execution {
             StepOutcome::Refused { uid, error } => self.refused.push((uid, error)),
             StepOutcome::Failed(failure, unsure) => {
                 self.unsure.extend(unsure);
-                // The first failure, unless a later one is one that the next plan can handle, or not just the end of
-                // leadership.
+                // The first failure, unless the next plan can handle a later one, or it was just the end of leadership.
                 let weight = |class| match class {
                     FailureClass::Expired => 0,
                     FailureClass::AlreadyExists => 2,
@@ -363,7 +356,6 @@ impl Execution {
     }
 }
 
-/// The `User-Agent` of a controller.
 pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
     HeaderValue::try_from(format!("{product} ({name})")).unwrap_or_else(|_| HeaderValue::from_static("controller"))
 }
@@ -372,7 +364,6 @@ fn done(at: &Target, answer: &Response<Bytes>) -> StepOutcome {
     done_at(at, shown(at, version_of(answer)))
 }
 
-/// What a cache must show of a write whose answer had this version.
 fn shown(at: &Target, version: Option<u64>) -> Until {
     match version {
         Some(version) => Until::Version(version, Instant::now()),
@@ -403,7 +394,6 @@ fn is_unsure(class: FailureClass) -> bool {
     matches!(class, FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Unknown)
 }
 
-/// How an object differs from the expected one, if it does.
 fn difference(answer: &Response<Bytes>, at: &Target, must_be_unchanged: bool) -> Option<&'static str> {
     let Ok(Versioned { metadata }) = serde_json::from_slice(answer.body()) else { return Some("it cannot be read") };
     let version = metadata.resource_version.as_deref().and_then(parse_version);
@@ -423,12 +413,11 @@ struct Versioned {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 struct VersionedMeta {
     uid: Option<String>,
     resource_version: Option<String>,
     deletion_timestamp: Option<String>,
-    #[serde(default)]
     finalizers: Vec<String>,
 }
 

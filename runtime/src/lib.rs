@@ -30,23 +30,6 @@
 //! * [`plan::Step::create`] never changes an existing object; [`plan::Step::delete`] never deletes a namesake.
 //! * A wait has a reason for people. The log shows it when it begins.
 //!
-//! # Modules
-//! | module | content |
-//! |---|---|
-//! | [`controller`], [`plan`] | the contract: snapshots in, plans out |
-//! | [`object`] | names of objects: cluster, key, UID, version |
-//! | [`apply_configuration`] | closed sets of fields with one writer, sent by server-side apply |
-//! | [`annotations`], [`finalizers`] | JSON patches for fields with several writers |
-//! | [`cache`] | stores with indexes, one watch for each kind |
-//! | [`scoped_watch`] | watches for single objects, as long as a plan names them |
-//! | [`effect`] | calls outside Kubernetes, as data |
-//! | [`request`] | the only way to an API server |
-//! | [`leadership`] | leader election, and the right to write that it gives |
-//! | [`manager`] | a process: caches, leases, loops, and an ordered shutdown |
-//! | [`events`] | Kubernetes events, with client-go's rate limits |
-//! | [`error`], [`clip`] | errors with their causes, texts of bounded length |
-//! | [`without_managed_fields`] | decoding without managedFields |
-//!
 //! # Writes that are not applies
 //! * creation: an apply with `resourceVersion: "1"`. The answer is 201 if the name is free, and 409 if it is taken;
 //! * deletion, eviction: with the UID from the snapshot as a precondition;

@@ -1,6 +1,6 @@
 //! A process with controllers: caches, leases, reconcile loops, and an ordered shutdown.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
@@ -29,7 +29,7 @@ use crate::{
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 
-/// How long shutdown may take. After that, work in progress is dropped.
+/// How long shutdown waits for work in progress.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 /// A wait for a cache that lasts longer makes its watch list again.
 const STALE_AFTER: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub struct Options {
     pub home: Cluster,
     /// How many requests may be in progress at once in each cluster.
     pub requests_at_once: usize,
-    /// How many requests may be sent to each cluster per second; 0 leaves the limit to API priority and fairness.
+    /// How many requests may be sent to each cluster per second; 0: no limit but API priority and fairness.
     pub qps: f64,
     /// How many requests may exceed that rate after idle time.
     pub burst: u32,
@@ -65,12 +65,6 @@ pub struct Options {
     pub spans: Spans,
     /// The metrics of the process.
     pub metrics: Arc<Metrics>,
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("product", &self.product).field("seed", &self.seed).finish_non_exhaustive()
-    }
 }
 
 impl Options {
@@ -109,7 +103,7 @@ type Begin = Box<dyn FnOnce(&Shared, &Leadership) -> BoxFuture<'static, ()> + Se
 /// Controllers that share caches and leadership.
 ///
 /// # Guarantees
-/// * Each kind is watched once for all controllers. Caches are warm before the lease is acquired.
+/// * Each kind is watched once for all controllers.
 /// * No plan sees a cache without a consistent list that began after this process gained the lease. A cache of an unreachable
 ///   cluster delays only the objects whose snapshots read it.
 /// * After the loss of the lease the manager sends nothing more, and [`Manager::run`] returns an error.
@@ -127,24 +121,19 @@ pub struct Manager {
     queues: Vec<Arc<Queue>>,
 }
 
-impl fmt::Debug for Manager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manager").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
 impl Manager {
     /// A manager without controllers.
     pub fn new(options: Options) -> Self {
         let rate = Rate { per_second: options.qps, burst: options.burst };
         let connect = |(cluster, client): (&Cluster, &kube::Client)| {
-            let (agent, client) = (agent(&options.product, "cache"), client.clone());
-            let limits = FairSemaphore::new(options.requests_at_once, Some(rate));
-            let leadership = Leadership::unlimited();
-            (*cluster, Connection::through(limits, client, agent, leadership, options.metrics.clone()))
+            let (at_once, agent) = (options.requests_at_once, agent(&options.product, "cache"));
+            let (leadership, metrics) = (Leadership::unlimited(), options.metrics.clone());
+            let mut connection = Connection::new(client.clone(), agent, leadership, at_once, metrics);
+            connection.limits = FairSemaphore::new(at_once, Some(rate));
+            (*cluster, connection)
         };
         let connections: BTreeMap<_, _> = options.clients.iter().map(connect).collect();
-        let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact().clone()));
+        let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact.clone()));
         let stores = Stores::with_contacts(contacts.collect());
         let readiness = Readiness::new(options.home, stores.clone());
         Self { options, stores, sources: Sources::default(), connections, readiness, begins: vec![], queues: vec![] }
@@ -156,14 +145,14 @@ impl Manager {
     }
 
     /// Whether this process could work, for `/readyz`: all caches of the home cluster are filled, and its API server has
-    /// answered within the last eight seconds. A standby is ready as well, because it could lead at once.
+    /// answered within the last eight seconds. A standby is ready as well.
     pub fn readiness(&self) -> impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static {
         let readiness = self.readiness.clone();
         move || readiness.check()
     }
 
-    /// A connection for requests that are no steps of a plan, such as those of a driver. `name` appears in `User-Agent`. It
-    /// refuses writes while this process does not lead; for one that standbys make as well, use [`Connection::within`].
+    /// A connection for requests that are no steps of a plan, such as those of a driver; `name` appears in `User-Agent`. It
+    /// refuses writes while this process does not lead.
     pub fn connection(&self, cluster: Cluster, name: &str) -> Option<Connection> {
         let connection = self.connections.get(&cluster)?.as_agent(agent(&self.options.product, name));
         Some(connection.within(self.options.leadership.clone()))
@@ -174,8 +163,7 @@ impl Manager {
         self.add_with(controller, |effect| async move { match effect {} });
     }
 
-    /// Adds a controller whose calls outside Kubernetes `perform` makes. The runtime drops a call at its deadline and when
-    /// leadership ends.
+    /// Adds a controller whose calls outside Kubernetes `perform` makes.
     ///
     /// # Panics
     /// If a controller of that name exists.
@@ -186,7 +174,7 @@ impl Manager {
     ) where
         F: Future<Output = <C::Effect as Effect>::Outcome> + Send + 'static,
     {
-        let is_new = self.queues.iter().all(|queue| queue.name() != C::NAME);
+        let is_new = self.queues.iter().all(|queue| queue.name != C::NAME);
         assert!(is_new, "there are two controllers of the name {}", C::NAME);
         let seed = self.options.seed.wrapping_add(self.queues.len() as u64);
         let queue = Arc::new(Queue::new(C::NAME, seed, self.options.metrics.clone()));
@@ -277,7 +265,6 @@ impl Manager {
     }
 }
 
-/// Everything that must be stopped at the end of the process.
 struct Process {
     elections: Arc<Vec<Election>>,
     tasks: TaskTracker,
@@ -285,8 +272,8 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the watches and acquires the leases; `None` if it was stopped before. A process that can lead at once lists once,
-    /// after it has the leases. One that must wait keeps warm caches meanwhile.
+    /// Acquires the leases and starts the watches; `None` if it was stopped before. A process that can lead at once lists only
+    /// after that; one that must wait keeps warm caches.
     async fn gain(&self, watch: impl FnOnce(), stop: &CancellationToken) -> Option<(Leadership, Instant)> {
         let mut acquiring = acquire(self.elections.clone()).boxed();
         let at_once = timeout(Duration::from_secs(1), &mut acquiring).await;
@@ -303,7 +290,6 @@ impl Process {
         }
     }
 
-    /// Finishes work in progress, up to the time limit, and releases the leases.
     async fn end(&self) {
         self.end.cancel();
         self.tasks.close();
@@ -356,7 +342,6 @@ async fn list_since(stores: &Stores, gained: Instant) {
     }
 }
 
-/// Updates the metrics of the caches while they are watched.
 async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToken) {
     while timeout(Duration::from_secs(5), watching.cancelled()).await.is_err() {
         for store in stores.lasting() {

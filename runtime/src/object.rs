@@ -121,7 +121,7 @@ impl fmt::Display for ResourceType {
     }
 }
 
-/// A reference to an object with preconditions for a write. It is only made from an object, so that no write hits a namesake.
+/// An object with preconditions for a write. It is only made from a live object, so that no write hits a namesake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     key: ObjectRef,
@@ -203,7 +203,7 @@ pub fn resource_version<K: Kind>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().and_then(parse_version).unwrap_or_default()
 }
 
-/// Parses a `resourceVersion`. `None` if it is no number, because no cache could wait for it.
+/// `None` if it is no number: no cache could wait for it.
 pub(crate) fn parse_version(text: &str) -> Option<u64> {
     text.parse().ok()
 }

@@ -40,7 +40,7 @@ impl ReconcileResult {
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
 }
 
-/// Adds the key of one object to the queue of its controller. It does not keep the queue alive in the waiters of the caches.
+/// Adds the key of one object to the queue of its controller, without keeping the queue alive.
 #[derive(Clone, Debug)]
 pub(crate) struct RequeueHandle {
     queue: Weak<Queue>,
@@ -59,15 +59,11 @@ impl RequeueHandle {
             queue.add(self.key.clone(), Priority::Live);
         }
     }
-
-    fn identity(&self) -> (&'static str, &ObjectRef) {
-        (self.controller, &self.key)
-    }
 }
 
 impl PartialEq for RequeueHandle {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
+        self.cmp(other).is_eq()
     }
 }
 impl Eq for RequeueHandle {}
@@ -78,7 +74,7 @@ impl PartialOrd for RequeueHandle {
 }
 impl Ord for RequeueHandle {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.identity().cmp(&other.identity())
+        (self.controller, &self.key).cmp(&(other.controller, &other.key))
     }
 }
 
@@ -96,7 +92,7 @@ const BACKOFF_MOST: Duration = Duration::from_mins(2);
 /// # Assumptions
 /// A caller that takes a key with [`Queue::next`] hands it back with [`Queue::done`].
 pub(crate) struct Queue {
-    name: &'static str,
+    pub(crate) name: &'static str,
     state: Mutex<State>,
     ready: Notify,
     metrics: Arc<Metrics>,
@@ -123,14 +119,10 @@ struct Entry {
 }
 
 impl Queue {
-    /// An empty queue. `seed` decides the jitter.
+    /// `seed` decides the jitter.
     pub(crate) fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
         let state = State { jitter: fastrand::Rng::with_seed(seed), ..State::default() };
         Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
     }
 
     /// Queues a key. It becomes ready as soon as its back-off allows.
@@ -153,7 +145,7 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Forgets the failures of a key: its user has changed what made the runs fail.
+    /// Forgets the failures of a key, whose user has changed the object.
     pub(crate) fn reset(&self, key: &ObjectRef) {
         if let Some(entry) = self.state.lock().entries.get_mut(key) {
             entry.failures = 0;
@@ -236,7 +228,6 @@ impl Entry {
         self.queued.is_none() && self.running.is_none() && self.wake.is_none() && self.failures == 0
     }
 
-    /// The end of its pause, unless that is over.
     fn paused_until(&self, now: Instant) -> Option<Instant> {
         self.not_before.filter(|at| *at > now)
     }
@@ -278,7 +269,7 @@ impl State {
         }
     }
 
-    /// Moves due keys to the ready list. Ignores a timer that was superseded or only ends a pause: it does not match its entry.
+    /// Moves due keys to the ready list. A timer that was superseded or only ends a pause does not match its entry.
     fn ring(&mut self, now: Instant) {
         while self.timers.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((at, key))) = self.timers.pop() else { return };

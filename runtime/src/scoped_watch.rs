@@ -1,5 +1,5 @@
-//! Watches that single objects need for a while: for example of the Pods on a node while it drains, or of a Secret that they
-//! name. Memory is bounded by those in use, not by the number of objects that exist.
+//! Watches that single objects need for a while: for example of the Pods on a node while it drains. Memory is bounded by those in
+//! use, not by the number of objects that exist.
 
 use std::{
     any::TypeId,
@@ -20,7 +20,7 @@ use crate::{
     watch::{Projection, Watch, Watching},
 };
 
-/// How long a scoped watch relies on its list before it opens a connection for a watch. Often the list is enough.
+/// How long a scoped watch for several objects relies on its list before it opens a connection. Often the list is enough.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many objects are watched by name at most, because each watch is a connection. Others are listed each minute.
@@ -32,7 +32,7 @@ pub struct ScopedWatch {
     cluster: Cluster,
     kind: TypeId,
     selector: Arc<str>,
-    /// The object, if the scoped watch is about a single one.
+    /// The object, if it is a single one.
     object: Option<ObjectRef>,
     open: fn(&Arc<ScopedWatches>, &ScopedWatch, CancellationToken),
 }
@@ -78,12 +78,8 @@ struct Active {
 /// All scoped watches of a manager.
 ///
 /// # Guarantees
-/// * Objects that name the same scoped watch share one watch. It ends when the last of them stops naming it, or is gone.
+/// * Objects that name the same scoped watch share it. It ends when the last of them stops naming it, or is gone.
 /// * Each change wakes the objects that name it. So does the first complete list, also an empty one, or its failure.
-/// * At most 128 objects are watched by name. Those beyond are listed each minute.
-///
-/// # Caveats
-/// Initially, changes reach a scoped watch for several objects up to 200 ms late, while it relies on its list.
 pub(crate) struct ScopedWatches {
     stores: Stores,
     connections: BTreeMap<Cluster, Connection>,
@@ -155,7 +151,7 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
     let store = Arc::new(Store::<K>::new(wanted.cluster, namespace));
     all.stores.add_scoped(wanted, store.clone());
     if stop.is_cancelled() {
-        // No object names it any more. It may have ended before its store was added.
+        // It may have ended before its store was added.
         all.stores.remove(&key);
         return;
     }

@@ -1,5 +1,5 @@
-//! Decodes objects without `metadata.managedFields`. Decoding them would be most of the work, and could fail where they repeat
-//! a deep field that the object itself keeps as text.
+//! Decodes objects without `metadata.managedFields`: they would be most of the work, and may be too deep where they repeat a field
+//! that the object itself keeps as text.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -27,7 +27,7 @@ fn read<'de, K: Deserialize<'de>>(
     Ok(object)
 }
 
-/// Decodes an object without its managedFields where it is part of another value.
+/// For an object that is part of another value.
 pub(crate) struct WithoutManagedFields<K>(pub(crate) PhantomData<K>);
 
 impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for WithoutManagedFields<K> {

@@ -8,12 +8,10 @@ use super::Event;
 const REPEAT_WINDOW: Duration = Duration::from_mins(10);
 /// How many requests one object may cause at once: client-go's spam filter.
 const BURST: u32 = 25;
-/// How long it takes until the object may cause one more request.
+/// After this time the object may cause one more.
 const REFILL: Duration = Duration::from_mins(5);
 /// How many events and objects are remembered: client-go's cache size.
 const REMEMBERED: usize = 4_096;
-
-/// The longest name of an object.
 const NAME_LIMIT: usize = 253;
 
 /// The identity of an event: equal events have the same object and the same text.
@@ -54,7 +52,6 @@ impl Correlator {
         Some((name, count))
     }
 
-    /// Sets the count that the server has for an existing event.
     pub(super) fn correct(&mut self, name: &EventName, count: i32) {
         if let Some(series) = self.series.get_mut(name) {
             series.count = count;
@@ -94,7 +91,7 @@ fn make_room<K: Clone + Eq + Hash + Ord, V>(map: &mut HashMap<K, V>, age: impl F
     }
 }
 
-/// The object's UID if it is known, so that a later namesake has a budget of its own.
+/// The UID if it is known, so that a later namesake has a budget of its own.
 fn object_of(event: &Event) -> String {
     let regarding = &event.regarding;
     regarding.uid.clone().unwrap_or_else(|| {

@@ -1,16 +1,12 @@
 //! Events, as `kubectl describe` shows them.
 //!
 //! # Guarantees
-//!
-//! - [`Recorder::publish`] never blocks, never waits and never fails: it drops and counts events that do not fit.
-//! - A repeat within ten minutes raises the count and the time of the first event, also across restarts: its name is derived
-//!   from its content.
+//! - [`Recorder::publish`] never waits and never fails: it drops and counts events that do not fit.
+//! - A repeat within ten minutes raises the count and the time of the first event, also across restarts.
 //! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. The others still count
-//!   in the next update of the same event.
-//! - Memory is bounded by the length of the queue and by the number of remembered events and objects.
+//!   in the next update of the same event. Memory is bounded.
 //!
 //! # Caveats
-//!
 //! - Events are hints: they are lost when the API server is away for long, or when the process is killed.
 //! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too.
 
@@ -34,7 +30,6 @@ use nodewright_observability::metrics::Metrics;
 
 const QUEUE_LENGTH: usize = 1_000;
 
-/// How long [`EventTask::drain`] continues to send.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether an event reports normal progress or a problem.
@@ -156,14 +151,15 @@ impl EventTask {
     ) -> (Recorder, Self) {
         let (queue, events) = mpsc::channel(QUEUE_LENGTH);
         let recorder = Recorder::new(component, user_agent.clone(), metrics.clone());
-        let connection = Connection::new(client, user_agent, Leadership::unlimited(), 1, metrics.clone());
-        let sender = Sender::new(connection.with_timeout(REQUEST_TIMEOUT), metrics, clock);
+        let mut connection = Connection::new(client, user_agent, Leadership::unlimited(), 1, metrics.clone());
+        connection.timeout = REQUEST_TIMEOUT;
+        let sender = Sender::new(connection, metrics, clock);
         let stop = CancellationToken::new();
         let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
         (Recorder { queue: Some(queue), ..recorder }, Self { task, stop })
     }
 
-    /// Accepts no more events, sends the queued ones, and gives up after a second.
+    /// Sends the queued events, and gives up after a second.
     pub async fn drain(self) {
         self.stop.cancel();
         if timeout(DRAIN_TIMEOUT, self.task).await.is_err() {

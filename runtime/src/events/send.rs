@@ -8,7 +8,6 @@ use k8s_openapi::{
     api::core::v1::{Event as CoreEvent, EventSource},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -38,19 +37,12 @@ pub(super) struct Sender {
     logged: Option<Instant>,
 }
 
-#[derive(Default, Deserialize)]
-struct Counted {
-    #[serde(default)]
-    count: Option<i32>,
-}
-
 impl Sender {
     pub(super) fn new(connection: Connection, metrics: Arc<Metrics>, clock: Arc<dyn Clock>) -> Self {
         let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { connection, metrics, clock, correlator: Correlator::default(), instance, logged: None }
     }
 
-    /// Sends an event, as a creation or as a repeat.
     pub(super) async fn take(&mut self, queued: Queued) {
         let Some((name, count)) = self.correlator.admit(&queued.event, self.clock.elapsed()) else {
             self.metrics.event_dropped();
@@ -108,8 +100,7 @@ impl Sender {
         }
     }
 
-    /// Raises the time of an event, and its count if it is known.
-    async fn patch(&self, name: &EventName, count: Option<i32>, queued: &Queued) -> Result<Counted, RequestError> {
+    async fn patch(&self, name: &EventName, count: Option<i32>, queued: &Queued) -> Result<CoreEvent, RequestError> {
         let mut patch = json!({ "lastTimestamp": Time(self.clock.wall()) });
         if let Some(count) = count {
             patch["count"] = count.into();

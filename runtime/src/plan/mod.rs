@@ -27,11 +27,10 @@ pub use crate::request::FailureClass;
 pub struct Context<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
-    /// Since when this process is the leader. When the clock is stepped, this time moves along with `now`, as do all times in
-    /// this struct that no object holds.
+    /// Since when this process is the leader. When the clock is stepped, this time and all others here move along with `now`.
     pub leader_since: Timestamp,
-    /// Since when this process has been connected to the API servers of the caches that the snapshot read, without a gap of
-    /// more than a minute. Reports from before may be stale, because nothing could be reported. Never before `leader_since`.
+    /// Since when this process has been connected to the servers of the caches that the snapshot read, without a gap of more
+    /// than a minute: nothing could be reported before. Never before `leader_since`.
     pub connected_since: Timestamp,
     /// How many runs in a row have failed.
     pub attempt: u32,
@@ -83,8 +82,8 @@ pub enum Step<E> {
     Delete(Target),
     /// Deletion of exactly the object in the snapshot, without grace period.
     DeleteNow(Target),
-    /// Eviction of exactly the Pod in the snapshot. A refusal is no failure: the object is planned again at once, and that plan
-    /// sees the [`Refusal`] and must set the time of the retry.
+    /// Eviction of exactly the Pod in the snapshot. A refusal is no failure: the next plan, which is made at once, sees the
+    /// [`Refusal`] and must set the time of the retry.
     Evict(Target),
     /// A call outside Kubernetes.
     Call(E),
@@ -143,7 +142,7 @@ impl<E> Step<E> {
     }
 
     /// Reads from the API server whether `live` still exists and is not being deleted. Do this before `live` adopts an object,
-    /// as `CanAdopt` in the Kubernetes controllers: a cache may show an orphan and not yet show the deletion of its owner.
+    /// as Kubernetes' `CanAdopt`: a cache may show an orphan and not yet the deletion of its owner.
     pub fn confirm<K: Kind>(cluster: Cluster, live: &K) -> Self {
         Self::Confirm(Target::of(cluster, live))
     }
@@ -210,8 +209,8 @@ pub struct Wait {
 
 /// What a controller decided for one object.
 ///
-/// Stages run in order. The steps of a stage run concurrently, with a slow start, and fail independently. A failure ends the
-/// plan after its stage and is part of the next [`Context`].
+/// Stages run in order. The steps of a stage run concurrently and fail independently. A failure ends the plan after its stage
+/// and is part of the next [`Context`].
 #[derive(Clone, Debug)]
 pub struct Plan<E> {
     /// Steps, stage by stage.
@@ -228,8 +227,8 @@ pub struct Plan<E> {
     pub looks: Vec<ScopedWatch>,
     /// The trace that the plan's requests belong to.
     pub traceparent: Option<TraceContext>,
-    /// Whether to drop the outcomes of all calls outside Kubernetes. They are kept while a call is in progress. Do not set this
-    /// in a plan that itself rests on an outcome: it would make the call again and again.
+    /// Whether to drop the outcomes of all calls outside Kubernetes, unless a call is in progress. Do not set this in a plan
+    /// that rests on an outcome: it would make the call again and again.
     pub forgets_outcomes: bool,
 }
 
@@ -339,14 +338,5 @@ impl<E> Plan<E> {
 
 /// A reference to `object` for events.
 pub fn reference<K: Kind>(object: &K) -> ObjectReference {
-    let resource = ResourceType::of::<K>();
-    ObjectReference {
-        api_version: Some(resource.api_version()),
-        kind: Some(resource.kind.into_owned()),
-        namespace: object.meta().namespace.clone(),
-        name: object.meta().name.clone(),
-        uid: object.meta().uid.clone(),
-        resource_version: object.meta().resource_version.clone(),
-        ..ObjectReference::default()
-    }
+    ObjectReference { resource_version: object.meta().resource_version.clone(), ..object.object_ref(&()) }
 }

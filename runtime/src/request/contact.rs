@@ -1,13 +1,10 @@
 //! Whether an API server answers, and since when without a gap.
 //!
-//! When an API server comes back, everything in its caches may be as old as the outage. So a plan, which must not judge missing
-//! reports while nothing can be reported, has to know since when the server has answered.
-//!
-//! A kube-apiserver sends the bookmarks of an idle kind after 60 or 120 s or never, and continues to send them while its etcd
-//! is away. So only an event or a successful answer counts as contact. After 30 s without either, a watch probes the server.
+//! A plan must not judge missing reports while nothing can be reported. A kube-apiserver sends the bookmarks of an idle kind
+//! after 60 or 120 s or never, and continues to send them while its etcd is away. So only an event or a successful answer counts
+//! as contact. After 30 s without either, a watch probes the server.
 //!
 //! # Guarantees
-//! * An idle server that answers is connected.
 //! * A gap of less than 30 s is ignored, and one of more than 60 s is detected.
 //! * All watches of a cluster share one contact: a single failing watch is no gap.
 //! * All watches together send one probe per 30 s to a silent server, and one per 10 s to a server that does not answer.
@@ -50,7 +47,7 @@ impl State {
 }
 
 impl Contact {
-    /// Records an event or a successful answer.
+    /// Records an event or an answer.
     pub(crate) fn heard(&self) {
         let (mut state, now) = (self.0.lock(), Instant::now());
         if state.is_broken(now) {

@@ -99,10 +99,8 @@ impl RequestError {
             && self.causes().iter().any(|cause| cause.field == "metadata.uid")
     }
 
-    /// Whether a JSON patch was refused because a test failed or a path did not exist: another writer was faster.
-    ///
-    /// A patch that would make the object invalid gets 422 as well, but then the API server names the kind. A denial by a
-    /// webhook has no details.
+    /// Whether a JSON patch was refused because a test failed or a path did not exist: another writer was faster. For an
+    /// invalid result, also a 422, the API server names the kind. A denial by a webhook has no details.
     pub(crate) fn is_failed_test(&self) -> bool {
         let says_nothing = |details: &StatusDetails| details.kind.is_empty() && details.causes.is_empty();
         self.status == Some(StatusCode::UNPROCESSABLE_ENTITY) && self.details.as_deref().is_some_and(says_nothing)
@@ -147,7 +145,6 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
     }
 }
 
-/// The single place that assigns a class to a status code.
 fn classify_status(code: StatusCode) -> FailureClass {
     match code.as_u16() {
         409 => FailureClass::Conflict,

@@ -34,8 +34,8 @@ pub async fn default_client() -> Result<kube::Client, kube::Error> {
     client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leadership::default())
 }
 
-/// A client configured for the runtime: kube's own without tracing, proxies and retries, because a write whose answer was lost
-/// must be read, not repeated. It sends no queued request once this leadership has expired ([`Leadership::connector`]).
+/// kube's client without tracing, proxies and retries, because a write whose answer was lost must be read, not repeated. It
+/// sends no queued request once this leadership has expired ([`Leadership::connector`]).
 pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
     if let Some(proxy_url) = &config.proxy_url {
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy_url.clone()) });
@@ -61,24 +61,24 @@ pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Cli
 /// # Guarantees
 /// * A mutating request starts only while leadership lasts, and is abandoned when it ends.
 /// * No request lasts longer than the timeout; none is sent twice.
-/// * The semaphore limits concurrency and rate, and serves the flows of several owners round-robin.
-/// * Every request names its sender in `User-Agent`.
+/// * Concurrency and rate are limited. The flows of several owners take turns.
 ///
 /// # Assumptions
 /// The client does not retry by itself; see [`client`].
 ///
 /// # Caveats
 /// * A write that started during leadership may be committed after its end, even if it was abandoned.
-/// * Watches do not count towards the limits of concurrency and rate: they last for minutes.
+/// * Watches do not count towards the limits.
 #[derive(Clone)]
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
     leadership: Leadership,
-    limits: Arc<FairSemaphore>,
-    timeout: Duration,
+    pub(crate) limits: Arc<FairSemaphore>,
+    pub(crate) timeout: Duration,
     metrics: Arc<Metrics>,
-    contact: Arc<Contact>,
+    /// Shared with all connections that were made from this one.
+    pub(crate) contact: Arc<Contact>,
 }
 
 impl fmt::Debug for Connection {
@@ -135,17 +135,7 @@ impl Connection {
         at_once: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self::through(FairSemaphore::new(at_once, None), client, agent, leadership, metrics)
-    }
-
-    pub(crate) fn through(
-        limits: Arc<FairSemaphore>,
-        client: kube::Client,
-        agent: HeaderValue,
-        leadership: Leadership,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let (timeout, contact) = (Duration::from_secs(35), Arc::default());
+        let (limits, timeout, contact) = (FairSemaphore::new(at_once, None), Duration::from_secs(35), Arc::default());
         Self { client, agent, leadership, limits, timeout, metrics, contact }
     }
 
@@ -159,15 +149,6 @@ impl Connection {
     #[must_use]
     pub fn within(&self, leadership: Leadership) -> Self {
         Self { leadership, ..self.clone() }
-    }
-
-    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-
-    /// The contact with its server, shared with all connections that were made from this one.
-    pub(crate) fn contact(&self) -> &Arc<Contact> {
-        &self.contact
     }
 
     /// Sends a request and reads the whole answer. Any status but 2xx is an error.

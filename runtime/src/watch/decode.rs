@@ -1,6 +1,5 @@
-//! Decodes lists and events: the envelope first, then each object alone.
-//!
-//! An undecodable object never hides the others. Skipping it does not recurse, so deep nesting is no danger.
+//! Decodes lists and events: the envelope first, then each object alone, so that an undecodable one never hides the others.
+//! Skipping it does not recurse, so deep nesting is no danger.
 
 use std::{
     fmt,
@@ -8,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
 use kube::core::Status;
 use serde::{
     Deserialize, Deserializer,
@@ -30,7 +29,6 @@ pub(super) struct Page<K> {
     pub(super) items: Vec<Item<K>>,
 }
 
-/// One object, as far as it could be decoded.
 pub(super) type Item<K> = Result<Box<K>, Box<Undecodable>>;
 
 #[derive(Debug)]
@@ -42,19 +40,10 @@ pub(super) enum Line<K> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct ListEnvelope<'a> {
     metadata: Option<ListMeta>,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: Option<String>,
-    #[serde(rename = "continue")]
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -77,15 +66,11 @@ struct Identity {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 struct IdentityMeta {
-    #[serde(default)]
     namespace: String,
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     uid: String,
-    #[serde(default)]
     resource_version: String,
 }
 
@@ -94,7 +79,7 @@ pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
     let metadata = envelope.metadata.unwrap_or_default();
     Ok(Page {
         version: metadata.resource_version.as_deref().and_then(parse_version),
-        next: metadata.next.filter(|token| !token.is_empty()),
+        next: metadata.continue_.filter(|token| !token.is_empty()),
         items: envelope.items.unwrap_or_default().into_iter().map(item).collect(),
     })
 }
@@ -119,7 +104,7 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
     })
 }
 
-/// The fast path for most lines: an object that exists and can be decoded. It is decoded in one pass.
+/// The fast path for most lines: an object that exists, decoded in one pass.
 struct Present<K>(Box<K>);
 
 impl<'de, K: Kind> Deserialize<'de> for Present<K> {
@@ -166,7 +151,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     Err(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
 }
 
-/// The metadata of an undecodable object: the mistake is usually elsewhere, and the metadata identifies the object.
+/// The metadata of an undecodable object: the mistake is usually elsewhere.
 fn whole_metadata(raw: &RawValue) -> Option<ObjectMeta> {
     let read = || without_managed_fields::from_str::<Envelope>(raw.get()).ok();
     let metadata = catch_unwind(AssertUnwindSafe(read)).ok()??.metadata;

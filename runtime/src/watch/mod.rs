@@ -1,13 +1,12 @@
 //! The watch loop: keeps one store in step with one collection of an API server.
 //!
 //! # Guarantees
-//! * Each watch has its own back-off and health: a failing watch slows no other. It respects `Retry-After`.
+//! * A failing watch slows no other. It respects `Retry-After`.
 //! * It detects a black-holed connection within four minutes, because the server should have ended the watch by then.
-//! * It probes an idle server (`crate::request::contact`) while it continues to read the open watch.
+//! * It probes an idle server (`crate::request::contact`) beside the open watch.
 //! * After a gap, and after an interrupted list, it lists again from the quorum, and reports vanished objects as gone.
 //! * It detects a server that was set back to an earlier version within five minutes, and replaces the store by its list.
-//! * A log line, a metric and an event name each object that cannot be decoded. The other objects proceed.
-//! * A watch that needs a permit and gets none lists each minute instead.
+//! * A log line, a metric and an event name each undecodable object. The other objects proceed.
 //! * A panic in a change handler is caught and counted; the watch continues.
 //!
 //! # Assumptions
@@ -67,24 +66,20 @@ const RELIST: Duration = Duration::from_mins(1);
 /// After this many failures in a row, the waiters for the first list see the failure.
 const REPORTED_FAILURES: u32 = 3;
 
-/// What a watch has shown.
 pub(crate) enum Notice<'a, K> {
     Change(&'a Change<K>),
     /// An object has become unreadable, has become readable again, or is gone.
     Unreadable(&'a Unreadable),
 }
 
-/// What is escaped in the value of a query: all but the unreserved characters.
 const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The handler of notices. Returns false if a mapper has panicked.
+/// Returns false if a mapper has panicked.
 pub(crate) type Deliver<K> = Box<dyn Fn(&Notice<'_, K>, Priority) -> bool + Send + Sync>;
 
-/// Which objects and fields of a kind are requested and kept.
 pub(crate) struct Projection<K> {
     /// Whether to request only metadata from the API server.
     pub(crate) is_metadata: bool,
-    /// Which objects are kept.
     pub(crate) keeps: fn(&K) -> bool,
 }
 
@@ -95,7 +90,7 @@ impl<K> Default for Projection<K> {
 }
 
 impl<K> Projection<K> {
-    /// The `Accept` headers of a list and of a watch.
+    /// For a list and for a watch.
     fn accepts(&self) -> [&'static str; 2] {
         if self.is_metadata {
             [
@@ -108,7 +103,7 @@ impl<K> Projection<K> {
     }
 }
 
-/// The parts that all watches of a manager share.
+/// What all watches of a manager share.
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(crate) metrics: Arc<Metrics>,
@@ -117,7 +112,6 @@ pub(crate) struct Watching {
     pub(crate) stop: CancellationToken,
 }
 
-/// Keeps one store up to date.
 pub(crate) struct Watch<K> {
     pub(crate) connection: Connection,
     pub(crate) store: Arc<Store<K>>,
@@ -128,7 +122,7 @@ pub(crate) struct Watch<K> {
     pub(crate) watching: Watching,
     /// How long to wait between the first list and the watch, for an object that may need only the list.
     pub(crate) patience: Duration,
-    /// The semaphore for watches that need a permit. Such a watch lists each minute until it has one.
+    /// For watches that need a permit. Such a watch lists each minute until it has one.
     pub(crate) permits: Option<Arc<Semaphore>>,
     pub(crate) projection: Projection<K>,
 }
@@ -163,7 +157,6 @@ impl Broken {
         }
     }
 
-    /// The message for people.
     fn message(&self) -> String {
         match self {
             // A decoder's error may quote the text that it could not decode.
@@ -192,7 +185,7 @@ enum Next {
 
 struct Progress {
     next: Next,
-    /// How many times in a row it has failed without receiving anything in between.
+    /// In a row, without receiving anything in between.
     failures: u32,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -249,7 +242,6 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    /// Whether the watch may open. Once it has a permit it keeps it.
     fn has_permit(&self, at: &mut Progress) -> bool {
         let Some(permits) = &self.permits else { return true };
         at.permit = at.permit.take().or_else(|| permits.clone().try_acquire_owned().ok());
@@ -299,12 +291,11 @@ impl<K: Kind> Watch<K> {
         Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
     }
 
-    /// The version of a consistent list of one object.
     fn version(answer: &Response<Bytes>) -> Result<u64, Broken> {
         decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
-    /// The quorum never goes back by itself: the known state was undone, and its later versions will be assigned again.
+    /// The quorum never goes back by itself: the known state was undone, and its versions will be assigned again.
     fn rewind(&self, version: u64) {
         tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
@@ -312,8 +303,7 @@ impl<K: Kind> Watch<K> {
         self.store.rewind();
     }
 
-    /// Whether the store is ahead of the server, which then was restored from a backup and would send nothing to a watch from
-    /// this version.
+    /// Whether the server was restored from a backup: it would send nothing to a watch from the version of the store.
     async fn is_ahead(&self) -> Result<bool, Broken> {
         let answer = self.connection.send(self.page_call(1, None)).await?;
         Ok(Self::version(&answer)? < self.store.version())
@@ -322,7 +312,7 @@ impl<K: Kind> Watch<K> {
     /// Probes the server whenever it is silent, past the limit of concurrent requests. Ends when the server was set back.
     async fn ask_when_silent(&self) {
         loop {
-            self.connection.contact().silence().await;
+            self.connection.contact.silence().await;
             let known = self.store.version();
             match timeout(ANSWER_WITHIN, self.ask()).await {
                 Ok(Ok(version)) if version < known => return,
@@ -384,7 +374,7 @@ impl<K: Kind> Watch<K> {
         let line = decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
         if matches!(line, Line::Present(_) | Line::Gone { .. }) {
             // A bookmark does not count: a server continues to send them while its etcd is away.
-            self.connection.contact().heard();
+            self.connection.contact.heard();
         }
         match line {
             Line::Present(item) => {
@@ -407,7 +397,6 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    /// Stores an object. Returns the change, if there is one.
     fn take(&self, item: Item<K>) -> Option<Change<K>> {
         let object = match item {
             Ok(object) => object,
@@ -444,7 +433,6 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    /// An object that could not be decoded is gone, or can be decoded again.
     fn end_unreadable(&self, object: &Unreadable) {
         self.forget_undecodable(object);
         self.deliver(&Notice::Unreadable(object), Priority::Live);

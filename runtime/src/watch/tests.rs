@@ -34,7 +34,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Leadership::unlimited(), 8, metrics.clone());
-    let contact = connection.contact().clone();
+    let contact = connection.contact.clone();
     let (store, record) = (Arc::new(Store::<K>::new(HOME, "default")), Arc::new(Mutex::new(vec![])));
     let heard = record.clone();
     let deliver = Box::new(move |notice: &Notice<'_, K>, priority| {

@@ -1,4 +1,4 @@
-//! Reports objects that cannot be decoded: a metric and an event for each, for as long as it stays so.
+//! Reports objects that cannot be decoded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ const UNDECODABLE: &str = "Undecodable";
 /// Metrics name at most this many objects: a user who can create one can create many.
 const NAMED: usize = 100;
 
-/// The known facts about an object that could not be decoded. Its content is not kept, so that it cannot reach a log.
+/// An object that could not be decoded. Its content is not kept, so that it cannot reach a log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undecodable {
     pub(super) object: Unreadable,
@@ -32,11 +32,8 @@ pub(super) struct Undecodable {
 type Source = (Cluster, String, Arc<str>);
 type Name = (String, String);
 
-/// All objects of a manager that currently cannot be decoded.
-///
-/// # Guarantees
-/// * One event for each object, and for each of its changes, as soon as this process may write events.
-/// * Nothing of their content is kept.
+/// The objects of a manager that currently cannot be decoded: a metric for each, and an event for each and for its changes, as
+/// soon as this process may write events.
 pub(crate) struct DecodeFailures {
     metrics: Arc<Metrics>,
     state: Mutex<State>,
@@ -62,7 +59,7 @@ impl DecodeFailures {
         Arc::new(Self { metrics, state: Mutex::default() })
     }
 
-    /// Publishes events for the known objects and for later ones: this process may write now.
+    /// Publishes the events of known and later objects: this process may write now.
     pub(crate) fn publish_to(&self, recorder: Recorder) {
         let mut state = self.state.lock();
         state.objects.values().flat_map(BTreeMap::values).for_each(|event| recorder.publish(event.clone()));
