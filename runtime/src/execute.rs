@@ -52,7 +52,6 @@ impl UnknownOutcome {
     }
 }
 
-/// What all requests of one plan share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestContext {
     pub(crate) traceparent: Option<TraceContext>,

@@ -94,7 +94,6 @@ impl State {
     }
 }
 
-/// One place in the semaphore.
 pub(crate) struct Permit(Option<Arc<FairSemaphore>>);
 
 impl Permit {

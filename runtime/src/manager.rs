@@ -105,7 +105,7 @@ type Begin = Box<dyn FnOnce(&Shared, &Leadership) -> BoxFuture<'static, ()> + Se
 /// # Guarantees
 /// * Each kind is watched once for all controllers.
 /// * No plan sees a cache without a consistent list that began after this process gained the lease. A cache of an unreachable
-///   cluster delays only the objects whose snapshots read it.
+///   cluster delays only the objects that read it.
 /// * After the loss of the lease the manager sends nothing more, and [`Manager::run`] returns an error.
 /// * On stop it takes no more work, lets requests in progress end, and releases the lease, within five seconds.
 ///

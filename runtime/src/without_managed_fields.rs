@@ -14,7 +14,6 @@ pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_jso
     read(serde_json::Deserializer::from_str(text))
 }
 
-/// The same from bytes.
 pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K, serde_json::Error> {
     read(serde_json::Deserializer::from_slice(text))
 }

@@ -79,7 +79,6 @@ impl Waiters {
         free
     }
 
-    /// When the longest current wait began.
     pub(super) fn oldest(&self) -> Option<Instant> {
         let versions = self.versions.values().flat_map(BTreeMap::values).map(|(_, since)| *since);
         let objects = self.objects.values().flatten().map(|(_, since, _)| *since);

@@ -413,7 +413,6 @@ impl<K: Kind> Objects<K> {
     }
 }
 
-/// Compares the object of a slot with another one by name.
 fn order<K: Kind>(slots: &Slab<Slot<K>>, slot: u32, other: &K) -> Ordering {
     full_name(slots[slot as usize].object.as_ref()).cmp(&full_name(other))
 }

@@ -31,7 +31,6 @@ pub struct Stores {
     view: Option<Arc<View>>,
 }
 
-/// What one snapshot may trust, and has read.
 struct View {
     since: Instant,
     reads: Mutex<Reads>,

@@ -50,10 +50,11 @@ pub struct LeaseConfig {
 impl LeaseConfig {
     /// The usual times (15 s, 10 s, 2 s), with an identity made of the host name and a random part.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        let host = rustix::system::uname();
         Self {
             namespace: namespace.into(),
             name: name.into(),
-            identity: unique_identity(),
+            identity: format!("{}_{:032x}", host.nodename().to_string_lossy(), fastrand::u128(..)),
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
@@ -88,11 +89,6 @@ impl LeaseConfig {
     fn attempt_timeout(&self) -> Duration {
         self.renew_deadline / 2
     }
-}
-
-fn unique_identity() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}_{:032x}", fastrand::u128(..))
 }
 
 /// How long [`Election::release`] tries. After that the lease expires by itself.

@@ -4,14 +4,12 @@
 //!
 //! # Guarantees
 //! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.
-//! - [`Leadership::remaining`] reads the clock at each call. Time in which the process was stopped or the host was suspended
-//!   counts, as in [`boot_clock`].
+//! - Time in which the process was stopped or the host was suspended counts, as in [`boot_clock`].
 //! - All clones of a leadership, and all that [`Leadership::all`] makes from it, see its end.
 //!
 //! # Caveats
 //! - [`Leadership::ended`] may be a second late: timers stand still while the host is suspended.
-//! - A request that was sent in time may be committed late. Writes that must not happen twice need names, UIDs and resource
-//!   versions as well.
+//! - A request that was sent in time may be committed late: safety rests on names, UIDs and versions.
 
 mod clock;
 mod election;

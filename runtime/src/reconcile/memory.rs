@@ -40,7 +40,6 @@ pub(super) struct Memory<E: Effect> {
 /// How many writes to itself an object may have in a row, and then once per interval: two managers may undo each other's.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
-
 /// Ignore smaller differences between the wall clock and the monotonic clock.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
 /// Ignore smaller moves of a wait's end.

@@ -50,7 +50,6 @@ const LONGEST_LINE: usize = 2_048;
 /// Event reason for a request that the API server refuses and that would fail again unchanged.
 const STEP_REFUSED: &str = "StepRefused";
 
-/// What the loops of all controllers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) stores: Stores,

@@ -47,7 +47,6 @@ impl State {
 }
 
 impl Contact {
-    /// Records an event or an answer.
     pub(crate) fn heard(&self) {
         let (mut state, now) = (self.0.lock(), Instant::now());
         if state.is_broken(now) {

@@ -102,7 +102,6 @@ pub struct Call {
     pub body: Vec<u8>,
     /// The trace of the request.
     pub traceparent: Option<TraceContext>,
-    /// The flow in which the request takes turns.
     pub(crate) flow: Flow,
 }
 

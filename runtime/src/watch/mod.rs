@@ -60,7 +60,6 @@ const SHORT: Duration = Duration::from_secs(1);
 const LONGEST_LINE: usize = 16 << 20;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MOST: Duration = Duration::from_secs(30);
-
 /// The interval between two lists of a watch that has no permit.
 const RELIST: Duration = Duration::from_mins(1);
 /// After this many failures in a row, the waiters for the first list see the failure.
@@ -103,7 +102,6 @@ impl<K> Projection<K> {
     }
 }
 
-/// What all watches of a manager share.
 #[derive(Clone)]
 pub(crate) struct Watching {
     pub(crate) metrics: Arc<Metrics>,
@@ -314,7 +312,8 @@ impl<K: Kind> Watch<K> {
         loop {
             self.connection.contact.silence().await;
             let known = self.store.version();
-            match timeout(ANSWER_WITHIN, self.ask()).await {
+            let asked = async { Self::version(&self.connection.ask(self.page_call(1, None)).await?) };
+            match timeout(ANSWER_WITHIN, asked).await {
                 Ok(Ok(version)) if version < known => return,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
@@ -327,10 +326,6 @@ impl<K: Kind> Watch<K> {
                 }
             }
         }
-    }
-
-    async fn ask(&self) -> Result<u64, Broken> {
-        Self::version(&self.connection.ask(self.page_call(1, None)).await?)
     }
 
     async fn follow(&self, at: &mut Progress) -> Result<Next, Broken> {
