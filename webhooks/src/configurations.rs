@@ -33,21 +33,20 @@ pub enum ReviewedKind {
 impl ReviewedKind {
     /// The name of the kind.
     pub const fn kind(self) -> &'static str {
-        match self {
-            Self::MachineDeployment => "MachineDeployment",
-            Self::MachineClass => "MachineClass",
-            Self::MachineSet => "MachineSet",
-            Self::Machine => "Machine",
-        }
+        self.names().0
     }
 
     /// The name of the resource.
     pub const fn resource(self) -> &'static str {
+        self.names().1
+    }
+
+    const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::MachineDeployment => "machinedeployments",
-            Self::MachineClass => "machineclasses",
-            Self::MachineSet => "machinesets",
-            Self::Machine => "machines",
+            Self::MachineDeployment => ("MachineDeployment", "machinedeployments"),
+            Self::MachineClass => ("MachineClass", "machineclasses"),
+            Self::MachineSet => ("MachineSet", "machinesets"),
+            Self::Machine => ("Machine", "machines"),
         }
     }
 
@@ -202,8 +201,8 @@ pub struct Configurations {
     pub validating: ValidatingWebhookConfiguration,
 }
 
-/// The configurations of all webhooks for the objects of a namespace. `bundle` has the certificates, as PEM, that the API server trusts. Without it, another
-/// program sets them.
+/// The configurations of all webhooks for the objects of a namespace. `bundle` has the certificates, as PEM, that the API
+/// server trusts. Without it, another program sets them.
 ///
 /// The rules do not exclude Nodewright's service account and namespace: the match conditions let the writes of its
 /// controllers pass.

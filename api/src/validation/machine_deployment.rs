@@ -86,14 +86,13 @@ fn name_warnings(deployment: &MachineDeployment) -> Vec<String> {
 
 fn strategy_errors(strategy: &Strategy, replicas: i32, path: &FieldPath) -> Vec<FieldError> {
     match strategy.effective_type() {
-        StrategyType::RollingUpdate => strategy.rolling_update.as_ref().map_or_else(Vec::new, |bounds| {
-            let path = path.child("rollingUpdate");
-            bound_errors(bounds.max_surge.as_ref(), bounds.max_unavailable.as_ref(), replicas, &path)
+        StrategyType::RollingUpdate => strategy.rolling_update.as_ref().map_or_else(Vec::new, |update| {
+            bound_errors([&update.max_surge, &update.max_unavailable], replicas, &path.child("rollingUpdate"))
         }),
-        StrategyType::InPlaceUpdate => strategy.in_place_update.as_ref().map_or_else(Vec::new, |bounds| {
+        StrategyType::InPlaceUpdate => strategy.in_place_update.as_ref().map_or_else(Vec::new, |update| {
             let path = path.child("inPlaceUpdate");
-            let mut errors = bound_errors(bounds.max_surge.as_ref(), bounds.max_unavailable.as_ref(), replicas, &path);
-            if let OrchestrationType::Other(value) = &bounds.orchestration_type {
+            let mut errors = bound_errors([&update.max_surge, &update.max_unavailable], replicas, &path);
+            if let OrchestrationType::Other(value) = &update.orchestration_type {
                 let path = path.child("orchestrationType");
                 errors.push(FieldError::not_supported(path, value.as_str(), &["Auto", "Manual"]));
             }
@@ -107,22 +106,16 @@ fn strategy_errors(strategy: &Strategy, replicas: i32, path: &FieldPath) -> Vec<
     }
 }
 
-fn bound_errors(
-    max_surge: Option<&IntOrString>,
-    max_unavailable: Option<&IntOrString>,
-    replicas: i32,
-    path: &FieldPath,
-) -> Vec<FieldError> {
-    [("maxUnavailable", max_unavailable), ("maxSurge", max_surge)]
-        .into_iter()
-        .filter_map(|(name, value)| {
-            let (value, path) = (value?, path.child(name));
-            if int_or_percent::is_above_all(value) {
-                return Some(FieldError::invalid(path, json!(value), int_or_percent::ABOVE_ALL));
-            }
-            int_or_percent_error(value, replicas, path)
-        })
-        .collect()
+fn bound_errors(bounds: [&Option<IntOrString>; 2], replicas: i32, path: &FieldPath) -> Vec<FieldError> {
+    let [max_surge, max_unavailable] = bounds;
+    let error = |(name, value): (&str, &Option<IntOrString>)| {
+        let (value, path) = (value.as_ref()?, path.child(name));
+        if int_or_percent::is_above_all(value) {
+            return Some(FieldError::invalid(path, json!(value), int_or_percent::ABOVE_ALL));
+        }
+        int_or_percent_error(value, replicas, path)
+    };
+    [("maxUnavailable", max_unavailable), ("maxSurge", max_surge)].into_iter().filter_map(error).collect()
 }
 
 fn int_or_percent_error(value: &IntOrString, total: i32, path: FieldPath) -> Option<FieldError> {
