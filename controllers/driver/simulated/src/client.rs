@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fmt::Write as _,
     io,
     sync::Arc,
     time::Duration,
@@ -19,21 +18,23 @@ use hyper_util::client::legacy;
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result};
 use nodewright_runtime::error::with_causes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower::{BoxError, ServiceExt, util::BoxCloneSyncService};
 
 use super::UrlError;
 
-/// VMs per page.
-const PAGE: usize = 500;
+const VMS_PER_PAGE: usize = 500;
 /// A list with more pages is treated as endless.
 const PAGES_LIMIT: usize = 2_000;
 /// The maximum length of the excerpt of an unexpected answer in an error.
 const EXCERPT: usize = 200;
 
+/// All characters that are not allowed in a path or a query.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 const AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (simulated-driver)");
 
-/// A taint at registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Taint {
@@ -100,11 +101,9 @@ struct Failure {
     message: String,
 }
 
-/// Sends a request to the cloud and returns the answer.
 pub(crate) type Transport =
     BoxCloneSyncService<Request<Full<Bytes>>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
-/// A client of one cloud.
 #[derive(Debug)]
 pub(crate) struct Client {
     url: String,
@@ -126,7 +125,6 @@ impl Client {
         Ok(Self { url: url.to_owned(), timeout, transport })
     }
 
-    /// Creates a VM, or finds the one that the token created.
     pub(crate) async fn create(&self, order: &CreateVm) -> Result<Vm> {
         let body = serde_json::to_vec(order).map_err(|error| DriverError::new(Code::Internal, error.to_string()))?;
         self.call(Method::POST, "/vms", body).await
@@ -136,14 +134,12 @@ impl Client {
         self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
-    /// Requests the deletion of a VM.
     pub(crate) async fn delete(&self, id: &str) -> Result<Vm> {
         self.call(Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
-    /// All VMs with these tags.
     pub(crate) async fn list(&self, tags: &[(&str, &str)]) -> Result<Vec<Vm>> {
-        let mut path = format!("/vms?limit={PAGE}");
+        let mut path = format!("/vms?limit={VMS_PER_PAGE}");
         for (key, value) in tags {
             path.extend(["&tag.", &escaped(key), "=", &escaped(value)]);
         }
@@ -199,13 +195,11 @@ impl Client {
     }
 }
 
-/// Whether the request was never sent, because there was no connection.
 fn never_arrived(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
         || error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// The cloud's own error, or one that is derived from the status code.
 fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
     let failure = serde_json::from_slice::<Failure>(body).ok();
     let failure = failure.and_then(|failure| Some((Code::from_name(&failure.code)?, failure)));
@@ -220,16 +214,6 @@ fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
     DriverError::new(code, message)
 }
 
-/// Escapes all characters that are not allowed in a path or a query.
 fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
+    utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -1,11 +1,10 @@
 //! The driver `simulated`: VMs of the fake cloud that the end-to-end tests and `make run` use.
 //!
-//! The cloud is a separate process with an HTTP API; it outlives the manager, as a real cloud does. A VM belongs to a
-//! Machine by its tags `cluster` and `machine`; the tag `uid` holds the token of its creation.
+//! The cloud is a separate process with an HTTP API. A VM belongs to a Machine by its tags `cluster` and `machine`; the tag
+//! `uid` holds the token of its creation, the Machine's UID.
 //!
 //! # Guarantees
-//! `create` sends the Machine's UID as the client token. The cloud creates one VM for a token and never a second one, not even
-//! after the first is deleted.
+//! The cloud creates one VM for a token and never a second one, not even after the first is deleted.
 //!
 //! # Caveats
 //! * If a class changed between two calls of `create` with one token, the second call returns the VM of the first.
@@ -45,7 +44,6 @@ const ANSWER_LIMIT: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections: after a burst there are as many as there were concurrent calls.
 const IDLE_CONNECTIONS: usize = 16;
-/// The prefix of provider ids; the VM's id follows.
 const PROVIDER_ID_PREFIX: &str = "simulated:///";
 const TAG_CLUSTER: &str = "cluster";
 const TAG_MACHINE: &str = "machine";
@@ -175,7 +173,6 @@ impl SimulatedDriver {
         mismatch.map_or(Ok(()), Err)
     }
 
-    /// The VM of the Machine's provider id, if its tags prove it.
     async fn claimed(&self, owner: &Owner<'_>, provider_id: &str) -> Result<Vm> {
         let vm = self.client.get(vm_id(provider_id)?).await?;
         owner.prove(&vm).map(|()| vm)
@@ -212,7 +209,6 @@ impl SimulatedDriver {
     }
 }
 
-/// The tags that the VM of a Machine has.
 struct Owner<'a> {
     cluster: String,
     machine: &'a str,

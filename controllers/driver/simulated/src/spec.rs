@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::client::Taint;
 
-/// The VM sizes of the cloud.
 const SIZES: [&str; 4] = ["small", "medium", "large", "xlarge"];
 /// The longest boot time that the cloud accepts, in seconds.
 const BOOT_SECONDS_LIMIT: f64 = 86_400.0;
@@ -25,22 +24,16 @@ const LONGEST_NAME: usize = 64;
 pub(super) struct ProviderSpec {
     /// The cluster of the VMs. Several installations of the manager may share a cloud; clusters keep their VMs apart.
     pub cluster: String,
-    /// The size of the VMs; the cloud's default if absent.
-    #[serde(default)]
     pub size: Option<String>,
     /// Exact number of seconds until a VM runs; the cloud's own boot time with its jitter if absent.
-    #[serde(default)]
     pub boot_seconds: Option<f64>,
-    /// Labels that the kubelet registers its Node with.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Taints that the kubelet registers its Node with.
     #[serde(default)]
     pub taints: Vec<Taint>,
 }
 
 impl ProviderSpec {
-    /// Reads it. The error lists all mistakes in one sentence.
     pub(super) fn read(document: &RawJson) -> Result<Self, DriverError> {
         let faults = validate(document);
         if !faults.is_empty() {
@@ -125,7 +118,6 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
     }
 }
 
-/// A name, truncated if it is long.
 fn shown(name: &str) -> Cow<'_, str> {
     if name.len() <= LONGEST_NAME {
         return Cow::Borrowed(name);
