@@ -91,7 +91,6 @@ pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
     Err(Held { message, status: held_status(holders), until })
 }
 
-/// The message for the status: who holds the places, and until when at the latest if that is known.
 fn held_status<'a>(holders: impl Iterator<Item = (&'a str, Option<Timestamp>)>) -> String {
     let mut holders: Vec<_> = holders.collect();
     holders.sort_unstable();
@@ -112,9 +111,8 @@ fn rank(machine: &Machine, node_deleted: Option<Timestamp>, settings: &Settings)
     node_deleted.or_else(|| settings.health_deadline(machine, phase_since(machine)?))
 }
 
-/// When a Machine counts as stuck and no longer holds a place: a deletion whose stages have all had their time, or a creation
-/// without a VM after its creation timeout, if its class is another than that of the Machine that asks: with the same class a
-/// successor would fail as well.
+/// When a Machine counts as stuck and no longer holds a place: a deletion whose stages have all had their time, or an overdue
+/// creation without a VM, if its class is not that of the Machine that asks, whose successor would fail as well.
 fn stuck_at(machine: &Machine, asking: &Machine, settings: &Settings) -> Option<Timestamp> {
     let Some(begun) = &machine.metadata.deletion_timestamp else {
         let is_apart = vm_id(machine).is_none() && machine.class_name() != asking.class_name();

@@ -1,4 +1,9 @@
-//! Makes the provider calls, with what belongs to them: the last read of the ledger, the bootstrap token, user data.
+//! Makes the calls of Machines through a driver.
+//!
+//! # Guarantees
+//! * Before a VM is created, the Machine's set is read once after the Machine was seen: a retired name gets no VM, whatever
+//!   the caches say. Machines that wait at the same time share one read.
+//! * A Machine has one bootstrap token, also after a restart, and user data exist only in memory.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,12 +27,6 @@ use super::{
 };
 use crate::shared::CONTROL;
 
-/// Makes the calls of Machines through a driver.
-///
-/// # Guarantees
-/// * Before a VM is created, the Machine's set is read once after the Machine was seen: a retired name gets no VM, whatever
-///   the caches say. Machines that wait at the same time share one read.
-/// * A Machine has one bootstrap token, also after a restart, and user data exist only in memory.
 pub(crate) struct Caller {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) control: Connection,

@@ -1,8 +1,8 @@
 //! Which VM and which Node belong to a Machine.
 //!
-//! What an object names is a claim and no proof: any client may write `spec.providerID`, a label or a Node. Proof is:
-//! * **of the VM**: the driver's answer, after it has compared the VM's tags with the Machine's cluster and name. It is noted
-//!   in the Machine's status ([`crate::shared::ownership`]), and stays, whatever happens to `spec.providerID`.
+//! What an object names is a claim: any client may write `spec.providerID`, a label or a Node. Proof is:
+//! * **of the VM**: the driver's answer, which rests on the VM's tags. The Machine's status notes it
+//!   ([`crate::shared::ownership`]), whatever happens to `spec.providerID`.
 //! * **of the Node by id**: its `spec.providerID` is the id of a proven VM.
 //! * **of the Node by name**, if it has no providerID: the driver gave that name. It is the message of `NodeJoined`.
 //!
@@ -25,7 +25,6 @@ use crate::shared::{
     ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
 };
 
-/// What a Machine's object says of its VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Vm {
     #[default]
@@ -45,11 +44,9 @@ impl Vm {
     }
 }
 
-/// The VM that a Machine names, and how far that is proven.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     pub vm: Vm,
-    /// The names of other Machines that name the same VM.
     pub rivals: Vec<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
     pub duplicate_nodes: Vec<String>,
@@ -58,12 +55,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether the VM is proven to be the Machine's, and no other Machine names it.
     pub(super) fn is_settled(&self) -> bool {
         self.vm == Vm::Proven && self.rivals.is_empty()
     }
 
-    /// Whether several Machines name the VM, or several Nodes do.
     pub(super) fn is_ambiguous(&self) -> bool {
         !self.rivals.is_empty() || !self.duplicate_nodes.is_empty()
     }
@@ -72,13 +67,11 @@ impl Claim {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) claim: Claim,
-    /// The Node, if the claim to its VM is settled.
     pub(super) node: Option<Arc<Node>>,
     /// A Node with the expected name that belongs to another VM.
     pub(super) stranger: Option<Arc<Node>>,
 }
 
-/// Finds a Machine's Node in the cache, and how far its claim to the VM is proven.
 pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machine) -> Found {
     let by_id = |id: &str| nodes.map(|nodes| nodes.by(NODE_BY_INSTANCE, instance_id(id)));
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();

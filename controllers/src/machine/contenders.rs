@@ -16,12 +16,10 @@ use crate::shared::{
     ownership::{is_disputed, is_node_of},
 };
 
-/// The other Machines of the deployment.
+/// The other Machines of the deployment: those that hold a place, and those that are unhealthy and not given up yet.
 #[derive(Clone, Debug, Default)]
 pub struct Contenders {
-    /// Those that hold a place.
     pub places: Vec<Arc<Machine>>,
-    /// Those that are unhealthy and not given up yet.
     pub waiting: Vec<Arc<Machine>>,
     /// Those whose Nodes are being deleted, and since when.
     pub nodeless: Vec<(Arc<Machine>, Timestamp)>,
@@ -101,7 +99,6 @@ pub(super) fn holds_place(machine: &Machine) -> bool {
     !preserved && (!waiting || is_deleting(machine))
 }
 
-/// Whether the status of a Machine says that it waits for a place of the replacement budget.
 pub(super) fn is_held(machine: &Machine) -> bool {
     let condition = machine.condition(conditions::machine::REMEDIATION_ALLOWED);
     condition.is_some_and(|condition| condition.status == "False") && !is_deleting(machine) && !is_disputed(machine)

@@ -64,10 +64,9 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Steps, waits and events of one decision, and whether the next decision follows.
+/// A part of the plan, and whether the next decision follows.
 #[derive(Default)]
 pub(super) struct Stage {
-    /// Otherwise the plan ends here.
     pub(super) is_over: bool,
     pub(super) plan: Plan<Call>,
 }
@@ -106,7 +105,6 @@ impl Stage {
         self
     }
 
-    /// Adds steps that are made side by side, after those that are there.
     pub(super) fn side_by_side<const N: usize>(mut self, steps: [(&'static str, Option<Step<Call>>); N]) -> Self {
         let steps = steps.into_iter().filter_map(|(why, step)| Some(Planned { why: why.into(), step: step? }));
         self.plan.stage(steps);

@@ -1,15 +1,13 @@
 //! Is a Machine healthy, and when is it given up?
 //!
 //! An unhealthy Machine becomes `Unknown` and, after its health timeout, `Failed`; then its MachineSet replaces it. Reports
-//! about its Node that are older than our connection to the API servers prove nothing at first: the servers may have been
-//! away, so that no kubelet could report.
+//! from before our connection to the API servers prove nothing at first: no kubelet could report while these were away.
 //!
 //! # Guarantees
-//! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name. That is the end of its
-//!   health timeout; or, if that is later, six minutes after this process began to lead or was connected again, unless its
-//!   Node was reported on since. So all outages and changes of leaders together cost at most six minutes after the last.
-//! * Before a Machine is Failed because of its Node, the Node is read from the API server. If it has changed, the Machine is
-//!   judged again.
+//! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name: the end of its health
+//!   timeout, but, unless its Node was reported on since, no earlier than six minutes after this process began to lead or was
+//!   connected again. So all outages and changes of leaders together cost at most six minutes after the last.
+//! * Before that the Node is read from the API server. If it has changed, the Machine is judged again.
 //!
 //! # Caveats
 //! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
@@ -47,8 +45,7 @@ use crate::shared::{
     ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
 };
 
-/// Within this time a live kubelet has reported, whatever was before: it posts its status at least every five minutes
-/// (`nodeStatusReportFrequency`), and at once when the API server shows another status than it knows.
+/// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
 const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 /// A deadline that moves by no more is not written again.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
@@ -56,11 +53,9 @@ const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
 const LONGEST_CAUSE: usize = 512;
 /// How often the conditions of a Node that is still starting are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
-/// Why a status is written that names a request which fails.
 const FAILURE_REPORTED: &str = "the machine says which request fails";
 const HELD_BACK: &str = "ReplacementHeld";
 
-/// A Machine whose VM is initialized is judged by its Node.
 pub(super) fn judged(scope: &Scope<'_>) -> Stage {
     let snapshot = scope.snapshot;
     if let Some(text) = &snapshot.unreadable_node {
@@ -163,7 +158,6 @@ fn healthy(scope: &Scope<'_>, node: &Node) -> (Stage, Option<Step<Call>>) {
     (stage, draft.step())
 }
 
-/// Tells of a Machine whose Node is healthy for the first time, and revokes its bootstrap token.
 fn joined(scope: &Scope<'_>, node: &Node) -> Stage {
     let (machine, now) = (scope.machine, scope.now());
     let class = scope.snapshot.class.as_ref().ok().filter(|class| token::is_used(class));
@@ -175,7 +169,6 @@ fn joined(scope: &Scope<'_>, node: &Node) -> Stage {
     stage
 }
 
-/// What follows from an unhealthy or missing Node, and the status that shows it.
 fn unhealthy(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<Step<Call>>) {
     match scope.machine.phase() {
         MachinePhase::Running => doubted(scope, node, why),
@@ -255,7 +248,6 @@ fn unknown(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
     given_up(scope, node, why)
 }
 
-/// An Unknown Machine whose time is over becomes Failed.
 fn given_up(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<Step<Call>>) {
     let (machine, draft) = (scope.machine, unhealthy_status(scope, node).not_held());
     let failure = failure_status(scope, node);
@@ -282,7 +274,6 @@ fn failed(draft: StatusDraft<'_>, kind: OperationType, text: String) -> StatusDr
     draft.phase(MachinePhase::Failed).timeout_active(false).operation(kind, OperationState::Failed, text, None)
 }
 
-/// Names on a Machine that is to be replaced the request that keeps it from that.
 fn failure_status(scope: &Scope<'_>, node: Option<&Node>) -> Option<Step<Call>> {
     let failure = scope.failure_to_report()?;
     let text = format!("Machine {} is to be replaced, and a request fails: {failure}", name(scope.machine));

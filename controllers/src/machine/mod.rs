@@ -4,10 +4,8 @@
 //!   (`Running`) → watched; unhealthy for too long → `Failed`, within a budget; then the MachineSet replaces it.
 //! * Once it is deleted: Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → finalizer removed.
 //!
-//! A plan is made in three steps: `snapshot` reads the caches; decisions (`proof`, `provision`, `health`, `budget`,
-//! `terminate`), each in a file that answers one question, return values; `reconcile` puts the plan together.
-//!
-//! Where a Machine stands is observed each time: from the object, its Node, the provider's answers.
+//! Where a Machine stands is observed each time, from the object, its Node, the provider's answers: `snapshot` reads the
+//! caches, each decision (`proof`, `provision`, `health`, `budget`, `terminate`) returns a part of the plan.
 
 mod budget;
 mod caller;
@@ -57,8 +55,9 @@ use crate::shared::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
     ledger::Ledger,
+    membership::rivals,
     node::Node,
-    ownership::{node_name, vm_id},
+    ownership::node_name,
     wake_all,
 };
 
@@ -93,7 +92,8 @@ impl Controller for MachineController {
             // The place of the budget that a Machine holds is free once the Machine is healthy or gone.
             .wakes(move |change, stores, wake| {
                 budget::wake_next(change, stores, &settings, wake);
-                wake_rivals(change, stores, wake);
+                // Machines that name the same VM wait for each other.
+                change.sides().for_each(|machine| wake_all(rivals(stores, machine), wake));
             });
         on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
@@ -144,16 +144,6 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
         let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
         found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
         wake_all(found, wake);
-    }
-}
-
-/// Machines that name the same VM wait for each other.
-fn wake_rivals(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    for machine in change.sides() {
-        let Some(id) = vm_id(machine) else { continue };
-        let mut others = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
-        others.retain(|other| uid(other.as_ref()) != uid(machine.as_ref()));
-        wake_all(others, wake);
     }
 }
 

@@ -1,10 +1,9 @@
 //! What a Machine puts on its Node: finalizer, name label, and the node template, in one write.
 //!
-//! The template is merged three ways. The Machine records what was applied last, so keys that the template dropped are
-//! removed, and those of others stay. On the Node, the annotation with which machine-controller-manager does the same is
-//! written for that program; nothing is removed because of it: a kubelet may write its Node, and a controller that trusts this
-//! annotation can be made to remove a quarantine taint or `kubernetes.io/hostname` (compare CVE-2025-5187). A kubelet cannot
-//! write the Machine. The record there has only keys: they are enough to know what may be removed.
+//! The template is merged three ways: the Machine records the keys that were applied last, so those that the template dropped
+//! are removed, and those of others stay. machine-controller-manager's annotation on the Node is written for that program and
+//! never trusted: a kubelet may write its Node, and could have a quarantine taint or `kubernetes.io/hostname` removed (compare
+//! CVE-2025-5187).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +24,7 @@ pub(super) const LONGEST_LABEL: usize = 63;
 
 type Map = BTreeMap<String, String>;
 
-/// What is applied, in the form of machine-controller-manager's annotation.
+/// machine-controller-manager's annotation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Applied {
@@ -70,9 +69,8 @@ impl Applied {
     }
 }
 
-/// What brings a Node and its Machine in step: two tested patches, empty when they are.
+/// Tested patches, empty when Node and Machine are in step.
 pub(super) struct NodeSync {
-    /// Of the Node.
     pub(super) node: Patch,
     /// Of the Machine: what its Node gets, and the label with the Node's name.
     pub(super) machine: Patch,
@@ -94,7 +92,6 @@ fn relabel(machine: &Machine) -> Option<Patch> {
     Some(set_label(&machine.metadata, labels::NODE, Some(wanted)))
 }
 
-/// The tested patch that brings a Node in step with its Machine; empty when it is.
 fn node_patch(machine: &Machine, node: &Node) -> Patch {
     let mut operations = Vec::new();
     if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {

@@ -1,7 +1,5 @@
-//! Asks the provider whether the VM that a Machine names is the Machine's.
-//!
-//! That takes one call and one write for a Machine that comes from a backup or from machine-controller-manager. A Machine
-//! that is created here needs neither: the provider's answer to the creation is the proof.
+//! Asks the provider whether the VM that a Machine names is the Machine's: one call and one write for a Machine from a backup or
+//! from machine-controller-manager. For one that is created here, the answer to the creation is the proof.
 
 use std::time::Duration;
 
@@ -104,7 +102,6 @@ pub(super) fn vm_settled(scope: &Scope<'_>) -> Stage {
     }
 }
 
-/// Says in the last operation, where people look first, that the deletion waits for other Machines.
 fn wait_for_rivals(scope: &Scope<'_>) -> Stage {
     let Some((_, text)) = claim::problem(scope.machine, &scope.snapshot.claim) else { return Stage::default() };
     let text = format!("{}: {text}", operations::GET_VM_STATUS);

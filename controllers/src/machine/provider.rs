@@ -28,7 +28,6 @@ const LASTING: Duration = Duration::from_mins(10);
 
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
 
-/// The calls of one Machine, and the answers that this process has.
 pub(super) struct Provider<'a> {
     pub(super) scope: Scope<'a>,
     request: Arc<Request>,
@@ -43,14 +42,12 @@ pub(super) struct Answer<'a> {
     pub(super) known: &'a Known<Outcome>,
 }
 
-/// What the provider says of the VM that a Machine names.
 pub(super) enum VmStatus<'a> {
     /// The VM is the Machine's; or the Machine has this one.
     Proven(&'a Instance),
     NotFound(Answer<'a>),
     /// The driver cannot answer such questions.
     Unimplemented,
-    /// The VM belongs to another Machine or cluster.
     Foreign(Answer<'a>, &'a DriverError),
     Failed(Answer<'a>, &'a DriverError),
 }

@@ -29,7 +29,6 @@ use crate::shared::CONTROL;
 const RETIRED_PAUSE: Duration = Duration::from_secs(30);
 const INITIALIZED: &str = "the VM is made; its node has yet to join";
 
-/// For a Machine without a VM: ask for one, create it, link it.
 pub(super) fn create(scope: &Scope<'_>) -> Stage {
     let snapshot = scope.snapshot;
     let class = match &snapshot.class {
@@ -74,13 +73,11 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
     }
 }
 
-/// Links the Machine to its VM before anything else happens.
 pub(super) fn link(scope: &Scope<'_>, instance: &Instance) -> Stage {
     let link = Link::of(scope.machine, instance, scope.settings.has_target);
     Stage::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, &link))
 }
 
-/// For a Machine that is linked to its VM: initialize that.
 pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
@@ -129,7 +126,6 @@ fn not_found(scope: &Scope<'_>) -> Stage {
     Stage::step(INITIALIZED, draft.step()).telling(scope.warning(reasons::machine::UNHEALTHY, text))
 }
 
-/// The status of a Machine whose creation at the provider is over.
 fn created<'a>(scope: &Scope<'a>) -> StatusDraft<'a> {
     let draft = scope.status().without(conditions::machine::CONFIGURATION_VALID);
     let (draft, state) = if scope.settings.has_target {
@@ -167,7 +163,6 @@ pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, error: &Driv
         .waking_at(scope.creation_deadline())
 }
 
-/// After a failed call: the pause, and what the status says of it; then the call `next`.
 fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverError), next: Verb) -> Stage {
     let scope = &provider.scope;
     let pause = creation_pause(error, answer.known.failures, scope.settings);
@@ -215,12 +210,10 @@ fn has_no_future(snapshot: &Snapshot) -> Option<&'static str> {
     }
 }
 
-/// Whether the phase is one of a Machine whose VM has yet to be initialized.
 pub(super) fn is_unprovisioned(phase: &MachinePhase) -> bool {
     matches!(phase, MachinePhase::Unset | MachinePhase::CrashLoopBackOff)
 }
 
-/// The durable link to the VM, written right after the driver's answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Link {
     metadata: LinkMeta,

@@ -1,4 +1,4 @@
-//! What a Machine does next: the list of decisions, which are put together to a plan.
+//! The plan of a Machine, composed from its decisions.
 //!
 //! ```text
 //! caches ── snapshot ─► Scope ─┬─ proof ─────► whose VM is it?            ─┐
@@ -55,7 +55,6 @@ const TERMINATION: [Decision; 12] = [
     terminate::finished,
 ];
 
-/// What the decisions bring, up to the first that does not let the next one follow.
 fn run(scope: &Scope<'_>, decisions: &[Decision]) -> Stage {
     let mut all = Stage::over();
     for decide in decisions {

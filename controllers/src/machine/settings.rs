@@ -65,7 +65,6 @@ impl Settings {
         machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())
     }
 
-    /// When the Pods of a Machine that is being deleted are no longer evicted but deleted.
     pub(super) fn drain_deadline(&self, machine: &Machine) -> Option<Timestamp> {
         let begun = machine.metadata.deletion_timestamp.as_ref()?.0;
         begun.checked_add(self.drain_timeout_of(machine)).ok()

@@ -27,11 +27,9 @@ use crate::shared::{
     ownership::{node_name, vm_id},
 };
 
-/// A Machine, and the objects that concern it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub machine: Arc<Machine>,
-    /// What its VM is made from.
     pub class: Result<Class, ClassProblem>,
     /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
@@ -39,9 +37,7 @@ pub struct Snapshot {
     pub looks: Vec<ScopedWatch>,
     /// Why no VM is created with the class, although existing ones are handled: what the class finds VMs by was changed.
     pub changed_identity: Option<ClassProblem>,
-    /// The VM that it names, and how far that is proven.
     pub claim: Claim,
-    /// The Node of its VM, if the VM is proven and no other Machine names it.
     pub node: Option<Arc<Node>>,
     /// Whether the Nodes have been listed. A forced deletion does not wait for that, and sees no Node before it.
     pub nodes_listed: bool,
@@ -49,7 +45,6 @@ pub struct Snapshot {
     pub unseen_node: Lookup<Node>,
     /// A Node with the name of its Node that belongs to another VM.
     pub stranger: Option<Arc<Node>>,
-    /// What to say about a Node that exists, may be its Node, and cannot be read.
     pub unreadable_node: Option<String>,
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
@@ -70,14 +65,13 @@ pub enum Owner {
     Set(Arc<MachineSet>),
 }
 
-/// Why a Machine cannot be handled with its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassProblem {
     pub reason: &'static str,
     pub message: String,
-    /// Whether no Machine that names the class can have asked for a VM with it: a VM is asked for only while the class and all
-    /// its Secrets have our finalizers. So a class without the finalizer was never used; nor was one that names a missing
-    /// Secret and was never edited (`metadata.generation` 1), although its finalizer may be machine-controller-manager's.
+    /// Whether no VM can have been asked for with the class: that needs our finalizers on the class and all its Secrets. So a
+    /// class without the finalizer was never used; nor was one that names a missing Secret and was never edited
+    /// (`metadata.generation` 1).
     ///
     /// Caveats: a finalizer that was removed by force; a Machine whose class was changed; a VM that
     /// machine-controller-manager, which has no such rule, asked for just before a take-over.
@@ -201,7 +195,6 @@ fn unreadable_pod(pods: &Store<PodView>) -> Option<String> {
     pods.unreadable().into_iter().find(leaves).map(|pod| pod.describe::<PodView>())
 }
 
-/// What to say about a Node that cannot be read and may be the Machine's.
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
     let known = node.map(name).or_else(|| node_name(machine));
     let look = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));

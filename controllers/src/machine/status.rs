@@ -34,7 +34,6 @@ impl<'a> StatusDraft<'a> {
         self
     }
 
-    /// Sets whether a timeout runs. Without one, none is announced.
     pub(super) fn timeout_active(mut self, active: bool) -> Self {
         self.status.current_status.timeout_active = active;
         if active { self } else { self.without(conditions::machine::HEALTH_TIMEOUT) }

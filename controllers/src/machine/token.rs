@@ -99,7 +99,6 @@ async fn existing(target: &Connection, name: &str) -> Result<String, String> {
         .ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
 }
 
-/// Deletes the token of a Machine. Otherwise it would expire later.
 pub(super) async fn drop(target: &Connection, uid: &str) -> Result<(), String> {
     let path = format!("{TOKENS}/bootstrap-token-{}", id(uid));
     match target.send(Call::with(Method::DELETE, path, "application/json", &json!({}))).await {

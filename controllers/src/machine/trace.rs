@@ -9,7 +9,7 @@ use nodewright_runtime::object::{self, namespace, uid};
 const CREATION: &str = "machine birth";
 const TERMINATION: &str = "machine death";
 
-/// The trace that a Machine's creation belongs to: that of the writer who asked for it, or else its own.
+/// The trace of the writer who asked for the Machine, or else its own.
 fn creation(machine: &Machine) -> TraceContext {
     let asked = TraceContext::from_annotation(machine.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     asked
@@ -25,7 +25,6 @@ fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
     trace.at(span_id(&format!("{}/{span}", uid(machine))))
 }
 
-/// The context in which requests and calls for the Machine are made.
 pub(super) fn current(machine: &Machine) -> TraceContext {
     if machine.is_deleting() { termination(machine) } else { within(machine, CREATION, creation(machine)) }
 }

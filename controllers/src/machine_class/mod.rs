@@ -1,11 +1,10 @@
 //! `MachineClass`: kept while Machines need it; its Secrets are kept while it exists.
 //!
-//! * **Class.** It has a finalizer while any Machine names it, so that a Machine can still be deleted at the provider after
-//!   a user has deleted its class. The finalizer is added once all Secrets of the class exist, or a Machine that names the
-//!   class has a VM; a VM is created only if the class has it. So Machines of a class that was never usable can be deleted
-//!   without it.
-//! * **Identity.** While the class has the finalizer an annotation records the fields that identify its VMs. So a change of
-//!   these fields that no webhook reviewed can be reverted, and no VM is created until then.
+//! * **Class.** It has a finalizer while any Machine names it, so that VMs can still be deleted after a user has deleted their
+//!   class. The finalizer is added once all Secrets of the class exist, or one of its Machines has a VM; no VM is created
+//!   without it. So Machines of a class that was never usable can be deleted without it.
+//! * **Identity.** Then an annotation records the fields that identify its VMs. So a change of these that no webhook reviewed
+//!   can be reverted, and no VM is created until then.
 //! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted.
 //!   The first of these classes adds it; [`MachineClassSecretController`] removes it.
 //! * **Status.** Only if the schema has one. A providerSpec that the driver cannot read has an event and a metric as well.
@@ -45,7 +44,7 @@ use crate::shared::{
     CONTROL,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
     schema::FullSchema,
-    wake_all,
+    wake_all, wake_namespace,
 };
 
 /// The controller of MachineClasses.
@@ -72,10 +71,7 @@ impl Controller for MachineClassController {
             .wakes(wake_users);
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINES_BY_CLASS)
-            .wakes_unreadable(|machine, stores, wake| {
-                let classes = stores.of::<MachineClass>(CONTROL).keys();
-                classes.into_iter().filter(|class| &*class.namespace == machine.namespace()).for_each(wake);
-            })
+            .wakes_unreadable(wake_namespace::<MachineClass>)
             .wakes(|change, _, wake| {
                 if is_turnover(change, |machine| machine.class_name().to_owned()) {
                     let class = |machine: &Machine| ObjectRef::of(CONTROL, machine).sibling(machine.class_name());
@@ -130,7 +126,6 @@ pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
     fields.iter().map(|field| (*field).to_owned()).collect()
 }
 
-/// The errors of a class, for its status.
 fn problems(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
     if !is_ours(driver, class) {
         return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];

@@ -22,9 +22,7 @@ use super::{
 };
 use crate::shared::{CONTROL, class_secrets};
 
-/// Event: Machines still need a class that is being deleted.
 const IN_USE: &str = "MachineClassInUse";
-/// Event: the driver cannot read the providerSpec.
 const INVALID: &str = "InvalidProviderSpec";
 
 pub(super) fn plan(
@@ -52,12 +50,9 @@ pub(super) fn plan(
         }
     }
     if snapshot.machines == 0 && is_held && snapshot.unreadable.is_none() {
-        let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        let step = remove.and_then(|mut remove| {
-            remove.0.extend(record(class, None).0);
-            Step::edit(CONTROL, class, remove)
-        });
-        plan.then("no machine names the class any more", step);
+        let mut remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+        remove.0.extend(record(class, None).0);
+        plan.then("no machine names the class any more", Step::edit(CONTROL, class, remove));
         return plan;
     }
     if class.is_deleting() && snapshot.machines > 0 {
@@ -104,7 +99,6 @@ fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'sta
     is_due.then(|| ("by what the VMs of the class are found is remembered", record(class, Some(&identity))))
 }
 
-/// Records on the class the fields that identify its VMs, so that a change of these is noticed and can be reverted.
 fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
     let text = identity.map(ClassIdentity::to_text);
     annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())

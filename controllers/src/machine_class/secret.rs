@@ -88,8 +88,7 @@ impl Controller for MachineClassSecretController {
         }
         if snapshot.users == 0 && is_held && snapshot.unreadable.is_none() {
             let remove = finalizer::remove(&secret.metadata, finalizers::MACHINE_CONTROLLER);
-            let step = remove.and_then(|remove| Step::edit(CONTROL, secret, remove));
-            plan.then("no class refers to the secret any more", step);
+            plan.then("no class refers to the secret any more", Step::edit(CONTROL, secret, remove));
         }
         if snapshot.users > 0 && is_deleting(secret) {
             plan.wait(

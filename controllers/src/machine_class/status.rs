@@ -31,8 +31,7 @@ use crate::shared::{
     status_writer::{StatusWrite, write_status},
 };
 
-/// The largest number of series of the metric.
-const LIMIT: usize = 100;
+const SERIES_LIMIT: usize = 100;
 
 type Finding = (ConditionStatus, &'static str, String);
 
@@ -135,7 +134,7 @@ impl Collector for InvalidClasses {
             |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
         let refused = classes.iter().filter(|class| !complaints(self.driver.as_ref(), class).is_empty());
         let invalid = Family::<ClassLabels, Gauge>::default();
-        for class in refused.take(LIMIT) {
+        for class in refused.take(SERIES_LIMIT) {
             invalid.get_or_create(&labels(class)).set(1);
         }
         let help = "1 for each class whose providerSpec the driver cannot read";

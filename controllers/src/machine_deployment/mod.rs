@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
-    cache::{Change, Stores, Unreadable},
+    cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
     object::{ObjectRef, annotation, controller_uid, is_deleting},
@@ -52,7 +52,7 @@ use crate::shared::{
     membership::{rivals, would_adopt},
     ownership::noted_id,
     schema::FullSchema,
-    wake_all,
+    wake_all, wake_namespace,
 };
 
 /// The controller of MachineDeployments.
@@ -75,14 +75,14 @@ impl Controller for MachineDeploymentController {
         on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
             .index(ORPHAN_SETS)
-            .wakes_unreadable(all_of_namespace)
+            .wakes_unreadable(wake_namespace::<MachineDeployment>)
             .wakes(|change, stores, wake| {
                 change.sides().for_each(|set| wake_all(owners(stores, set), wake));
             });
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
-            .wakes_unreadable(all_of_namespace)
+            .wakes_unreadable(wake_namespace::<MachineDeployment>)
             .wakes(|change, stores, wake| {
                 if matters(change) {
                     // When a machine is gone, another one that names the same VM may become adoptable.
@@ -106,12 +106,6 @@ impl Controller for MachineDeploymentController {
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         reconcile::plan(context, snapshot, self.full_schema.get())
     }
-}
-
-/// An unreadable object may belong to any deployment. It is rare.
-fn all_of_namespace(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    let all = stores.of::<MachineDeployment>(CONTROL).keys();
-    all.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
 }
 
 /// The deployment that controls a set; for a set without an owner those that would adopt it.

@@ -81,7 +81,6 @@ fn invalid_spec(deployment: &MachineDeployment) -> Option<String> {
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 
-/// Deletes all sets of a deployment that is being deleted, then removes the finalizer.
 fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut plan = Plan::idle();
@@ -95,7 +94,7 @@ fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     }
     if snapshot.sets.is_empty() && snapshot.unreadable.is_empty() {
         let remove = finalizer::remove(&deployment.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("no machine set is left", remove.and_then(|remove| Step::edit(CONTROL, deployment, remove)));
+        plan.then("no machine set is left", Step::edit(CONTROL, deployment, remove));
         return plan;
     }
     if !snapshot.sets.is_empty() {
@@ -213,7 +212,6 @@ fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &st
     plan
 }
 
-/// A plan that only reports why the controller does not act.
 fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str, String)) -> Plan<Never> {
     let mut plan = stall(scope, reason, event, &text);
     let input = StatusInput { stalled: Some((reason, text)), ..StatusInput::default() };
@@ -221,7 +219,6 @@ fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str
     plan
 }
 
-/// The reason and text while an existing set that may be the deployment's cannot be read.
 fn unreadable_set(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let set = snapshot.unreadable.first()?;
     let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
@@ -242,7 +239,6 @@ fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     snapshot.sets.iter().find_map(fault).map(|text| (unreadable::LEDGER, text))
 }
 
-/// Why Machines that would need an update in place are left as they are.
 fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
     let snapshot = scope.snapshot;
     let in_place = scope.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
@@ -256,15 +252,13 @@ fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
 /// Adopts sets without an owner. The deployment has its finalizer, so it still exists.
 fn adoptions(scope: &Scope<'_>) -> Vec<Planned<Never>> {
     let adopt = |set: &Arc<MachineSet>| {
-        let mut part = SetPart::extract(set);
-        part.adopt(scope.deployment);
+        let part = SetPart::extract(set).adopted_by(scope.deployment);
         let step = Step::apply_if_unchanged(CONTROL, set.as_ref(), &part)?;
         Some(Planned { why: "the selector matches a machine set without an owner".into(), step })
     };
     scope.snapshot.orphans.iter().filter_map(adopt).collect()
 }
 
-/// Sets the size of a set, and copies the other fields that it takes over from the deployment.
 fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> {
     let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
     let mut part = SetPart::extract(set);
@@ -305,7 +299,6 @@ fn is_name_taken(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.creates::<MachineSet>())
 }
 
-/// Adds the deletion of revisions beyond the history limit, and the revision of the deployment.
 fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
     for view in surplus_revisions(scope, after) {
         plan.beside("more revisions than are kept", Step::delete(CONTROL, view.set.as_ref()));

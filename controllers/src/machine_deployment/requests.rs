@@ -1,12 +1,11 @@
-//! What is asked of a MachineDeployment besides its spec: the Machines that the cluster autoscaler wants to remove, and a
-//! rollback.
+//! What is asked of a MachineDeployment besides its spec: removals and a rollback.
 //!
-//! The autoscaler writes the names of Machines and the time into an annotation of the MachineDeployment, together with the
-//! smaller number of replicas. The controller turns the names into marks on the Machines, which the MachineSet reads. It drops
-//! the names of Machines that are being deleted or not the deployment's, which MCM would mark as well.
+//! The cluster autoscaler writes names of Machines and the time into an annotation, together with the smaller number of
+//! replicas. The controller turns them into marks on the Machines, which the MachineSet reads, and drops the names of Machines
+//! that are being deleted or not the deployment's, which MCM would mark as well.
 //!
-//! `spec.rollbackTo` is deprecated, and supported as by MCM and early Kubernetes: one write, with the version that was read,
-//! restores the template of the revision and the annotations that the deployment had with it, and clears the field.
+//! `spec.rollbackTo` is deprecated, and supported as by MCM and early Kubernetes: one write restores the template of the
+//! revision and the annotations that the deployment had with it, and clears the field.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +26,6 @@ use super::{
 };
 use crate::shared::{CONTROL, patch};
 
-/// The steps for the list, in two stages: marks on Machines, then a shorter list.
 pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     let deployment = scope.deployment;
     let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
@@ -37,11 +35,9 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
         list.split(',').filter_map(|entry| read(scope.snapshot, entry.trim(), &since)).collect();
     let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
     let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
-    let patch = if kept.is_empty() {
-        patch::remove_annotation(&deployment.metadata, annotations::TRIGGER_DELETION)
-    } else {
-        patch::annotate(&deployment.metadata, &BTreeMap::from([(annotations::TRIGGER_DELETION, kept.join(","))]))
-    };
+    let kept = (!kept.is_empty()).then(|| kept.join(","));
+    let patch =
+        nodewright_runtime::annotations::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
     let why = "names of machines that are gone or leaving are dropped from the list";
     let list = Step::edit(CONTROL, deployment, patch).map(|step| Planned { why: why.into(), step });
     [marks, list.into_iter().collect()]
@@ -66,7 +62,6 @@ fn mark(machine: &Machine, time: &str) -> Option<Planned<Never>> {
     Some(Planned { why: "the autoscaler wants the machine to be gone".into(), step })
 }
 
-/// The rollback and its event, if one is requested.
 pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Event)> {
     let deployment = snapshot.deployment.as_ref();
     let wanted = deployment.spec.rollback_to.as_ref()?.revision;

@@ -1,5 +1,4 @@
-//! How many replicas each machine set of a deployment should have: the arithmetic of scaling and rolling, without
-//! objects.
+//! How many replicas each machine set of a deployment should have: arithmetic without objects.
 //!
 //! The formulas are those of Kubernetes' Deployments, with changes that make them safe where an instance takes
 //! minutes to vanish and caches lag:
@@ -9,9 +8,8 @@
 //!   decision before the set has acted on the first one never removes machines twice.
 //!
 //! One more change prevents a deadlock: an old machine without a VM is deleted even if other machines are unavailable
-//! ([`Size::without_vm`]). Consider a rollout to an unusable class, and back, while a machine is unhealthy and none may be
-//! unavailable. Without this rule the rollout would wait for that machine, and its replacement would wait for the place of the
-//! machine without a VM.
+//! ([`Size::without_vm`]). Otherwise a rollout to an unusable class, and back, would wait for an unhealthy machine whose
+//! replacement waits for the place of the machine without a VM.
 //!
 //! # Guarantees
 //! While only a rollout is in progress (no user deletes machines, none fails, the goal stays), and every change of a
@@ -25,7 +23,6 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
-    /// Machines that should be available in the end.
     pub(super) desired: i64,
     /// Machines that may exist beyond that.
     pub(super) surge: i64,
@@ -50,7 +47,6 @@ impl Goal {
 pub(super) struct Size {
     /// `spec.replicas`; 0 for a set that is being deleted.
     pub(super) replicas: i64,
-    /// Its machines that are not in deletion.
     pub(super) live: i64,
     /// Its machines that are in deletion, and whose instances may still run.
     pub(super) deleting: i64,
@@ -128,7 +124,6 @@ fn take(target: &mut i64, count: i64) -> i64 {
 /// One of several sets that are scaled in together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Its present replicas.
     pub(super) replicas: i64,
     /// The ceiling of the deployment when the set was last scaled, as its annotation says.
     pub(super) ceiling_before: Option<i64>,

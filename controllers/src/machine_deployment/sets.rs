@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
@@ -12,7 +12,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::{rollout::Goal, snapshot::SetView, template};
-use crate::shared::membership::owner_reference;
+use crate::shared::metadata::{ChildMeta, OneAnnotation};
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
 const NOT_COPIED: [&str; 10] = [
@@ -41,17 +41,8 @@ const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
 /// the set once got from its deployment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SetPart {
-    metadata: SetMeta,
+    metadata: ChildMeta,
     pub(super) spec: MachineSetSpec,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SetMeta {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    owner_references: Vec<OwnerReference>,
-    finalizers: Vec<String>,
 }
 
 impl ApplyConfiguration for SetPart {
@@ -59,7 +50,7 @@ impl ApplyConfiguration for SetPart {
 
     fn extract(live: &MachineSet) -> Self {
         let meta = &live.metadata;
-        let metadata = SetMeta {
+        let metadata = ChildMeta {
             labels: without(meta.labels.as_ref(), &FOREIGN_LABELS),
             annotations: without(meta.annotations.as_ref(), &FOREIGN_ANNOTATIONS),
             owner_references: meta
@@ -85,12 +76,8 @@ impl SetPart {
     /// A set is created without replicas, so that its creation has no effect, and without a note of a goal.
     fn new(deployment: &MachineDeployment, revision: i64) -> Self {
         let hash = template::hash_label(deployment);
-        let metadata = SetMeta {
-            labels: deployment.spec.template.metadata.labels.clone().unwrap_or_default(),
-            annotations: BTreeMap::new(),
-            owner_references: owner_reference(deployment).into_iter().collect(),
-            finalizers: vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()],
-        };
+        let labels = deployment.spec.template.metadata.labels.clone().unwrap_or_default();
+        let metadata = ChildMeta { labels, ..ChildMeta::default() }.owned_by(deployment);
         let spec = MachineSetSpec { selector: deployment.spec.selector.clone(), ..MachineSetSpec::default() };
         let mut part = Self { metadata, spec };
         part.label(&hash);
@@ -159,24 +146,14 @@ impl SetPart {
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
     }
 
-    pub(super) fn adopt(&mut self, deployment: &MachineDeployment) {
-        self.metadata.owner_references = owner_reference(deployment).into_iter().collect();
-        self.metadata.finalizers = vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()];
+    pub(super) fn adopted_by(self, deployment: &MachineDeployment) -> Self {
+        Self { metadata: self.metadata.owned_by(deployment), ..self }
     }
 }
 
 pub(super) fn new_set(deployment: &MachineDeployment, revision: i64) -> MachineSet {
     let SetPart { metadata, spec } = SetPart::new(deployment, revision);
-    let metadata = ObjectMeta {
-        name: Some(template::set_name(deployment)),
-        namespace: deployment.metadata.namespace.clone(),
-        labels: Some(metadata.labels),
-        annotations: Some(metadata.annotations),
-        owner_references: Some(metadata.owner_references),
-        finalizers: Some(metadata.finalizers),
-        ..ObjectMeta::default()
-    };
-    MachineSet { metadata, spec, status: None }
+    MachineSet { metadata: metadata.named(deployment, template::set_name(deployment)), spec, status: None }
 }
 
 /// The revision of the set of the present template: at least one more than that of any other set.
@@ -198,28 +175,19 @@ fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<St
 /// The annotation of a MachineDeployment with the revision of its present set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RevisionPart {
-    metadata: Annotations,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Annotations {
-    annotations: BTreeMap<String, String>,
+    metadata: OneAnnotation,
 }
 
 impl RevisionPart {
     pub(super) fn of(current: &MachineSet) -> Self {
-        Self { metadata: Annotations { annotations: revision(annotation(current, annotations::REVISION)) } }
+        Self { metadata: OneAnnotation::of(annotations::REVISION, annotation(current, annotations::REVISION)) }
     }
-}
-
-fn revision(value: Option<&str>) -> BTreeMap<String, String> {
-    value.map(|value| (annotations::REVISION.to_owned(), value.to_owned())).into_iter().collect()
 }
 
 impl ApplyConfiguration for RevisionPart {
     type Of = MachineDeployment;
 
     fn extract(live: &MachineDeployment) -> Self {
-        Self { metadata: Annotations { annotations: revision(annotation(live, annotations::REVISION)) } }
+        Self { metadata: OneAnnotation::of(annotations::REVISION, annotation(live, annotations::REVISION)) }
     }
 }

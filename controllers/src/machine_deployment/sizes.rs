@@ -30,7 +30,6 @@ impl RolloutMode {
 pub(super) struct Target<'a> {
     pub(super) view: &'a SetView,
     pub(super) replicas: i64,
-    /// Whether the goal is noted on the set.
     pub(super) noted: bool,
 }
 
@@ -65,7 +64,6 @@ pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     }
 }
 
-/// Whether a set has no Machine and will not get one.
 fn is_gone(size: Size) -> bool {
     size.at_most() == 0 && size.observed
 }

@@ -24,10 +24,9 @@ use crate::shared::{
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub deployment: Arc<MachineDeployment>,
+    /// Oldest first.
     pub sets: Vec<SetView>,
-    /// Sets without an owner that its selector matches, by name.
     pub orphans: Vec<Arc<MachineSet>>,
-    /// Existing sets that may be the deployment's and cannot be read, by name.
     pub unreadable: Vec<Arc<Unreadable>>,
     /// The set with the name that the set of the present template would have.
     pub namesake: Option<Arc<MachineSet>>,
@@ -94,7 +93,6 @@ impl Snapshot {
         (newest > deployment.metadata.generation.unwrap_or_default()).then_some(newest)
     }
 
-    /// The sets that are not being deleted, oldest first.
     pub(super) fn staying(&self) -> impl DoubleEndedIterator<Item = &SetView> {
         self.sets.iter().filter(|view| !view.set.is_deleting())
     }
@@ -155,7 +153,6 @@ impl SetView {
         annotation(self.set.as_ref(), key)?.parse().ok()
     }
 
-    /// The revision of its template; 0 if it has none.
     pub(super) fn revision(&self) -> i64 {
         self.noted(annotations::REVISION).unwrap_or_default()
     }

@@ -1,9 +1,8 @@
 //! The status of a MachineDeployment.
 //!
-//! The conditions `Available` and `Progressing` are exactly MCM's, because the cluster autoscaler and Gardener read them: a deployment whose
-//! `Progressing` has neither the reason `NewMachineSetAvailable` nor `DeploymentPaused` is not scaled down, and
-//! `lastUpdateTime` is the clock of the progress deadline. `Reconciling` and `Stalled` are Nodewright's. They are present only
-//! while True, and tell kstatus how far the deployment is.
+//! `Available` and `Progressing` are exactly MCM's, because the cluster autoscaler and Gardener read them: a deployment whose
+//! `Progressing` has neither the reason `NewMachineSetAvailable` nor `DeploymentPaused` is not scaled down. `Reconciling` and
+//! `Stalled` are Nodewright's, for kstatus, and present only while True.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -23,7 +22,7 @@ use nodewright_runtime::{
 };
 
 use super::snapshot::{Scope, is_available, is_ready};
-use crate::shared::status_writer::{FailedMachines, StatusWrite, write_status};
+use crate::shared::status_writer::{FailedMachines, StatusWrite, count, write_status};
 
 /// Reconciling: Machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
@@ -68,7 +67,6 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> Status {
     after
 }
 
-/// Decides when the status is written: at once if the goal is reached.
 pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite<Never> {
     let deployment = scope.deployment;
     let collisions = deployment.status.as_ref().and_then(|before| before.collision_count);
@@ -76,16 +74,11 @@ pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite<Never> {
     write_status(scope.context, deployment, after, is_urgent)
 }
 
-fn count<T>(items: impl Iterator<Item = T>) -> i32 {
-    i32::try_from(items.count()).unwrap_or(i32::MAX)
-}
-
 fn is_preserved_failed(machine: &Machine) -> bool {
     let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.as_ref());
     *machine.phase() == MachinePhase::Failed && expiry.is_some()
 }
 
-/// Status, reason and message of a condition.
 type Finding = (nodewright_api::ConditionStatus, &'static str, String);
 
 struct Draft<'a> {
@@ -241,7 +234,6 @@ impl Draft<'_> {
         self.input.stalled.clone().or(late)
     }
 
-    /// The remaining work, and what it waits for.
     fn reconciling(&self) -> Option<(&'static str, String)> {
         let (snapshot, deployment, after) = (self.scope.snapshot, self.scope.deployment, self.after);
         let desired = self.scope.goal.desired;

@@ -13,7 +13,6 @@ pub(super) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
     compared(one).eq(compared(other))
 }
 
-/// The compared fields, each with its section, in a stable order.
 fn compared(template: &MachineTemplate) -> impl Iterator<Item = [&str; 3]> {
     let own_labels = entries("label", template.metadata.labels.as_ref());
     own_labels
@@ -39,7 +38,6 @@ pub(super) fn hash_label(deployment: &MachineDeployment) -> String {
     hash(&deployment.spec.template, collisions(deployment)).to_string()
 }
 
-/// The name of the set of the deployment's template.
 pub(super) fn set_name(deployment: &MachineDeployment) -> String {
     let mut rest = hash(&deployment.spec.template, collisions(deployment));
     let mut text = format!("{}-", name(deployment));
@@ -50,7 +48,6 @@ pub(super) fn set_name(deployment: &MachineDeployment) -> String {
     text
 }
 
-/// How many names have turned out to be taken so far.
 pub(super) fn collisions(deployment: &MachineDeployment) -> i32 {
     deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default()
 }

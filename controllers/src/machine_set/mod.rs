@@ -31,7 +31,7 @@ use crate::shared::{
     ledger::set_of,
     membership::{rivals, selects},
     schema::FullSchema,
-    wake_all,
+    wake_all, wake_namespace,
 };
 
 /// The controller of MachineSets.
@@ -55,11 +55,7 @@ impl Controller for MachineSetController {
             .index(MACHINES_BY_SET_NAME)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
-            .wakes_unreadable(|machine, stores, wake| {
-                // This is rare. A Machine that becomes readable may have another owner, so all sets are planned again.
-                let sets = stores.of::<MachineSet>(CONTROL).keys();
-                sets.into_iter().filter(|set| &*set.namespace == machine.namespace()).for_each(wake);
-            })
+            .wakes_unreadable(wake_namespace::<MachineSet>)
             .wakes(wake_sets);
     }
 

@@ -131,7 +131,6 @@ fn invalid_spec(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-/// Deletes all Machines of a set that is being deleted, then removes the finalizer.
 fn finalize(members: &Members<'_>) -> Plan<Never> {
     let mut plan = Plan::idle();
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
@@ -145,7 +144,7 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
         plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", snapshot.machines.len()));
     } else if snapshot.unreadable_members().next().is_none() {
         let remove = finalizer::remove(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-        plan.then("no machine is left", remove.and_then(|remove| Step::edit(CONTROL, set, remove)));
+        plan.then("no machine is left", Step::edit(CONTROL, set, remove));
     }
     plan
 }

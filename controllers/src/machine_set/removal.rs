@@ -115,7 +115,6 @@ fn preservation(machine: &Machine) -> Preservation {
     (expiry.is_some(), asked, expiry.map(|time| time.0))
 }
 
-/// When the autoscaler marked a Machine for deletion.
 fn marked(machine: &Machine) -> Option<Timestamp> {
     annotation(machine, annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
 }

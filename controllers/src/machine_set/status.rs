@@ -17,10 +17,9 @@ use nodewright_runtime::{
 use super::Snapshot;
 use crate::shared::{
     ledger::Ledger,
-    status_writer::{FailedMachines, StatusWrite, write_status},
+    status_writer::{FailedMachines, StatusWrite, count, write_status},
 };
 
-/// Decides when the status is written: at once if the set has reached its goal.
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> StatusWrite<Never> {
     let set = snapshot.set.as_ref();
     let wanted = status(context, snapshot, full_schema);
@@ -46,10 +45,6 @@ fn status(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) 
         selector: if full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
         ..before
     }
-}
-
-fn count<'a>(machines: impl Iterator<Item = &'a Machine>) -> i32 {
-    i32::try_from(machines.count()).unwrap_or(i32::MAX)
 }
 
 fn is_available(machine: &Machine) -> bool {

@@ -1,12 +1,8 @@
 //! The Machines that a set adopts and creates, and the fields that they get from its template: then, and later.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, finalizers, labels};
+use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, labels};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -17,26 +13,16 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::snapshot::{BATCH, Members};
-use crate::shared::{CONTROL, ledger::Ordinal, membership::owner_reference};
+use crate::shared::{CONTROL, ledger::Ordinal, metadata::ChildMeta};
 
 /// The fields that a Machine gets from its set: all fields of its creation. The Machine controller owns the rest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct MachinePart {
-    metadata: MachineMeta,
+    metadata: ChildMeta,
     spec: MachineSpec,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct MachineMeta {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-    owner_references: Vec<OwnerReference>,
-    finalizers: Vec<String>,
-}
-
 impl MachinePart {
-    /// The initial fields of the Machine of an ordinal, or of an adopted one.
     pub(super) fn of(set: &MachineSet, ordinal: Option<Ordinal>) -> Self {
         let template = &set.spec.template;
         let mut annotations = template.metadata.annotations.clone().unwrap_or_default();
@@ -47,13 +33,8 @@ impl MachinePart {
         TraceContext::normalize(&mut annotations, annotations::TRACEPARENT);
         let mut spec = template.spec.clone().within_bounds();
         spec.provider_id = String::new();
-        let metadata = MachineMeta {
-            labels: template.metadata.labels.clone().unwrap_or_default(),
-            annotations,
-            owner_references: owner_reference(set).into_iter().collect(),
-            finalizers: vec![finalizers::MACHINE_CONTROLLER_MANAGER.to_owned()],
-        };
-        Self { metadata, spec }
+        let labels = template.metadata.labels.clone().unwrap_or_default();
+        Self { metadata: ChildMeta { labels, annotations, ..ChildMeta::default() }.owned_by(set), spec }
     }
 
     /// The fields that an existing Machine takes over from the template: node template, timeouts, class kind. It keeps its
@@ -69,25 +50,13 @@ impl MachinePart {
     }
 
     /// The fields of a Machine without an owner that the set adopts: the same, with an owner and the finalizer.
-    pub(super) fn adopting(self, live: &Machine) -> Self {
-        let (owners, finalizers) = (self.metadata.owner_references.clone(), self.metadata.finalizers.clone());
-        let mut part = self.for_live(live);
-        part.metadata.owner_references = owners;
-        part.metadata.finalizers = finalizers;
-        part
+    pub(super) fn adopting(self, set: &MachineSet, live: &Machine) -> Self {
+        let part = self.for_live(live);
+        Self { metadata: part.metadata.owned_by(set), ..part }
     }
 
-    pub(super) fn machine(&self, set: &MachineSet, name: String) -> Machine {
-        let metadata = ObjectMeta {
-            name: Some(name),
-            namespace: set.metadata.namespace.clone(),
-            labels: Some(self.metadata.labels.clone()),
-            annotations: Some(self.metadata.annotations.clone()),
-            owner_references: Some(self.metadata.owner_references.clone()),
-            finalizers: Some(self.metadata.finalizers.clone()),
-            ..ObjectMeta::default()
-        };
-        Machine { metadata, spec: self.spec.clone(), status: None }
+    pub(super) fn machine(self, set: &MachineSet, name: String) -> Machine {
+        Machine { metadata: self.metadata.named(set, name), spec: self.spec, status: None }
     }
 }
 
@@ -96,7 +65,7 @@ impl ApplyConfiguration for MachinePart {
 
     fn extract(live: &Machine) -> Self {
         let meta = &live.metadata;
-        let metadata = MachineMeta {
+        let metadata = ChildMeta {
             labels: meta.labels.clone().unwrap_or_default(),
             annotations: meta.annotations.clone().unwrap_or_default(),
             owner_references: meta.owner_references.clone().unwrap_or_default(),
@@ -117,7 +86,6 @@ impl ApplyConfiguration for MachinePart {
     }
 }
 
-/// The updates of existing Machines whose fields differ from the template.
 pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
     let set = members.snapshot.set.as_ref();
     // Usually none of thousands of Machines differs, so they are compared first, and only those that differ are converted.
@@ -169,14 +137,14 @@ fn is_same_beside_node_template(template: &MachineSpec, live: &MachineSpec) -> b
 /// The adoption of up to `count` orphans, before any Machine is created: after a restore they are the fleet.
 pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Never>> {
     let adopt = |machine: &Arc<Machine>| {
-        let part = MachinePart::of(&members.snapshot.set, members.ordinal(machine)).adopting(machine);
+        let set = members.snapshot.set.as_ref();
+        let part = MachinePart::of(set, members.ordinal(machine)).adopting(set, machine);
         let step = Step::apply_if_unchanged(CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "the set selects the machine, which has no owner".into(), step })
     };
     members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()
 }
 
-/// Those of the next ordinals whose names are taken.
 pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());

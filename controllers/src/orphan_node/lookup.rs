@@ -52,7 +52,6 @@ impl Effect for Lookup {
 
 #[derive(Deserialize)]
 struct Items {
-    #[serde(default)]
     items: Option<Vec<IgnoredAny>>,
 }
 

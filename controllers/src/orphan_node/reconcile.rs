@@ -20,7 +20,6 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(10);
 /// The wait after a lookup that has found a Machine of another namespace: its own manager keeps the Node.
 const FOREIGN_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-/// `grace` is the grace period of a Node that is being deleted.
 pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: SignedDuration) -> Plan<Lookup> {
     let mut plan = Plan::idle();
     let node = snapshot.node.as_ref();
@@ -49,7 +48,7 @@ pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: Si
         return *search;
     }
     let remove = finalizer::remove(&node.metadata, finalizers::NODE);
-    plan.then("no machine claims the node", remove.and_then(|remove| Step::edit(TARGET, node, remove)));
+    plan.then("no machine claims the node", Step::edit(TARGET, node, remove));
     plan
 }
 

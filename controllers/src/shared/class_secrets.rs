@@ -14,14 +14,10 @@ use nodewright_runtime::{
 pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\
      type!=bootstrap.kubernetes.io/token,type!=helm.sh/release.v1";
 
-/// Reason of a wait for the first answer about a Secret.
 pub(crate) const PENDING: &str = "SecretPending";
-/// Reason of a wait while the API server does not return a Secret.
 pub(crate) const NOT_READ: &str = "SecretNotRead";
-/// Reason of a wait for a Secret that does not exist.
 pub(crate) const NOT_FOUND: &str = "SecretNotFound";
 
-/// The scoped watches of the Secrets of a class.
 pub(crate) fn looks(class: &MachineClass) -> Vec<ScopedWatch> {
     let own = class.secret_names().filter(|(of, secret)| *of == namespace(class) && can_exist(secret));
     own.map(|(of, secret)| ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, of, secret), NAMEABLE)).collect()
@@ -32,7 +28,6 @@ pub(crate) fn find(stores: &Stores, secret: &ObjectRef) -> Lookup<Secret> {
     if can_exist(&secret.name) { stores.named(secret, NAMEABLE) } else { Lookup::Missing }
 }
 
-/// How to fix a Secret that cannot be read.
 pub(crate) fn not_read(secret: &str, why: &str) -> String {
     format!("{secret} could not be read: {why}; the manager needs get, list and watch on it")
 }

@@ -13,21 +13,13 @@ use serde::Deserialize;
 pub struct PodView {
     pub metadata: ObjectMeta,
     pub spec: PodSpecView,
-    pub status: PodStatusView,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpecView {
-    pub node_name: String,
     /// Pods with a higher priority are evicted earlier.
     pub priority: i32,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct PodStatusView {
-    pub phase: String,
 }
 
 impl PodView {
@@ -50,7 +42,6 @@ impl PodView {
     }
 }
 
-/// The next step for an existing Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Evict,

@@ -2,24 +2,19 @@
 //!
 //! A name is a bijection of a Machine's ordinal with the ledger's seed. So two planners that do not know of each other choose
 //! the same names, and the API server lets only one of them create each Machine. An ordinal is *retired* before an
-//! irreversible change of its Machine, and never used again. So a stale view cannot create a second Machine in the place of
-//! the first.
-//!
-//! Machines that the set has adopted have no ordinal. Before the set deletes one of these it notes its name in the ledger,
-//! so that the deletion depends on the set's version, too.
+//! irreversible change of its Machine, and never used again, so a stale view cannot create a second Machine in its place.
+//! An adopted Machine has no ordinal: its name is noted before its deletion, which so depends on the set's version, too.
 //!
 //! The ledger is an annotation, because restores keep these, and because the CRD of machine-controller-manager prunes unknown
 //! fields: a seed, the retired ordinals, and the noted names, as in `k7f;0-41,43` or `k7f;0-41;pool-old-x7k2p`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt, iter,
-    str::FromStr,
-};
+use std::{collections::BTreeSet, fmt, iter, str::FromStr};
 
 use nodewright_api::{MachineSet, annotations};
 use nodewright_runtime::{apply_configuration::ApplyConfiguration, object::annotation};
 use serde::Serialize;
+
+use crate::shared::metadata::OneAnnotation;
 
 /// The letters of generated names in Kubernetes: no vowels, so that no words appear, and no letters that look alike.
 pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -208,18 +203,12 @@ impl FromStr for Ledger {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct LedgerAnnotation {
-    metadata: Annotations,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Annotations {
-    annotations: BTreeMap<String, String>,
+    metadata: OneAnnotation,
 }
 
 impl LedgerAnnotation {
     pub(crate) fn of(ledger: &Ledger) -> Self {
-        let annotations = BTreeMap::from([(annotations::LEDGER.to_owned(), ledger.to_string())]);
-        Self { metadata: Annotations { annotations } }
+        Self { metadata: OneAnnotation::of(annotations::LEDGER, Some(&ledger.to_string())) }
     }
 }
 
@@ -227,8 +216,7 @@ impl ApplyConfiguration for LedgerAnnotation {
     type Of = MachineSet;
 
     fn extract(live: &MachineSet) -> Self {
-        let text = annotation(live, annotations::LEDGER).map(|text| (annotations::LEDGER.to_owned(), text.to_owned()));
-        Self { metadata: Annotations { annotations: text.into_iter().collect() } }
+        Self { metadata: OneAnnotation::of(annotations::LEDGER, annotation(live, annotations::LEDGER)) }
     }
 }
 

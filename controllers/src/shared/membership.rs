@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{Machine, MachineSet, annotations, selector};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
@@ -52,12 +52,6 @@ pub(crate) fn may_be_owned<K: Kind>(owner: &K, selector: Option<&LabelSelector>,
     let is_orphan = object.controller().is_none() && !object.is_deleting();
     let may_be_owned = object.may_be_controlled_by(uid(owner)) || is_orphan && matches(selector, labels);
     namespace(owner) == object.namespace() && may_be_owned
-}
-
-/// The owner reference of an object that `owner` controls. Foreground garbage collection waits for the object.
-pub(crate) fn owner_reference<K: Kind>(owner: &K) -> Option<OwnerReference> {
-    let reference = owner.controller_owner_ref(&())?;
-    Some(OwnerReference { block_owner_deletion: Some(true), ..reference })
 }
 
 pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {

@@ -5,6 +5,7 @@ pub(crate) mod drain;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod membership;
+pub(crate) mod metadata;
 pub(crate) mod node;
 pub(crate) mod ownership;
 pub(crate) mod patch;
@@ -13,7 +14,10 @@ pub(crate) mod status_writer;
 
 use std::sync::Arc;
 
-use nodewright_runtime::object::{Cluster, Kind, ObjectRef};
+use nodewright_runtime::{
+    cache::{Stores, Unreadable},
+    object::{Cluster, Kind, ObjectRef},
+};
 
 /// The cluster that holds the custom resources and the leases.
 pub const CONTROL: Cluster = Cluster::new("control");
@@ -23,4 +27,10 @@ pub const TARGET: Cluster = Cluster::new("target");
 /// Wakes objects of the control cluster.
 pub(crate) fn wake_all<K: Kind>(objects: impl IntoIterator<Item = Arc<K>>, wake: &mut dyn FnMut(ObjectRef)) {
     objects.into_iter().for_each(|object| wake(ObjectRef::of(CONTROL, object.as_ref())));
+}
+
+/// Wakes all objects of a kind in the namespace of an unreadable object, which may belong to any of them. It happens rarely.
+pub(crate) fn wake_namespace<K: Kind>(object: &Unreadable, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    let keys = stores.of::<K>(CONTROL).keys();
+    keys.into_iter().filter(|key| &*key.namespace == object.namespace()).for_each(wake);
 }

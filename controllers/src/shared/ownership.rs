@@ -1,8 +1,7 @@
 //! The VM and the Node of a Machine, according to its object.
 //!
-//! `spec.providerID` is a claim that any client may write. The status records what the provider has proven, and only the
-//! Machine controller writes it: the condition `InstanceProvisioned` is True and its message is the id; the message of
-//! `NodeJoined` is the name that the provider gave the Node. The record stays when the claim changes.
+//! `spec.providerID` is a claim that any client may write. The status records what the provider has proven: the condition
+//! `InstanceProvisioned` is True and its message is the id; the message of `NodeJoined` is the Node's name.
 
 use nodewright_api::{Machine, conditions, reasons};
 use nodewright_runtime::object::name;
@@ -20,7 +19,6 @@ pub(crate) const JOINED: &str = "Joined";
 /// Reason of `NodeJoined`: the Node has not joined in time.
 pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
 
-/// The id of the VM in the status.
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
     let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED).filter(|noted| noted.status == "True")?;
     noted.message.as_deref().filter(|id| !id.is_empty())

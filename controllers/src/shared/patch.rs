@@ -48,13 +48,6 @@ pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
     Patch(operations.collect())
 }
 
-/// Removes an annotation, and tests that it still has the value that was read. Empty if it does not exist.
-pub(crate) fn remove_annotation(seen: &ObjectMeta, key: &str) -> Patch {
-    let path = ["metadata", "annotations", key];
-    let before = seen.annotations.as_ref().and_then(|all| all.get(key));
-    Patch(before.map_or_else(Vec::new, |before| vec![test(&path, before.as_str().into()), remove(&path)]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,11 +85,5 @@ mod tests {
         let seen = meta(json!({"annotations": {"a": "1"}}));
         assert!(annotate(&seen, &BTreeMap::from([("a", "1".to_owned())])).0.is_empty());
         assert!(annotate(&ObjectMeta::default(), &BTreeMap::new()).0.is_empty());
-        assert!(remove_annotation(&seen, "b").0.is_empty());
-        let patch = remove_annotation(&seen, "a");
-        assert_eq!(
-            patched(&patch, json!({"metadata": {"annotations": {"a": "1", "b": "2"}}})).unwrap(),
-            json!({"b": "2"})
-        );
     }
 }

@@ -22,9 +22,7 @@ use serde::Serialize;
 /// and must not meet a conflict each time.
 const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
-/// The status of a kind with a controller.
 pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync + 'static {
-    /// `observedGeneration`.
     fn generation(&self) -> i64;
     /// Type, status and reason of its conditions. Messages are left out, because they contain counts.
     fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)>;
@@ -47,21 +45,14 @@ macro_rules! status {
 
 status!(MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
 
-/// The whole status of a kind, which one controller writes.
-#[derive(Clone, Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct StatusPart<K: HasStatus> {
     pub(crate) status: K::Status,
 }
 
-impl<K: HasStatus<Status: PartialEq>> PartialEq for StatusPart<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.status == other.status
-    }
-}
-
 impl<K> ApplyConfiguration for StatusPart<K>
 where
-    K: Kind + HasStatus<Status: Serialize + PartialEq + Clone + Default + Send + Sync>,
+    K: Kind + PartialEq + HasStatus<Status: Serialize + PartialEq + Clone + Default + Send + Sync>,
 {
     type Of = K;
     const SUBRESOURCE: Subresource = Subresource::Status;
@@ -73,7 +64,6 @@ where
 
 #[derive(Debug)]
 pub(crate) enum StatusWrite<E> {
-    /// Not at all: it is up to date.
     Never,
     Now(Box<Planned<E>>),
     /// At this time, unless a change comes before.
@@ -98,7 +88,7 @@ pub(crate) fn write_status<K, E>(
     is_urgent: bool,
 ) -> StatusWrite<E>
 where
-    K: Kind + HasStatus<Status: Status>,
+    K: Kind + PartialEq + HasStatus<Status: Status>,
     E: Effect,
 {
     let before = live.status().cloned().unwrap_or_default();
@@ -111,6 +101,11 @@ where
         Some(later) => StatusWrite::Later(later),
         None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
     }
+}
+
+/// How many objects there are, as statuses say it.
+pub(crate) fn count<T>(objects: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(objects.count()).unwrap_or(i32::MAX)
 }
 
 /// The maximum number of listed machines. All of a large fleet would not fit into an object.

@@ -100,7 +100,6 @@ fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
     }
 }
 
-/// What ends the deletion of a Machine that names a VM, if the provider cannot be asked for it any more.
 fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
     match vm_id(scope.machine) {
         Some(id) => format!(
@@ -112,8 +111,7 @@ fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
 }
 
 /// Whether no VM can have been asked for: the Machine has none, and its class never existed, as its own status says, or could
-/// never be used (see [`ClassProblem::never_used`]). Without this rule, a typo in the name of a class or of a Secret would
-/// end only when somebody creates an object of that name.
+/// never be used. Otherwise a typo in the name of a class or a Secret would keep the Machine for ever.
 ///
 /// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
 fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
@@ -162,9 +160,8 @@ fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
 
 /// Until when a VM may exist although the provider does not show one.
 ///
-/// A new VM may be hidden for as long as the provider is not consistent, even if it has become a Node meanwhile. What an
-/// earlier process did is not known, but that process acted before this one began. Times in objects are by other clocks: they
-/// may lengthen the wait, and not shorten it.
+/// A new VM may be hidden for as long as the provider is not consistent. What an earlier process did is not known, but it acted
+/// before this one began. Times in objects are by other clocks: they may lengthen the wait, and not shorten it.
 fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
     let scope = &provider.scope;
     let (hidden, since) = (scope.driver.consistency(), scope.context.leader_since);
@@ -186,7 +183,6 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
         .or_else(|| phase_since(machine))
 }
 
-/// After a failed call: the pause, and what the status says of it; then the call `next`.
 pub(in super::super) fn try_again(
     provider: &Provider<'_>,
     (answer, error): (&Answer<'_>, &DriverError),

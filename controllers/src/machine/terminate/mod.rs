@@ -1,6 +1,4 @@
-//! What a Machine that is being deleted goes through, stage by stage: proof, drain, volumes, VM, Node, ledger.
-//!
-//! Whether a stage is over is read from the objects and asked of the provider, so a restart goes on wherever things stand.
+//! The stages of a deletion. Objects and provider tell which are over, so that a restart goes on wherever things stand.
 
 mod instance;
 mod node;
@@ -35,7 +33,6 @@ const REQUEST_FAILED: &str = "RequestFailed";
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 
-/// Without the finalizer the Machine is no longer ours to terminate.
 pub(super) fn has_finalizer(scope: &Scope<'_>) -> Stage {
     let is_over = object::has_finalizer(scope.machine, finalizers::MACHINE_CONTROLLER_MANAGER);
     Stage { is_over, ..Stage::default() }
@@ -94,9 +91,8 @@ pub(super) fn name_retired(scope: &Scope<'_>) -> Stage {
 pub(super) fn finished(scope: &Scope<'_>) -> Stage {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let remove = remove.and_then(|remove| Step::edit(CONTROL, machine, remove));
     let event = scope.normal(reasons::machine::TERMINATED, "nothing is left");
-    let mut stage = Stage::step("nothing is left of the machine", remove).telling(event);
+    let mut stage = Stage::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove)).telling(event);
     stage.plan.spans = spans(scope);
     stage
 }

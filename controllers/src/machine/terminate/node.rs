@@ -140,7 +140,6 @@ fn evict(scope: &Scope<'_>, node: &Node, left: &[&PodView], forced: Option<&'sta
     stage.showing(scope, DRAINING, ("PodsLeft", &message)).and_wait("Draining", message)
 }
 
-/// No volume is attached to the Node any more, or the timeout for that is over.
 pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
     let Some(node) = scope.snapshot.node.as_deref() else { return Stage::over() };
     let machine = scope.machine;
@@ -213,11 +212,9 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
     if !is_deleting(node) {
         return Stage::step("its VM is gone", Step::delete(TARGET, node));
     }
-    match finalizer::remove(&node.metadata, finalizers::NODE) {
-        Some(remove) => Stage::step("its VM is gone", Step::edit(TARGET, node, remove)),
-        // Other finalizers on the Node are not waited for.
-        None => Stage::over(),
-    }
+    let remove = Step::edit(TARGET, node, finalizer::remove(&node.metadata, finalizers::NODE));
+    // Other finalizers on the Node are not waited for.
+    Stage { is_over: remove.is_none(), ..Stage::step("its VM is gone", remove) }
 }
 
 /// Whether a forced deletion ends although the Node stays: the target cluster does not answer, or has refused several times.
