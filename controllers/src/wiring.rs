@@ -53,15 +53,10 @@ pub enum WiringError {
 impl Wiring {
     /// Adds a controller by its name, with the metrics and helpers that belong to it.
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
+        let (namespace, Schemas { deployment, set, .. }) = (self.namespace.clone(), self.schemas.clone());
         match name {
-            "machine-deployment" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
-                manager.add(MachineDeploymentController { namespace, full_schema });
-            }
-            "machine-set" => {
-                let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
-                manager.add(MachineSetController { namespace, full_schema });
-            }
+            "machine-deployment" => manager.add(MachineDeploymentController { namespace, full_schema: deployment }),
+            "machine-set" => manager.add(MachineSetController { namespace, full_schema: set }),
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
             other => return Err(WiringError::Unknown(other.to_owned())),

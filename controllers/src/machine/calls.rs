@@ -35,11 +35,8 @@ pub enum Verb {
 /// The set that a Machine was made for, and its ordinal there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Name of the MachineSet.
     pub set: String,
-    /// Its UID.
     pub uid: String,
-    /// The Machine's ordinal.
     pub ordinal: Ordinal,
 }
 

@@ -100,7 +100,6 @@ fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
     names
 }
 
-/// Chooses among the Nodes whose id ends as the VM's does, and the one of the name.
 fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -> Found {
     let (id, named) = (vm_id(machine), noted_node(machine));
     let is_named = |node: &Arc<Node>| named == Some(name(node.as_ref()));
@@ -162,7 +161,6 @@ pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
     noted_node(machine).unwrap_or(name(node)).to_owned()
 }
 
-/// What is wrong with a Machine's claim, if anything: a reason, and what to do about it.
 pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
     let id = vm_id(machine)?;
     if !claim.rivals.is_empty() {
@@ -190,7 +188,6 @@ pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str,
     None
 }
 
-/// Whether the status of a Machine names a problem of its claim.
 pub(super) fn names_problem(machine: &Machine) -> bool {
     let problems = [
         reasons::machine::PROVIDER_ID_NOT_UNIQUE,

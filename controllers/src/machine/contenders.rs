@@ -56,7 +56,6 @@ impl Contenders {
     }
 }
 
-/// The sets of the deployment that a set belongs to.
 pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<MachineSet>> {
     match controller_uid(set.as_ref()) {
         Some(deployment) => stores.of::<MachineSet>(CONTROL).owned_by(deployment),
@@ -68,19 +67,18 @@ pub(super) fn budget_text(set: &MachineSet) -> Option<&str> {
     annotation(set, annotations::REMEDIATION_MAX_IN_FLIGHT)
 }
 
-/// Machines that hold a place of the replacement budget, by the UID of their set.
+// These four find Machines by the UID of their set.
+
 pub(super) const PLACES_BY_SET: Index<Machine> =
     Index { name: "places", key_of: |machine| of_set_if(holds_place(machine), machine) };
 
-/// Machines that were refused a place of the replacement budget and say so, by the UID of their set.
+/// Machines that were refused a place and say so.
 pub(super) const HELD_BY_SET: Index<Machine> =
     Index { name: "held", key_of: |machine| of_set_if(is_held(machine), machine) };
 
-/// Machines that are unhealthy and not given up yet, by the UID of their set.
 pub(super) const WAITING_BY_SET: Index<Machine> =
     Index { name: "waiting", key_of: |machine| of_set_if(may_be_replaced(machine), machine) };
 
-/// Machines that are being deleted, by the UID of their set.
 pub(super) const LEAVING_BY_SET: Index<Machine> =
     Index { name: "leaving", key_of: |machine| of_set_if(is_deleting(machine), machine) };
 
@@ -88,7 +86,6 @@ fn of_set_if(is_listed: bool, machine: &Machine) -> Option<String> {
     controller_uid(machine).filter(|_| is_listed).map(str::to_owned)
 }
 
-/// Nodes that are being deleted, all under one key.
 pub(super) const DELETING_NODES: Index<Node> =
     Index { name: "deleting", key_of: |node| is_deleting(node).then(String::new) };
 

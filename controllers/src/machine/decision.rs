@@ -138,7 +138,6 @@ impl Stage {
         Self { is_over: next.is_over, plan: self.plan }
     }
 
-    /// Over if it changes nothing.
     pub(super) fn over_if_idle(self) -> Self {
         Self { is_over: self.plan.is_idle(), ..self }
     }

@@ -337,7 +337,6 @@ fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
     stage.looking_at(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
-/// Whether a Node's kubelet, or the controller that watches it, has reported on its health since then.
 fn is_reported_since(node: &Node, since: Timestamp) -> bool {
     let ready = ready(node);
     let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));

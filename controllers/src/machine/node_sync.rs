@@ -180,7 +180,6 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
     }))
 }
 
-/// The patch that cordons a Node; `None` when it is.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let cordoned = node.spec.unschedulable.unwrap_or_default();
     (!cordoned).then(|| Patch(vec![patch::set(&["spec", "unschedulable"], true.into())]))
@@ -212,7 +211,6 @@ impl AppliedKeys {
         serde_json::from_str(annotation(machine, annotations::APPLIED_NODE_TEMPLATE)?).ok()
     }
 
-    /// The annotation's value; `None` if there is nothing to record.
     pub(super) fn to_text(&self) -> Option<String> {
         (*self != Self::default()).then(|| serde_json::to_string(self).ok()).flatten()
     }
@@ -233,7 +231,6 @@ fn entry(taint: &Taint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-/// Whether the Machine's record has all that its template applies.
 pub(super) fn is_covered(machine: &Machine) -> bool {
     let known = AppliedKeys::recorded(machine).unwrap_or_default();
     let wanted = AppliedKeys::of(&machine.spec.node_template);

@@ -46,7 +46,6 @@ pub(super) enum VmStatus<'a> {
     /// The VM is the Machine's; or the Machine has this one.
     Proven(&'a Instance),
     NotFound(Answer<'a>),
-    /// The driver cannot answer such questions.
     Unimplemented,
     Foreign(Answer<'a>, &'a DriverError),
     Failed(Answer<'a>, &'a DriverError),
@@ -152,7 +151,6 @@ fn grown(first: Duration, failures: u32, longest: Duration) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(longest).max(first)
 }
 
-/// The set and the ordinal that a Machine was made for, if the set's ledger knows the Machine.
 fn origin(snapshot: &Snapshot) -> Option<Origin> {
     let Owner::Set(set) = &snapshot.owner else { return None };
     let (_, ordinal) = snapshot.ledger_entry()?;

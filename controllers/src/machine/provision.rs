@@ -184,7 +184,6 @@ fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
     scope.status().phase(phase).operation(kind, state, text, Some(error.code.name()))
 }
 
-/// Whether a call asked the ledger of the set that owns the Machine now.
 fn is_of_owner(call: &Call, machine: &Machine) -> bool {
     call.request.origin.as_ref().is_none_or(|origin| controller_uid(machine) == Some(origin.uid.as_str()))
 }
@@ -199,7 +198,6 @@ fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
     })
 }
 
-/// Why a Machine without a VM gets none: it will be deleted.
 fn has_no_future(snapshot: &Snapshot) -> Option<&'static str> {
     let is_retired = || snapshot.ledger_entry().is_some_and(|(ledger, ordinal)| ledger.is_retired(ordinal));
     match &snapshot.owner {
@@ -235,7 +233,6 @@ struct LinkSpec {
 }
 
 impl Link {
-    /// The link of a Machine to an instance. Without a target cluster there is no label `node`.
     fn of(machine: &Machine, instance: &Instance, has_target: bool) -> Self {
         let mut metadata = LinkMeta::default();
         // A longer name cannot be a label's value. The Node is found by its providerID anyway.

@@ -75,7 +75,6 @@ fn finalizer_added(scope: &Scope<'_>) -> Stage {
     Stage::step("the machine has to outlive its VM", Step::edit(CONTROL, machine, add))
 }
 
-/// Says what is wrong with the claim of a Machine to its VM, or that nothing is any more.
 fn claim_reported(scope: &Scope<'_>) -> Stage {
     let (machine, kind) = (scope.machine, conditions::machine::CONFIGURATION_VALID);
     let stage = match claim::problem(machine, &scope.snapshot.claim) {

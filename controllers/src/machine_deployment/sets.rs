@@ -172,7 +172,6 @@ fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<St
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The annotation of a MachineDeployment with the revision of its present set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RevisionPart {
     metadata: OneAnnotation,

@@ -158,12 +158,10 @@ impl SetView {
     }
 }
 
-/// Whether a Machine works, as far as the deployment can tell, and is not being deleted.
 pub(super) fn is_available(machine: &Machine) -> bool {
     is_ready(machine) || (*machine.phase() == MachinePhase::Available && !is_deleting(machine))
 }
 
-/// Whether the Node of a Machine is healthy, and the Machine is not being deleted.
 pub(super) fn is_ready(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Running && !is_deleting(machine)
 }

@@ -261,7 +261,6 @@ impl Draft<'_> {
     }
 }
 
-/// The refusal of a set's creation that needs help.
 pub(super) fn refused_creation(failure: Option<&Failure>) -> Option<&Failure> {
     failure.filter(|failure| {
         let lasting = matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden);

@@ -33,7 +33,6 @@ pub(super) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
     fnv1a(parts.flat_map(|part| part.bytes().chain([0])))
 }
 
-/// The value of the label that separates the machines of one template from those of another.
 pub(super) fn hash_label(deployment: &MachineDeployment) -> String {
     hash(&deployment.spec.template, collisions(deployment)).to_string()
 }

@@ -20,7 +20,6 @@ pub(super) struct Removal<'a> {
     pub(super) machines: Vec<&'a Arc<Machine>>,
 }
 
-/// The removal of these Machines, and of those that are retired and not yet deleted.
 pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>) -> Removal<'a> {
     let ordinals = victims.iter().filter_map(|machine| members.ordinal(machine));
     let unnumbered = victims.iter().filter(|machine| members.ordinal(machine).is_none());
@@ -74,7 +73,6 @@ fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0)
 }
 
-/// When the preservation of the first failed Machine ends: then it is replaced.
 pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp) -> Option<Timestamp> {
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
     failed.filter_map(|machine| preserve_expiry(machine)).filter(|expiry| *expiry > now).min()

@@ -160,7 +160,6 @@ pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &
     next.iter().filter(is_taken).copied().collect()
 }
 
-/// The Machines to create for these ordinals; or the reason and text of a wait.
 pub(super) fn creations(
     members: &Members<'_>,
     ordinals: Vec<Ordinal>,

@@ -20,7 +20,6 @@ pub struct Lookup {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No namespace has a Machine with the name.
     None,
     Machine,
     Failed(String),

@@ -84,7 +84,6 @@ impl Controller for OrphanNodeController {
     }
 }
 
-/// Wakes the Nodes of a Machine that was deleted, or that now claims another Node.
 fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let Some(old) = &change.old else { return };
     let named = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));

@@ -35,7 +35,6 @@ pub(super) fn is_orphan(stores: &Stores, node: &Node) -> bool {
     has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
 }
 
-/// Whether any Machine names the Node, proven or not.
 pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {
     let machines = stores.of::<Machine>(CONTROL);
     let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);

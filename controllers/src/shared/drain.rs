@@ -6,7 +6,6 @@ use kube::Resource;
 use nodewright_runtime::plan::Refusal;
 use serde::Deserialize;
 
-/// The fields of a Pod that a drain reads.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 #[serde(default)]
@@ -54,7 +53,6 @@ pub(crate) enum Next {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Delete Pods without an eviction and without a grace period.
     pub(crate) forced: bool,
     pub(crate) max_retries: u32,
     pub(crate) retry: SignedDuration,

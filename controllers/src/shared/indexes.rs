@@ -30,7 +30,6 @@ pub(crate) const ORPHAN_MACHINES: Index<Machine> = Index {
     key_of: |machine| controller_uid(machine).is_none().then(|| namespace(machine).to_owned()),
 };
 
-/// Machines by their class, as [`object_key`].
 pub(crate) const MACHINES_BY_CLASS: Index<Machine> =
     Index { name: "class", key_of: |machine| Some(object_key(namespace(machine), machine.class_name())) };
 
@@ -52,7 +51,6 @@ pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
 pub(crate) const CLASSES_BY_CREDENTIALS: Index<MachineClass> =
     Index { name: "credentials", key_of: |class| reference(class, class.credentials_secret_ref.as_ref()) };
 
-/// The index key for the namespace and name of an object.
 pub(crate) fn object_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }

@@ -24,9 +24,7 @@ const WORDS: u32 = LETTERS * LETTERS * LETTERS;
 const ORDINALS: u32 = WORDS * LETTERS * LETTERS;
 /// Spreads adjacent ordinals. Coprime to 27, so that the multiplication by it is a bijection of the words.
 const SPREAD: u32 = 7_919;
-/// The number of letters at the end of a generated name.
 pub(crate) const SUFFIX: usize = 5;
-/// The maximum length of a Machine's name.
 const LONGEST_NAME: usize = 63;
 
 /// A hash that is the same in every version.

@@ -24,7 +24,6 @@ pub const CONTROL: Cluster = Cluster::new("control");
 /// The cluster that the nodes join. It may be served by the same API server as [`CONTROL`].
 pub const TARGET: Cluster = Cluster::new("target");
 
-/// Wakes objects of the control cluster.
 pub(crate) fn wake_all<K: Kind>(objects: impl IntoIterator<Item = Arc<K>>, wake: &mut dyn FnMut(ObjectRef)) {
     objects.into_iter().for_each(|object| wake(ObjectRef::of(CONTROL, object.as_ref())));
 }

@@ -12,11 +12,8 @@ use crate::shared::node::Node;
 pub(crate) const PROVISIONED: &str = "Provisioned";
 /// Reason of `InstanceProvisioned`: the driver cannot verify the VM, and the claim is trusted.
 pub(crate) const UNVERIFIED: &str = "Unverified";
-/// Reason of `NodeJoined`: the VM exists, and its Node has not joined yet.
 pub(crate) const NODE_AWAITED: &str = "NodeAwaited";
-/// Reason of `NodeJoined`: the Node has joined.
 pub(crate) const JOINED: &str = "Joined";
-/// Reason of `NodeJoined`: the Node has not joined in time.
 pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
 
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {

@@ -8,7 +8,6 @@ use json_patch::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-/// Tests that the object has the version that was read.
 pub(crate) fn same_version(seen: &ObjectMeta) -> PatchOperation {
     test(&["metadata", "resourceVersion"], seen.resource_version.clone().into())
 }

@@ -66,7 +66,6 @@ where
 pub(crate) enum StatusWrite<E> {
     Never,
     Now(Box<Planned<E>>),
-    /// At this time, unless a change comes before.
     Later(Timestamp),
 }
 
@@ -111,7 +110,6 @@ pub(crate) fn count<T>(objects: impl Iterator<Item = T>) -> i32 {
 /// The maximum number of listed machines. All of a large fleet would not fit into an object.
 const LISTED: usize = 50;
 
-/// The first machines in the given order, and the total number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailedMachines {
     pub(crate) listed: Vec<MachineSummary>,

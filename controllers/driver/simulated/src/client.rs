@@ -25,7 +25,6 @@ use tower::{BoxError, ServiceExt, util::BoxCloneSyncService};
 use super::UrlError;
 
 const VMS_PER_PAGE: usize = 500;
-/// A list with more pages is treated as endless.
 const PAGES_LIMIT: usize = 2_000;
 /// The maximum length of the excerpt of an unexpected answer in an error.
 const EXCERPT: usize = 200;
