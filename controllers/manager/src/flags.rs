@@ -184,10 +184,10 @@ pub(crate) struct MachineFlags {
     /// Wait after a creation that failed because capacity or quota was exhausted.
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub(crate) resource_exhausted_retry: Duration,
-    /// Wait after the first transient failure of the provider. It doubles up to a minute.
+    /// Wait after the first transient failure of the provider, or of a deletion. It doubles up to a minute, or ten if lasting.
     #[arg(long, default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub(crate) provider_short_retry: Duration,
-    /// Wait after any other failure of the provider.
+    /// Wait after the first other failure of a creation. It doubles up to ten minutes.
     #[arg(long, default_value = "3m", value_parser = duration, value_name = "DURATION")]
     pub(crate) provider_medium_retry: Duration,
     /// Time that a Node may be not ready before its Pods are deleted instead of evicted.

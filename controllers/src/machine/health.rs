@@ -6,7 +6,7 @@
 //! # Guarantees
 //! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name: the end of its health
 //!   timeout, but, unless its Node was reported on since, no earlier than six minutes after this process began to lead or was
-//!   connected again. So all outages and changes of leaders together cost at most six minutes after the last.
+//!   connected again. A Running Machine becomes Unknown at most that much late.
 //! * Before that the Node is read from the API server. If it has changed, the Machine is judged again.
 //!
 //! # Caveats

@@ -23,9 +23,9 @@ pub struct Settings {
     pub node_conditions: Vec<String>,
     /// Pause after a failed call when capacity or a quota is exhausted (`--resource-exhausted-retry`).
     pub exhausted_retry: Duration,
-    /// First pause after a failure that may pass by itself; it doubles up to a minute.
+    /// First pause after a failure that may pass by itself, or of a deletion; it doubles up to a minute, else to ten.
     pub short_retry: Duration,
-    /// Pause after any other failure of a creation.
+    /// First pause after any other failure of a creation; it doubles up to ten minutes.
     pub medium_retry: Duration,
     /// How long a Node may be not ready before its Pods are deleted instead of evicted.
     pub not_ready_limit: Duration,

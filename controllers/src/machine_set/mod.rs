@@ -1,7 +1,7 @@
 //! MachineSet: an exact number of Machines from one template.
 //!
 //! * Machines are created with names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
-//! * A Machine is retired in the ledger before it is deleted, whether the set chose it, a user deleted it, or it failed.
+//! * An ordinal is retired in the ledger before the set deletes its Machine, or lets go one that a user has deleted.
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.

@@ -258,7 +258,7 @@ impl Adversary {
     }
 
     /// Since when the sender of a request can have been connected to the API server, if it runs.
-    pub(super) fn in_touch_since(&self, request: &RequestRecord) -> Option<Instant> {
+    pub(super) fn connected_since(&self, request: &RequestRecord) -> Option<Instant> {
         let state = self.state.lock();
         let name = manager(&request.user_agent).filter(|name| state.living.contains_key(*name))?;
         state.born.get(name).copied().max(state.outage_end)

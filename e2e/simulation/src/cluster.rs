@@ -134,7 +134,7 @@ fn watch_over(
     let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
         // Read this before the decision: the decision may kill the sender.
-        if let Some(in_touch) = decides.in_touch_since(request) {
+        if let Some(connected_since) = decides.connected_since(request) {
             if let Some(wrong) = judge_foreign(request, &seen, &clouded) {
                 judging.lock().blame(wrong);
             }
@@ -143,7 +143,7 @@ fn watch_over(
             }
             if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
-                judging.lock().write(&request.path, body, in_touch, at);
+                judging.lock().write(&request.path, body, connected_since, at);
             }
         }
         decides.request(request)

@@ -154,10 +154,16 @@ impl Oracles {
         self.violations.extend(overdue);
     }
 
-    /// Checks a write of a manager that has been connected since `in_touch`.
-    pub(super) fn write(&mut self, path: &str, body: &Value, in_touch: Instant, at: impl Fn(Timestamp) -> Instant) {
+    /// Checks a write of a manager that has been connected since `connected_since`.
+    pub(super) fn write(
+        &mut self,
+        path: &str,
+        body: &Value,
+        connected_since: Instant,
+        at: impl Fn(Timestamp) -> Instant,
+    ) {
         let Some(name) = path.strip_suffix("/status").and_then(|path| path.strip_prefix(MACHINES)) else { return };
-        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, in_touch, at);
+        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, connected_since, at);
         self.violations.extend(wrong);
     }
 

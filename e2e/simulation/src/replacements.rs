@@ -101,13 +101,12 @@ impl Replacements {
         self.ready.get(node).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Judges a write that replaces a machine, by a manager that has been connected since `in_touch`. `at` converts times of
-    /// objects to times of this process.
+    /// Judges a write that replaces a machine. `at` converts times of objects to times of this process.
     pub(super) fn verdict(
         &self,
         name: &str,
         body: &Value,
-        in_touch: Instant,
+        connected_since: Instant,
         at: impl Fn(jiff::Timestamp) -> Instant,
     ) -> Option<String> {
         if body["status"]["currentStatus"]["phase"] != "Failed" {
@@ -118,10 +117,10 @@ impl Replacements {
             return Some(format!("I14: machine {name} is given up, and its node has been ready for {WELL:?}"));
         }
         let report = self.reports.get(&machine.node).map(|report| at(*report));
-        let is_proven = report.is_some_and(|report| report > in_touch);
-        let waited = in_touch.elapsed();
+        let is_proven = report.is_some_and(|report| report > connected_since);
+        let waited = connected_since.elapsed();
         (!is_proven && waited < REPORTS).then(|| {
-            format!("I14: machine {name} is given up {waited:?} after the manager came in touch, by what was reported before")
+            format!("I14: machine {name} is given up {waited:?} after the manager was connected, by what was reported before")
         })
     }
 

@@ -1,6 +1,7 @@
 //! Leader election, and the right to write that it gives.
 //!
-//! Every sender of mutating requests has a [`Leadership`]. Before it begins, and once it has ended, the sender sends nothing.
+//! Every sender of mutating requests has a [`Leadership`]; before it begins, and once it has ended, none is sent. Decision 0004
+//! lists where that is checked.
 //!
 //! # Guarantees
 //! - A leadership that has ended stays so: no extension, however late its answer arrives, revives it.

@@ -132,7 +132,7 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
 
 #[test]
 fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time_to_report() {
-    // This process is in touch since 9:00.
+    // This process is connected since 9:00.
     let at_time = |now: &str, since: &str, node: Option<Value>| {
         let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
         let mut scene = Scene { now: at(now), ..scene(unknown) };
