@@ -120,7 +120,7 @@ async fn what_is_no_step_is_written_only_by_whoever_leads() {
     };
     running.passes(5).await;
     assert_eq!(write("early").await, (Some(FailureClass::Expired), false));
-    assert!(connection.send(Call::get(MAPS)).await.is_ok(), "whoever stands by may read");
+    assert!(connection.send(Call::get(MAPS)).await.is_ok(), "a standby may read");
     other.release().await;
     running.passes(5).await;
     assert_eq!(write("in-time").await, (None, true));

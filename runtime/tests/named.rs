@@ -185,7 +185,7 @@ async fn what_is_named_no_more_is_let_go() {
     running.name("");
     running.until_found("").await;
     passes(1).await;
-    assert!(matches!(running.lookup("a"), Lookup::Pending), "what nobody looks at is not known");
+    assert!(matches!(running.lookup("a"), Lookup::Pending), "an object without a scoped watch is not known");
     assert_eq!(running.watches(), 0);
     running.name("a");
     assert!(running.until_found(r#""Opaque""#).await < Duration::from_secs(1));

@@ -65,6 +65,6 @@ async fn a_scoped_watch_that_two_share_ends_with_the_last_of_them() {
     assert!(running.stores.seen::<Pod>(HOME, &pods_of("n1")).is_none(), "nothing of it is kept");
     asked();
     running.passes(600).await;
-    assert_eq!(asked(), 0, "nobody asks any more");
+    assert_eq!(asked(), 0, "no request follows");
     running.end().await;
 }

@@ -127,7 +127,7 @@ fn the_manager_can_be_killed_and_started_again(set: &TestDirectory) -> TestResul
     };
     let (before, others_before) = (set.pid("manager")?, others(set)?);
     signal("KILL", before)?;
-    eventually("a set without a manager is told", || Ok(!set.call("up")?.0))?;
+    eventually("a set without a manager is reported", || Ok(!set.call("up")?.0))?;
     set.succeed("manager")?;
     assert_ne!(set.pid("manager")?, before);
     assert_eq!(others(set)?, others_before, "nothing else was touched");

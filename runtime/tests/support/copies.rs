@@ -170,7 +170,7 @@ impl Controller for Copies {
                 Some(answer) => drop(annotations.insert("asked".to_owned(), format!("{answer:?}"))),
                 None if context.outcomes.is_running(&ask) => {}
                 None => {
-                    plan.then("nobody has been asked", Step::Call(ask));
+                    plan.then("the provider was not called yet", Step::Call(ask));
                 }
             }
         }
