@@ -31,10 +31,10 @@ pub(crate) fn machine(name: &str) -> MachineBuilder {
 }
 
 /// The store of a scoped watch of a class's Secret that has no answer yet.
-pub(crate) fn look_at_secret(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
+pub(crate) fn secret_store(stores: &Stores, name: &str) -> Arc<Store<Secret>> {
     let store = Arc::new(Store::new(CONTROL, "default"));
-    let look = ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, "default", name), NAMEABLE);
-    stores.add_scoped(&look, store.clone());
+    let watch = ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, "default", name), NAMEABLE);
+    stores.add_scoped(&watch, store.clone());
     store
 }
 

@@ -76,7 +76,7 @@ impl Controller for Finder {
     fn plan(&self, _: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         let (mut plan, mut found) = (Plan::idle(), vec![]);
         for (key, secret) in &snapshot.secrets {
-            plan.look(ScopedWatch::named::<Secret>(key, FIELDS));
+            plan.scoped_watch(ScopedWatch::named::<Secret>(key, FIELDS));
             found.push(match secret {
                 Lookup::Pending => "pending".to_owned(),
                 Lookup::Failed(why) => format!("failed: {why}"),

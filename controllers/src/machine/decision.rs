@@ -123,8 +123,8 @@ impl Stage {
         self
     }
 
-    pub(super) fn looking_at(mut self, look: ScopedWatch) -> Self {
-        self.plan.look(look);
+    pub(super) fn scoped_watch(mut self, watch: ScopedWatch) -> Self {
+        self.plan.scoped_watch(watch);
         self
     }
 

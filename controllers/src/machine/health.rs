@@ -334,7 +334,7 @@ fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
         _ => Some(format!("the API server is asked whether there is a node {name}")),
     };
     let stage = text.map_or_else(Stage::over, |text| Stage::waiting("LookingForNode", text));
-    stage.looking_at(ScopedWatch::at::<Node>(TARGET, node_named(name)))
+    stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
 fn is_reported_since(node: &Node, since: Timestamp) -> bool {

@@ -32,7 +32,7 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan<Call> {
         let stage = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
         Plan { traceparent: Some(trace::current(scope.machine)), ..stage.plan }
     };
-    plan.looks.extend(scope.snapshot.looks.iter().cloned());
+    plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
     plan
 }
 

@@ -34,7 +34,7 @@ pub struct Snapshot {
     /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
     /// The class's Secrets, while the Machine needs its class.
-    pub looks: Vec<ScopedWatch>,
+    pub scoped_watches: Vec<ScopedWatch>,
     /// Why no VM is created with the class, although existing ones are handled: what the class finds VMs by was changed.
     pub changed_identity: Option<ClassProblem>,
     pub claim: Claim,
@@ -85,8 +85,8 @@ impl Snapshot {
         let nodes = nodes(stores, &machine);
         let nodes_listed = nodes.is_some();
         let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
-        let looks = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
-        let unseen_node = if looks && node.is_none() {
+        let needs_node = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
+        let unseen_node = if needs_node && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { Lookup::Missing }
         } else {
             Lookup::Pending
@@ -105,7 +105,10 @@ impl Snapshot {
         Some(Self {
             class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| class(stores, found, provider)),
             class_held: found.is_some_and(|class| is_held(stores, class)),
-            looks: found.filter(|_| needs_class(&machine)).map(class_secrets::looks).unwrap_or_default(),
+            scoped_watches: found
+                .filter(|_| needs_class(&machine))
+                .map(class_secrets::scoped_watches)
+                .unwrap_or_default(),
             // Thousands of Machines have their VM and need not read the record.
             changed_identity: found.filter(|_| vm_id(&machine).is_none()).and_then(changed_identity),
             claim,
@@ -146,7 +149,7 @@ impl Snapshot {
     /// Nothing is decided while the Machine needs its class, and a Secret of the class has yet to be read.
     pub(super) fn secret_pending(&self) -> Option<&str> {
         let problem = self.class.as_ref().err()?;
-        let is_pending = problem.reason == class_secrets::PENDING && !self.looks.is_empty();
+        let is_pending = problem.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
         is_pending.then_some(problem.message.as_str())
     }
 }
@@ -157,9 +160,9 @@ pub(super) fn node_named(node: &str) -> String {
 
 /// Names are given to other VMs again: only a Node with the id of the VM is the Machine's.
 fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
-    let look = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
-    let Some(look) = look else { return Lookup::Pending };
-    look.all()
+    let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
+    let Some(seen) = seen else { return Lookup::Pending };
+    seen.all()
         .into_iter()
         .find(|node| node.provider_id().is_some() && node.provider_id() == vm_id(machine))
         .map_or(Lookup::Missing, Lookup::Found)
@@ -197,9 +200,9 @@ fn unreadable_pod(pods: &Store<PodView>) -> Option<String> {
 
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
     let known = node.map(name).or_else(|| node_name(machine));
-    let look = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
+    let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let mut unreadable = nodes.unreadable();
-    unreadable.extend(look.map(|look| look.unreadable()).unwrap_or_default());
+    unreadable.extend(seen.map(|seen| seen.unreadable()).unwrap_or_default());
     let found = unreadable.iter().find(|node| may_be_node_of(machine, known, node))?;
     Some(found.describe::<Node>())
 }

@@ -31,7 +31,7 @@ pub(super) fn plan(
     snapshot: &Snapshot,
 ) -> Plan<Never> {
     let mut plan = Plan::idle();
-    plan.looks.extend(snapshot.looks.iter().cloned());
+    plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     let driver = controller.driver.as_ref();

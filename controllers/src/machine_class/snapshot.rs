@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// Why a Machine that may name the class cannot be read.
     pub unreadable: Option<String>,
     pub secrets: Vec<NamedSecret>,
-    pub looks: Vec<ScopedWatch>,
+    pub scoped_watches: Vec<ScopedWatch>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ impl Snapshot {
             || secrets.iter().all(exists)
             || machines.by(MACHINES_BY_CLASS, &class_key).iter().any(|machine| vm_id(machine).is_some());
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
-        let looks = class_secrets::looks(&class);
-        Some(Self { class, machines, is_used, unreadable, secrets, looks })
+        let scoped_watches = class_secrets::scoped_watches(&class);
+        Some(Self { class, machines, is_used, unreadable, secrets, scoped_watches })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::shared::{
     CONTROL,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
 };
-use crate::testing::{NOW, Uncalled, answer, look_at_secret, machine};
+use crate::testing::{NOW, Uncalled, answer, machine, secret_store};
 
 const FINALIZER: &str = "machine.sapcloud.io/machine-controller-manager";
 const IDENTITY: &str = "nodewright.dev/identity";
@@ -119,7 +119,7 @@ impl Held {
         self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
         for wanted in ["user-data", "cloud"] {
             let found = self.secrets.iter().find(|secret| name(*secret) == wanted);
-            answer(&look_at_secret(&stores, wanted), found.map(whole));
+            answer(&secret_store(&stores, wanted), found.map(whole));
         }
         let unreadable = |name: &&str| Unreadable::named("default", name, "u");
         self.unreadable_machine.iter().for_each(|it| assert!(machines.add_unreadable(unreadable(it))));
@@ -410,7 +410,7 @@ fn the_first_of_the_classes_that_refer_to_a_secret_holds_it() {
     held.secrets[0] = secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]}));
     held.secrets[1] = secret("cloud", &json!({"finalizers": ["x"], "deletionTimestamp": NOW}));
     assert!(holds(&held, "b").is_empty(), "what is held is held, and what goes is not");
-    assert_eq!(held.plan_class("b", false).looks.len(), 2);
+    assert_eq!(held.plan_class("b", false).scoped_watches.len(), 2);
 }
 
 #[test]
@@ -435,12 +435,12 @@ fn a_secret_is_missing_only_if_the_api_server_says_so() {
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
     let stores = held.stores();
     let plan = |stores: &Stores| Held::plan_in(stores, &Held::class_controller(true), "class");
-    let store = look_at_secret(&stores, "cloud");
+    let store = secret_store(&stores, "cloud");
     let waiting = plan(&stores);
     assert!(waiting.steps().all(|planned| planned.step.key().unwrap().name.as_ref() == "user-data"));
     assert_eq!(waiting.waits[0].reason, "SecretPending");
     answer(
-        &look_at_secret(&stores, "user-data"),
+        &secret_store(&stores, "user-data"),
         Some(whole(&secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]})))),
     );
     let told = |stores: &Stores| {
@@ -460,7 +460,7 @@ fn a_secret_of_another_namespace_is_not_looked_at() {
     held.classes = vec![class("class", |class| class["credentialsSecretRef"]["namespace"] = "kube-system".into())];
     let plan = held.plan_class("class", true);
     assert_eq!(
-        plan.looks.iter().map(|look| look.selector().split(',').next()).collect::<Vec<_>>(),
+        plan.scoped_watches.iter().map(|watch| watch.selector().split(',').next()).collect::<Vec<_>>(),
         [Some("metadata.name=user-data")]
     );
 }

@@ -18,7 +18,7 @@ pub(crate) const PENDING: &str = "SecretPending";
 pub(crate) const NOT_READ: &str = "SecretNotRead";
 pub(crate) const NOT_FOUND: &str = "SecretNotFound";
 
-pub(crate) fn looks(class: &MachineClass) -> Vec<ScopedWatch> {
+pub(crate) fn scoped_watches(class: &MachineClass) -> Vec<ScopedWatch> {
     let own = class.secret_names().filter(|(of, secret)| *of == namespace(class) && can_exist(secret));
     own.map(|(of, secret)| ScopedWatch::named::<Secret>(&ObjectRef::new(CONTROL, of, secret), NAMEABLE)).collect()
 }

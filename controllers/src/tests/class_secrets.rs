@@ -197,7 +197,7 @@ async fn a_secret_that_was_left_with_the_finalizer_is_let_go_by_the_next_manager
         server.object(&format!("{SECRETS}/left")).unwrap()["metadata"]["finalizers"],
         json!(["somebody.else/x"])
     );
-    assert!(!plane.is_known("left"), "without a look at what is in it");
+    assert!(!plane.is_known("left"), "without a watch of what is in it");
 }
 
 #[tokio::test(start_paused = true)]

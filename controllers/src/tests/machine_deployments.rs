@@ -66,12 +66,12 @@ impl Plane {
     /// Lets time pass until `reached`, and calls `check` meanwhile.
     async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool, check: impl Fn(&Self)) {
         let begun = Instant::now();
-        let mut looks = 0_u32;
+        let mut rounds = 0_u32;
         while !reached(self) {
             check(self);
             sleep(Duration::from_millis(1)).await;
-            looks += 1;
-            if looks.is_multiple_of(10) {
+            rounds += 1;
+            if rounds.is_multiple_of(10) {
                 self.pretend();
             }
             assert!(begun.elapsed() < Duration::from_mins(1), "{what}: {:#?}", self.server.object(DEPLOYMENT));

@@ -224,7 +224,7 @@ pub struct Plan<E> {
     /// When to plan again even though nothing changes.
     pub wake: Option<Timestamp>,
     /// Further objects that this object must see, for as long as its plans name them.
-    pub looks: Vec<ScopedWatch>,
+    pub scoped_watches: Vec<ScopedWatch>,
     /// The trace that the plan's requests belong to.
     pub traceparent: Option<TraceContext>,
     /// Whether to drop the outcomes of all calls outside Kubernetes, unless a call is in progress. Do not set this in a plan
@@ -247,7 +247,7 @@ impl<E> Plan<E> {
             events: vec![],
             spans: vec![],
             wake: None,
-            looks: vec![],
+            scoped_watches: vec![],
             traceparent: None,
             forgets_outcomes: false,
         }
@@ -305,8 +305,8 @@ impl<E> Plan<E> {
     }
 
     /// Adds a scoped watch.
-    pub fn look(&mut self, look: ScopedWatch) -> &mut Self {
-        self.looks.push(look);
+    pub fn scoped_watch(&mut self, watch: ScopedWatch) -> &mut Self {
+        self.scoped_watches.push(watch);
         self
     }
 
@@ -316,7 +316,7 @@ impl<E> Plan<E> {
         self.waits.extend(more.waits);
         self.events.extend(more.events);
         self.spans.extend(more.spans);
-        self.looks.extend(more.looks);
+        self.scoped_watches.extend(more.scoped_watches);
         self.forgets_outcomes |= more.forgets_outcomes;
         self.wake = self.wake.into_iter().chain(more.wake).min();
     }

@@ -40,8 +40,8 @@ impl<E: Effect> Display for Plan<E> {
             let warning = if event.kind == EventKind::Warning { "warning " } else { "" };
             writeln!(f, "{warning}event {}: {}", event.reason, event.message)?;
         }
-        for look in &self.looks {
-            writeln!(f, "look {}", look.selector())?;
+        for watch in &self.scoped_watches {
+            writeln!(f, "watch {}", watch.selector())?;
         }
         if let Some(wake) = self.wake {
             writeln!(f, "wake {wake}")?;

@@ -30,7 +30,7 @@ pub(super) struct Memory<E: Effect> {
     pub(super) status_written: Option<Timestamp>,
     /// Wall-clock time at monotonic zero, at the last reading; a change means that the clock was stepped.
     zero: Option<Timestamp>,
-    pub(super) looks: Vec<ScopedWatch>,
+    pub(super) scoped_watches: Vec<ScopedWatch>,
     /// When the next write to the object itself would be due if all had been spread evenly.
     due: Option<Instant>,
     /// The waits of the newest plan: reason and end.
@@ -58,7 +58,7 @@ impl<E: Effect> Memory<E> {
             outcomes: Outcomes::default(),
             status_written: None,
             zero: None,
-            looks: vec![],
+            scoped_watches: vec![],
             due: None,
             waits: vec![],
         }
@@ -95,14 +95,14 @@ impl<E: Effect> Memory<E> {
     }
 
     fn is_blank(&self) -> bool {
-        let Self { barriers, unsure, failure, refusals, outcomes, status_written, looks, waits, .. } = self;
+        let Self { barriers, unsure, failure, refusals, outcomes, status_written, scoped_watches, waits, .. } = self;
         barriers.is_empty()
             && unsure.is_empty()
             && failure.is_none()
             && refusals.is_empty()
             && outcomes.is_empty()
             && status_written.is_none()
-            && looks.is_empty()
+            && scoped_watches.is_empty()
             && self.due.is_none_or(|due| due <= Instant::now())
             && waits.is_empty()
     }
@@ -110,8 +110,8 @@ impl<E: Effect> Memory<E> {
     /// Binds the memory to this UID. A new object under the same name starts empty and keeps only the scoped watches.
     fn is_about(&mut self, uid: &str, owner: &str) {
         if self.uid != uid {
-            let looks = std::mem::take(&mut self.looks);
-            *self = Self { looks, ..Self::new(uid, Flow::of(owner)) };
+            let scoped_watches = std::mem::take(&mut self.scoped_watches);
+            *self = Self { scoped_watches, ..Self::new(uid, Flow::of(owner)) };
         }
     }
 

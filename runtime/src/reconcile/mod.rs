@@ -218,7 +218,7 @@ impl<C: Controller> Reconciler<C> {
     fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) -> bool {
         while let Some(barrier) = memory.barriers.last() {
             let Barrier { resource, key: written, until } = barrier;
-            let stores = self.shared.stores.showing(resource, written, until, &memory.looks);
+            let stores = self.shared.stores.showing(resource, written, until, &memory.scoped_watches);
             if !self.wait(key, &stores, until) {
                 memory.parked.get_or_insert_with(Instant::now);
                 return false;
@@ -254,8 +254,8 @@ impl<C: Controller> Reconciler<C> {
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
         let plan = self.controller.plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
-        let former = std::mem::take(&mut memory.looks);
-        memory.looks = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.looks);
+        let former = std::mem::take(&mut memory.scoped_watches);
+        memory.scoped_watches = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.scoped_watches);
         if self.shared.stores.have_moved(&reads) {
             RequeueHandle::new(&self.queue, key).wake();
         }
@@ -415,8 +415,8 @@ impl<C: Controller> Reconciler<C> {
 
     fn forget(&self, key: &ObjectRef) {
         if let Some(memory) = self.memories.forget(key) {
-            let looks = std::mem::take(&mut memory.lock().looks);
-            self.shared.scoped_watches.set(&self.queue, key, &looks, &[]);
+            let former = std::mem::take(&mut memory.lock().scoped_watches);
+            self.shared.scoped_watches.set(&self.queue, key, &former, &[]);
         }
     }
 }

@@ -180,7 +180,7 @@ impl Controller for Copies {
             }
         }
         if let Some(node) = annotation(source, "look") {
-            plan.look(ScopedWatch::at::<Pod>(HOME, pods_of(node)));
+            plan.scoped_watch(ScopedWatch::at::<Pod>(HOME, pods_of(node)));
             annotations.extend(snapshot.seen.map(|count| ("seen".to_owned(), count.to_string())));
         }
         if annotation(source, "evict").is_some() {

@@ -62,16 +62,16 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
     if !marked.plan.is_idle() {
         return marked;
     }
-    let look = ScopedWatch::at::<PodView>(TARGET, pods_of(name(node)));
+    let watch = ScopedWatch::at::<PodView>(TARGET, pods_of(name(node)));
     let Some(pods) = &scope.snapshot.pods else {
-        return Stage::waiting("ListingPods", "the pods of the node are being listed").looking_at(look);
+        return Stage::waiting("ListingPods", "the pods of the node are being listed").scoped_watch(watch);
     };
     // A forced drain does not wait for a Pod that was deleted without grace and has a finalizer left.
     let forced = force_reason(scope, node);
     let counts = |pod: &&PodView| pod.leaves() && !(forced.is_some() && pod.is_gone_but_for_finalizers());
     let left: Vec<&PodView> = pods.iter().map(AsRef::as_ref).filter(counts).collect();
     let stage = if left.is_empty() { all_readable(scope, forced.is_some()) } else { evict(scope, node, &left, forced) };
-    stage.looking_at(look)
+    stage.scoped_watch(watch)
 }
 
 /// All Pods of the Node can be read. A forced drain does not wait for those that cannot.
@@ -250,7 +250,7 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
             }
         }
     };
-    stage.looking_at(ScopedWatch::at::<Node>(TARGET, node_named(name)))
+    stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
 /// A forced deletion goes on while the Nodes are not listed yet. Only at its end it waits a little for the list.

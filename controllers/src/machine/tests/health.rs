@@ -216,7 +216,7 @@ fn a_machine_without_a_node_is_given_up_once_the_api_server_has_shown_none() {
     let mut scene = scene(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
     scene.snapshot.unseen_node = Lookup::Pending;
     let plan = scene.plan();
-    assert_eq!((plan.waits[0].reason, plan.looks.len()), ("LookingForNode", 1));
+    assert_eq!((plan.waits[0].reason, plan.scoped_watches.len()), ("LookingForNode", 1));
     let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///1"}})).unwrap();
     scene.snapshot.unseen_node = Lookup::Found(Arc::new(node));
     assert_eq!(scene.plan().waits[0].reason, "LookingForNode");

@@ -59,7 +59,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         machine,
         class: Ok(class()),
         class_held: true,
-        looks: vec![],
+        scoped_watches: vec![],
         changed_identity: None,
         claim: Claim { vm, ..Claim::default() },
         node: None,

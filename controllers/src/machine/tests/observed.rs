@@ -13,7 +13,7 @@ use crate::shared::{
     CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID},
 };
-use crate::testing::{answer, look_at_secret};
+use crate::testing::{answer, secret_store};
 
 /// Stores with these objects of the control cluster.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Cache {
     fn looking(self, names: &[&str], secrets: &[Secret]) -> Self {
         for wanted in names {
             let found = secrets.iter().find(|secret| name(*secret) == *wanted);
-            answer(&look_at_secret(&self.0, wanted), found.cloned());
+            answer(&secret_store(&self.0, wanted), found.cloned());
         }
         self
     }
@@ -130,7 +130,7 @@ fn a_secret_that_was_not_asked_for_is_not_missing() {
         (problem.reason, problem.never_used, pending)
     };
     assert_eq!(problem(), ("SecretPending", false, true), "it is not watched");
-    let store = look_at_secret(&cache.0, "a");
+    let store = secret_store(&cache.0, "a");
     assert_eq!(problem(), ("SecretPending", false, true), "there is no answer yet");
     store.fail("forbidden");
     assert_eq!(problem(), ("SecretNotRead", false, false));
@@ -142,22 +142,22 @@ fn a_secret_that_was_not_asked_for_is_not_missing() {
 }
 
 #[test]
-fn while_a_secret_is_pending_a_machine_waits_and_looks() {
+fn while_a_secret_is_pending_a_machine_waits_and_selectors() {
     for machine in [machine("m"), machine("m").phase("Terminating").deleting(), linked("CrashLoopBackOff")] {
         let cache = Cache::default().with([machine.clone().build()]).with([class_of(1, &["a"])]);
         let mut waiting = scene(machine);
         waiting.snapshot = cache.see("m");
         let plan = waiting.plan();
         assert!(plan.is_idle(), "{:?}", waiting.steps());
-        assert_eq!((plan.waits[0].reason, plan.looks.len()), ("SecretPending", 1));
+        assert_eq!((plan.waits[0].reason, plan.scoped_watches.len()), ("SecretPending", 1));
     }
 }
 
 #[test]
 fn a_machine_that_runs_looks_at_no_secret() {
-    let looks = |machine: MachineBuilder| {
+    let selectors = |machine: MachineBuilder| {
         let cache = Cache::default().with([machine.build()]).with([class_of(1, &["a", "b"])]);
-        cache.see("m").looks.iter().map(|look| look.selector().to_owned()).collect::<Vec<_>>()
+        cache.see("m").scoped_watches.iter().map(|watch| watch.selector().to_owned()).collect::<Vec<_>>()
     };
     let proven = |phase: &str| {
         let proof =
@@ -165,12 +165,12 @@ fn a_machine_that_runs_looks_at_no_secret() {
         machine("m").phase(phase).with("/spec/providerID", json!("p:///m")).with("/status/conditions", json!([proof]))
     };
     for settled in ["Running", "Unknown"] {
-        assert!(looks(proven(settled)).is_empty(), "{settled}");
+        assert!(selectors(proven(settled)).is_empty(), "{settled}");
     }
     for needing in [proven("Pending"), proven("Running").deleting(), machine("m"), linked("Running")] {
-        assert_eq!(looks(needing).len(), 2);
+        assert_eq!(selectors(needing).len(), 2);
     }
-    let selector = looks(machine("m")).remove(0);
+    let selector = selectors(machine("m")).remove(0);
     assert!(selector.starts_with("metadata.name=a,metadata.namespace=default,type!=kubernetes.io/tls"), "{selector}");
 }
 
@@ -178,7 +178,11 @@ fn a_machine_that_runs_looks_at_no_secret() {
 fn what_cannot_be_the_name_of_a_secret_is_not_asked_for() {
     for name in ["", "a,metadata.name!=a", "a=b", "A", "a/b"] {
         let snapshot = Cache::default().with([machine("m").build()]).with([class_of(2, &[name])]).see("m");
-        assert_eq!((snapshot.looks.len(), snapshot.class.unwrap_err().reason), (0, "SecretNotFound"), "{name}");
+        assert_eq!(
+            (snapshot.scoped_watches.len(), snapshot.class.unwrap_err().reason),
+            (0, "SecretNotFound"),
+            "{name}"
+        );
     }
 }
 

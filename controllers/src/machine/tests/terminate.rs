@@ -30,7 +30,7 @@ fn a_termination_begins_with_the_phase_and_the_cordon() {
     assert_eq!(begun.steps(), ["edit Node n", "edit Node n"]);
     let listing = scene(dying()).node(cordoned());
     assert!(listing.steps().is_empty());
-    assert_eq!(listing.plan().looks[0].selector(), "spec.nodeName=n");
+    assert_eq!(listing.plan().scoped_watches[0].selector(), "spec.nodeName=n");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
     for node in [synced(READY), cordoned(), volumes, silent] {
         for scene in [scene(forced()).node(node.clone()), scene(forced()).node(node).pods(std::slice::from_ref(&pod))] {
             assert_eq!(scene.steps(), ["call Delete"]);
-            assert!(scene.plan().looks.is_empty());
+            assert!(scene.plan().scoped_watches.is_empty());
         }
     }
 }
@@ -299,18 +299,18 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
         scene
     };
     let asking = gone(Lookup::Pending).plan();
-    assert_eq!((asking.looks[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
+    assert_eq!((asking.scoped_watches[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
     assert_eq!(gone(Lookup::Pending).steps(), ["status Terminating"], "a stage that lasts is told");
     assert_eq!(gone(Lookup::Missing).steps(), ["edit Machine default/m"]);
     let node = json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}});
     let late = gone(Lookup::Found(Arc::new(serde_json::from_value(node).unwrap())));
     assert_eq!(late.steps(), ["delete Node n"]);
-    assert_eq!(late.plan().looks.len(), 1, "it is looked at until it is gone");
+    assert_eq!(late.plan().scoped_watches.len(), 1, "it is looked at until it is gone");
     // A node that was seen may have been seen by another manager, whose watch was not silent.
     let mut seen =
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     seen.snapshot.unseen_node = Lookup::Pending;
-    assert_eq!((seen.plan().looks.len(), seen.steps()), (1, vec![]), "that it goes has been told");
+    assert_eq!((seen.plan().scoped_watches.len(), seen.steps()), (1, vec![]), "that it goes has been told");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::shared::{
     CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID},
 };
-use crate::testing::{answer, look_at_secret};
+use crate::testing::{answer, secret_store};
 
 const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
 
@@ -203,7 +203,7 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
     let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}, "provider": "simulated",
         "secretRef": {"name": "s"}});
     classes.apply(serde_json::from_value(class).unwrap());
-    let secrets = look_at_secret(&all, "s");
+    let secrets = secret_store(&all, "s");
     answer(&secrets, None);
     assert_eq!(problem(&all), "SecretNotFound");
     secrets.add_unreadable(Unreadable::named("default", "s", "u"));
