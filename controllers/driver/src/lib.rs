@@ -1,4 +1,5 @@
-//! The contract of a provider: the calls and error codes of machine-controller-manager's drivers.
+//! The contract of a provider: the calls and error codes of machine-controller-manager's drivers, without `GetVolumeIDs`, which no
+//! controller calls yet.
 //!
 //! # What a driver guarantees
 //! * `create` is idempotent by its token: any number of calls with one token create one VM, even if the answer of an earlier
