@@ -134,7 +134,8 @@ pub(super) fn awaiting_answer() -> Stage {
     Stage::waiting("CallingProvider", "the provider has not answered yet")
 }
 
-/// The pause after a call has failed `failures` times in a row. As in machine-controller-manager, except that it grows.
+/// The pause after a call has failed `failures` times in a row, as in machine-controller-manager, except that it grows. By
+/// default 5 s to 1 min if the failure may pass by itself, 10 min without capacity, else 3 to 10 min.
 pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     match error.code {
         Code::ResourceExhausted => settings.exhausted_retry.max(settings.short_retry),
@@ -143,6 +144,7 @@ pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Sett
     }
 }
 
+/// By default 5 s to 1 min if the failure may pass by itself, else 5 s to 10 min.
 pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     grown(settings.short_retry, failures, if error.is_passing() { PASSING } else { LASTING })
 }
