@@ -1,4 +1,5 @@
-//! Code that two or more controllers use, and the drain, which knows nothing of Machines. A controller imports from here and never from another controller.
+//! Code that two or more controllers use, and the drain, which knows nothing of Machines. A controller imports from here and
+//! never from another controller.
 
 pub(crate) mod class_secrets;
 pub(crate) mod drain;
