@@ -234,7 +234,7 @@ impl Machine {
             .unwrap_or(annotations::MACHINE_PRIORITY_DEFAULT)
     }
 
-    /// Whether the label [`labels::FORCE_DELETION`] forces the drain and the deletion.
+    /// Whether the label [`labels::FORCE_DELETION`] skips the drain and forces the deletion.
     pub fn is_force_deletion(&self) -> bool {
         self.labels().get(labels::FORCE_DELETION).is_some_and(|text| labels::parse_bool(text))
     }

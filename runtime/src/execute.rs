@@ -94,7 +94,8 @@ const MOST_FAILURES: usize = 8;
 /// * Stages run in order. The steps of a stage run concurrently in batches of 1, 2, 4, …. No stage runs after a failed one.
 /// * After a failure of one step the batches begin at 1 again, and after eight the stage ends; the next run begins with other
 ///   steps. A failure that would hit every request (no connection, 429, 5xx, the end of leadership) ends it at once.
-/// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write.
+/// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write. An
+///   eviction may be repeated, and its failure ends no stage.
 /// * No write hits a namesake. A write that depends on a version hits no other version.
 ///
 /// # Assumptions
@@ -310,7 +311,7 @@ impl Executor {
             Err(error) if matches!(error.class, FailureClass::Expired | FailureClass::Unreachable) => {
                 failed(StepVerb::Evict, at, error)
             }
-            // A disruption budget that refuses one Pod must not stop the evictions of others.
+            // What refuses one Pod, such as a disruption budget, must not stop the evictions of others.
             Err(error) => StepOutcome::Refused { uid: at.uid().into(), error },
         }
     }

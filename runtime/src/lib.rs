@@ -33,7 +33,7 @@
 //! # Writes that are not applies
 //! * creation: an apply with `resourceVersion: "1"`. The answer is 201 if the name is free, and 409 if it is taken;
 //! * deletion, eviction: with the UID from the snapshot as a precondition;
-//! * finalizers, taints and other shared fields: a JSON patch that tests the values that were read ([`plan::Step::Edit`]);
+//! * finalizers, taints and other shared fields: a JSON patch that tests the values that it rests on ([`plan::Step::Edit`]);
 //! * fields that an apply could not remove: one merge patch with the version of its answer ([`apply_configuration`]);
 //! * the Lease: a PUT with its version, which is a compare-and-swap ([`leadership`]);
 //! * events: a POST, and a patch of the count ([`events`]).

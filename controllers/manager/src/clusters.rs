@@ -35,7 +35,7 @@ const CONTROL: &str = "--control-kubeconfig";
 const TARGET: &str = "--target-kubeconfig";
 
 impl Clusters {
-    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after this leadership ends.
+    /// Reads the kubeconfigs as machine-controller-manager does. The clients send nothing after this leadership expires.
     pub(crate) async fn connect(flags: &ProcessFlags, leadership: &Leadership) -> Result<Self, ClusterError> {
         let target = match flags.target_kubeconfig.as_str() {
             "none" => None,

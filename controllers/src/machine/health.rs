@@ -11,7 +11,8 @@
 //!
 //! # Caveats
 //! * If its watch is a dead connection, a Node's report is seen up to four minutes late.
-//! * The replacement budget may hold a Machine back for longer ([`budget`](super::budget)); its status says so.
+//! * The replacement budget ([`budget`](super::budget)), an unreadable Node, or a VM that is not proven to be the Machine's
+//!   may hold a Machine back for longer; its status says so.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;

@@ -69,7 +69,7 @@ impl Applied {
     }
 }
 
-/// Tested patches, empty when Node and Machine are in step.
+/// Patches, empty when Node and Machine are in step.
 pub(super) struct NodeSync {
     pub(super) node: Patch,
     /// Of the Machine: what its Node gets, and the label with the Node's name.

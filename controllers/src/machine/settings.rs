@@ -21,7 +21,7 @@ pub struct Settings {
     pub detach_timeout: Duration,
     /// Node conditions that make a Machine unhealthy unless they are False (`--node-conditions`).
     pub node_conditions: Vec<String>,
-    /// Pause after a failed call when capacity or a quota is exhausted (`--resource-exhausted-retry`).
+    /// Pause after a creation that failed because capacity or a quota is exhausted (`--resource-exhausted-retry`).
     pub exhausted_retry: Duration,
     /// First pause after a failure that may pass by itself, or of a deletion; it doubles up to a minute, else to ten.
     pub short_retry: Duration,

@@ -59,7 +59,7 @@ pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Cli
 /// Sends a controller's requests.
 ///
 /// # Guarantees
-/// * A mutating request starts only while leadership lasts, and is abandoned when it ends.
+/// * A mutating request starts only while leadership lasts, and is abandoned at the time when it then was to end.
 /// * No request lasts longer than the timeout; none is sent twice.
 /// * Concurrency and rate are limited. The flows of several owners take turns.
 ///

@@ -1,7 +1,7 @@
 //! The immutable fields of a MachineClass in use.
 //!
 //! An annotation records the fields that identify the VMs of a class when it comes into use. Each may only change to the
-//! recorded value, so that a user can revert a change that no webhook reviewed.
+//! recorded value, so that a user can revert a change that no webhook reviewed. A class that is being deleted may change.
 
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_api::{ClassIdentity, MachineClass, annotations, finalizers};
