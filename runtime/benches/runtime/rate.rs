@@ -25,14 +25,14 @@ use crate::{
 
 /// Counts plans.
 #[derive(Default)]
-struct ScopedWatches {
+struct Plans {
     seen: AtomicUsize,
     first: Mutex<Option<Instant>>,
     last: Mutex<Option<Instant>>,
     all: Notify,
 }
 
-impl ScopedWatches {
+impl Plans {
     fn count(&self) {
         match self.seen.fetch_add(1, Relaxed) + 1 {
             1 => *self.first.lock() = Some(Instant::now()),
@@ -48,7 +48,7 @@ impl ScopedWatches {
     async fn complete(&self) -> (Instant, Instant) {
         self.all.notified().await;
         self.seen.store(0, Relaxed);
-        let taken = |at: &Mutex<Option<Instant>>| at.lock().take().expect("all were looked at");
+        let taken = |at: &Mutex<Option<Instant>>| at.lock().take().expect("all were planned");
         (taken(&self.last), taken(&self.first))
     }
 }
@@ -56,16 +56,16 @@ impl ScopedWatches {
 pub(crate) async fn measure(who: Contender) -> Numbers {
     let server = Server::new(MACHINES);
     let before = heap::live();
-    let looks = Arc::new(ScopedWatches::default());
-    let counted = looks.clone();
+    let plans = Arc::new(Plans::default());
+    let counted = plans.clone();
     who.control(&server, Job::new(move |_| counted.count()));
-    let (last, first) = looks.complete().await;
+    let (last, first) = plans.complete().await;
     server.watched_all().await;
     at_rest().await;
     let live = heap::live() - before;
     let changed = Instant::now();
     server.touch();
-    let again = looks.complete().await.0;
+    let again = plans.complete().await.0;
     [
         ("first", float(MACHINES) / (last - first).as_secs_f64()),
         ("again", float(MACHINES) / (again - changed).as_secs_f64()),

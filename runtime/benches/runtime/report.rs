@@ -65,7 +65,7 @@ impl Report {
         self.line("  of the resident set, at most, with the lists", "memory", "most resident");
         self.line("list again, nothing changed: peak / steady", "memory", "unchanged");
         self.line("list again, everything changed: peak / steady", "memory", "changed");
-        self.line("bytes per object, after a controller's looks", "rate", "bytes");
+        self.line("bytes per object, after a controller's plans", "rate", "bytes");
         println!("What a set owns: nanoseconds");
         self.line("look-up of one machine", "owners", "one");
         self.line("look-up of a hundred", "owners", "hundred");

@@ -269,7 +269,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(server.status("GET", Some("Bearer nobody")).await, 401);
         }
-        assert_eq!(server.authorization.decisions.lock().0.len(), 1, "what is nobody's is not remembered");
+        assert_eq!(server.authorization.decisions.lock().0.len(), 1, "a token of no user is not remembered");
     }
 
     #[test]
