@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
-# Defines: $tools, $cache, $go (after find_go), say, die, tool_go.
+# Defines: $tools, $cache, $go (after find_go), say, die, tool_go, checksum, build_once.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
 cache=${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nodewright}
@@ -66,4 +66,36 @@ tool_go() {
 	local module=$1
 	shift
 	(cd "$tools/$module" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+}
+
+# The first digits of the checksum of standard input.
+checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-16; }
+
+# Prints the directory $1/$2. If it is missing, the function `build` fills it first, in a staging directory. Two runs at
+# once are safe: one builds, the other waits.
+build_once() {
+	local root=$1 target=$1/$2 staging started=$SECONDS
+	if [ ! -d "$target" ]; then
+		mkdir -p "$root"
+		if command -v flock >/dev/null; then
+			exec 9>"$root/.lock"
+			flock --nonblock 9 || { say "another run is building, waiting for it"; flock 9; }
+			# This run holds the lock: the rest was left by runs that were killed.
+			rm -rf "$root"/.build.*
+		fi
+	fi
+	if [ ! -d "$target" ]; then
+		staging=$(mktemp -d "$root/.build.XXXXXX")
+		# shellcheck disable=SC2064 # The name is needed after this function has returned.
+		trap "rm -rf '$staging'" EXIT
+		find_go
+		say "building with $("$go" env GOVERSION) into $target; the first time takes some minutes"
+		build "$staging" 9>&- ||
+			die "failed to build ${root##*/}: see above; if a download failed, check the network and 'go env GOPROXY'"
+		chmod 755 "$staging"
+		# Without flock, another run may have been faster. Use its directory.
+		[ -d "$target" ] || mv "$staging" "$target"
+		say "built ${root##*/} in $((SECONDS - started)) s"
+	fi
+	printf '%s\n' "$target"
 }
