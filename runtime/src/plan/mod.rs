@@ -176,6 +176,11 @@ impl<E> Step<E> {
         }
     }
 
+    /// Whether the step at most changes an existing object: it creates and deletes nothing, and calls nobody.
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self, Self::Apply(_) | Self::Edit { .. } | Self::Confirm(_) | Self::ConfirmUnchanged(_))
+    }
+
     /// The cluster that receives the request; `None` for a call outside Kubernetes.
     pub fn cluster(&self) -> Option<Cluster> {
         Some(self.key()?.cluster)

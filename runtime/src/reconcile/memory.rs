@@ -31,13 +31,14 @@ pub(super) struct Memory<E: Effect> {
     /// Wall-clock time at monotonic zero, at the last reading; a change means that the clock was stepped.
     zero: Option<Timestamp>,
     pub(super) scoped_watches: Vec<ScopedWatch>,
-    /// When the next write to the object itself would be due if all had been spread evenly.
+    /// When the next plan that only changes objects would be due if all had been spread evenly.
     due: Option<Instant>,
     /// The waits of the newest plan: reason and end.
     waits: Vec<(&'static str, Option<Timestamp>)>,
 }
 
-/// How many writes to itself an object may have in a row, and then once per interval: two managers may undo each other's.
+/// How many plans in a row may only change existing objects, and then one per interval: two managers, or a manager and another
+/// client, may undo each other's changes.
 const IN_A_ROW: u32 = 20;
 const EVENLY: Duration = Duration::from_millis(500);
 /// Ignore smaller differences between the wall clock and the monotonic clock.
@@ -87,7 +88,7 @@ impl<E: Effect> Memory<E> {
         }
     }
 
-    /// Records a write to the object itself. Returns how long to leave the object alone afterwards.
+    /// Records a plan that only changes existing objects. Returns how long to leave the object alone afterwards.
     pub(super) fn pace(&mut self, now: Instant) -> Duration {
         let due = self.due.map_or(now, |due| due.max(now)) + EVENLY;
         self.due = Some(due);

@@ -279,9 +279,9 @@ impl<C: Controller> Reconciler<C> {
             }
             return Work::None(self.conclude(plan, pause, false));
         }
-        // A plan that writes only to its own object makes no progress elsewhere that would have to continue.
-        let only_itself = plan.steps().all(|planned| planned.step.key() == Some(key));
-        let pause = if only_itself { pause.max(memory.pace(Instant::now())) } else { pause };
+        // A plan that only changes existing objects makes no progress that would have to continue at once.
+        let only_changes = plan.steps().all(|planned| planned.step.is_change());
+        let pause = if only_changes { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
         let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone() };
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
