@@ -42,6 +42,8 @@ pub(super) struct Oracles {
     excused: BTreeSet<String>,
     /// Those of them whose machine was removed by force, with any operation in progress.
     forced: BTreeSet<String>,
+    /// Machines whose status another client removed while they were being deleted.
+    wiped: BTreeSet<String>,
     wanted: Wanted,
     /// The last event of the cloud that was observed.
     seen: u64,
@@ -119,6 +121,12 @@ impl Oracles {
     /// Whether a user has removed the machine of this name together with its finalizer.
     pub(super) fn was_forced(&self, name: &str) -> bool {
         self.forced.contains(name)
+    }
+
+    /// Whether the machine of this name lost its status while it was being deleted. If its VM has gone by then, nothing proves
+    /// any longer that the Node is its own, and the Node stays.
+    pub(super) fn was_wiped(&self, name: &str) -> bool {
+        self.wiped.contains(name)
     }
 
     /// From now on, users make the only errors.
@@ -233,6 +241,10 @@ impl Oracles {
                     is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
                 };
                 self.look_at_copy(&machine);
+                let had_status = old.is_some_and(|old| !old["status"].is_null());
+                if machine.is_deleting && had_status && new["status"].is_null() {
+                    self.wiped.insert(name.to_owned());
+                }
                 self.machines.insert(text(&new["metadata"]["uid"]), machine);
             }
             (Some(old), None) => {

@@ -19,8 +19,9 @@ pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
     }
     let left = |collection: &str| server.objects(collection).len();
     let (vms, nodes) = (vms(cluster, |_| true), nodes(cluster));
-    let known = |names: Vec<String>| known(cluster, &BTreeSet::new(), names).len();
-    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), known(nodes), known(vms)];
+    let none = BTreeSet::new();
+    let (nodes, vms) = (known_nodes(cluster, &none, nodes), known(cluster, &none, vms));
+    let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), nodes.len(), vms.len()];
     (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
 }
 
@@ -31,6 +32,14 @@ fn known(cluster: &SimulatedCluster, machines: &BTreeSet<String>, mut names: Vec
     names.sort();
     names.dedup_by(|one, other| one == other && oracles.was_forced(one));
     names.retain(|name| machines.contains(name) || !oracles.was_forced(name));
+    names
+}
+
+/// The same for Nodes, also without those of machines that lost their status.
+fn known_nodes(cluster: &SimulatedCluster, machines: &BTreeSet<String>, names: Vec<String>) -> Vec<String> {
+    let mut names = known(cluster, machines, names);
+    let oracles = cluster.oracles.lock();
+    names.retain(|name| machines.contains(name) || !oracles.was_wiped(name));
     names
 }
 
@@ -83,7 +92,7 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
     let known = |found: Vec<String>| known(cluster, &names, found);
     let running = known(vms(cluster, |state| state == VmState::Running));
-    let (made, nodes) = (known(vms(cluster, |_| true)).len(), known(nodes(cluster)));
+    let (made, nodes) = (known(vms(cluster, |_| true)).len(), known_nodes(cluster, &names, nodes(cluster)));
     let is_same = |found: &[String]| found.iter().eq(&names);
     if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
         return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
