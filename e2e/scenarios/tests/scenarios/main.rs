@@ -1,5 +1,6 @@
 //! The end-to-end scenarios: Nodewright as users see it, on a real control plane. See `nodewright_e2e_scenarios`.
 
+mod autoscaler;
 mod birth;
 mod claims;
 mod cloud_faults;
