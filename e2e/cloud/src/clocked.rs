@@ -6,18 +6,16 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use nodewright_runtime::leadership::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::{
-    api::{Code, Failure, Taint, VmState},
-    memory::VmRecord,
+    api::{Code, Failure},
+    nodes::Nodes,
     state::Cloud,
     store::{Store, StoreError},
 };
-use crate::kubelet::{Fleet, KubeletSpec};
 
 /// The state file, and the channel that reports a failed write.
 #[derive(Debug)]
@@ -30,16 +28,21 @@ pub(super) struct Journal {
 pub(super) struct Clocked {
     state: Mutex<(Cloud, Option<Journal>)>,
     clock: Arc<dyn Clock>,
-    fleet: Option<Fleet>,
+    nodes: Option<Nodes>,
     due_changed: Notify,
     /// Whether the cloud is unreachable.
     pub(super) down: watch::Sender<bool>,
 }
 
 impl Clocked {
-    pub(super) fn new(cloud: Cloud, journal: Option<Journal>, clock: Arc<dyn Clock>, fleet: Option<Fleet>) -> Self {
+    pub(super) fn new(cloud: Cloud, journal: Option<Journal>, clock: Arc<dyn Clock>, nodes: Option<Nodes>) -> Self {
         let down = watch::Sender::new(false);
-        Self { state: Mutex::new((cloud, journal)), clock, fleet, due_changed: Notify::new(), down }
+        Self { state: Mutex::new((cloud, journal)), clock, nodes, due_changed: Notify::new(), down }
+    }
+
+    /// Whether the VMs run real kubelets.
+    pub(super) fn has_real_nodes(&self) -> bool {
+        matches!(self.nodes, Some(Nodes::Real(_)))
     }
 
     /// Calls `act` with the cloud and the present time, and stores the changes.
@@ -65,11 +68,10 @@ impl Clocked {
             return (result, false);
         }
         let touched = cloud.take_touched();
-        if let Some(fleet) = &self.fleet {
+        if let Some(nodes) = &self.nodes {
             // Under the lock, so that changes of a VM reach the kubelets in order.
             for id in touched {
-                let spec = cloud.memory().vms.get(&id).and_then(kubelet_of);
-                fleet.set(&id, spec);
+                nodes.set(&id, cloud.memory().vms.get(&id));
             }
         }
         drop(guard);
@@ -101,32 +103,4 @@ impl Clocked {
             }
         }
     }
-}
-
-/// The kubelet of a VM. `None` unless the VM runs.
-fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
-    if vm.state != VmState::Running {
-        return None;
-    }
-    // The size was checked when the VM was created.
-    let size = vm.order.size().ok()?;
-    Some(KubeletSpec {
-        node_names: vm.node_names(),
-        provider_id: vm.provider_id(),
-        labels: vm.order.node.labels.clone(),
-        taints: vm.order.node.taints.iter().map(taint_of).collect(),
-        instance_type: size.name.to_owned(),
-        cores: size.cores,
-        memory_gib: size.memory_gib,
-        address: vm.address(),
-        silent: vm.kubelet.silent,
-        not_ready: vm.kubelet.not_ready,
-        flap: vm.kubelet.flap_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-        behavior_since: vm.kubelet.since.unwrap_or(vm.boots_at),
-        running_since: vm.boots_at,
-    })
-}
-
-fn taint_of(Taint { key, value, effect }: &Taint) -> NodeTaint {
-    NodeTaint { key: key.clone(), value: value.clone(), effect: effect.clone(), time_added: None }
 }

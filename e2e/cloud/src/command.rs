@@ -12,7 +12,7 @@ use nodewright_e2e_process::{ProcessError, command::Shutdown};
 use tokio::sync::oneshot;
 
 use super::{
-    server::{Options, Server, ServerError},
+    server::{Kubelets, Options, Server, ServerError},
     state::Settings,
 };
 use crate::kubelet;
@@ -33,6 +33,9 @@ pub struct Arguments {
     /// The kubeconfig of the cluster that booted machines join; without it they join none
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+    /// Make real VMs with real kubelets, in this directory of a network for nodes; needs root
+    #[arg(long, conflicts_with = "kubeconfig", value_name = "DIRECTORY")]
+    pub real_nodes: Option<PathBuf>,
     /// The file for the cloud's state; without it, the state is lost at exit
     #[arg(long)]
     pub state: Option<PathBuf>,
@@ -143,9 +146,10 @@ impl Arguments {
 
     async fn options(&self) -> Result<Options, CommandError> {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
-        let kubelets = match &self.kubeconfig {
-            Some(path) => Some((read_kubeconfig(path).await?, self.kubelets(seed))),
-            None => None,
+        let kubelets = match (&self.real_nodes, &self.kubeconfig) {
+            (Some(directory), _) => Some(Kubelets::Real(directory.clone())),
+            (None, Some(path)) => Some(Kubelets::StandIns(Box::new(read_kubeconfig(path).await?), self.kubelets(seed))),
+            (None, None) => None,
         };
         Ok(Options { listen: self.listen, state: self.state.clone(), settings: self.cloud(seed), kubelets })
     }

@@ -14,6 +14,7 @@
 //! | `DELETE /vms/ID` | 202 and the VM, now `deleting`; 404 `NotFound` once it is gone |
 //! | `POST /vms/ID/kill`, `POST /vms/ID/start` | the VM dies (`stopped`), runs again |
 //! | `POST /vms/ID/kubelet` [`KubeletOrder`] | sets the behavior of its kubelet |
+//! | `POST /vms/ID/hardware` [`HardwareOrder`] | makes it hang, cuts its network, slows its disk down |
 //! | `POST /faults` [`FaultOrder`], `GET /faults`, `DELETE /faults`, `DELETE /faults/ID` | faults, each a [`Fault`] |
 //! | `GET /quota`, `PUT /quota` [`Quota`] | the quota |
 //! | `GET /stats`, `POST /stats/reset` | [`Stats`] |
@@ -23,6 +24,12 @@
 //! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] come from
 //! tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before the path are also counted
 //! under this name, so that two managers of one cloud can be told apart.
+//!
+//! # Real nodes
+//!
+//! With `--real-nodes`, a VM is one of `nodewright-e2e-node`, with a kubelet that runs pods. It knows nothing of the cluster but
+//! what is in its user data. Orders to kubelets and hardware reach the real ones; those that only a stand-in can follow, such
+//! as to flap, are refused.
 //!
 //! # Test orders
 //!
@@ -51,6 +58,7 @@ pub mod local;
 pub mod memory;
 pub mod mirror;
 mod node_view;
+mod nodes;
 pub mod pages;
 pub mod process;
 pub mod request;
@@ -63,8 +71,8 @@ mod tests;
 
 pub use self::{
     api::{
-        Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder, KubeletOrder,
-        ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm, VmState,
+        Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder,
+        HardwareOrder, KubeletOrder, ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm, VmState,
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},
@@ -72,6 +80,6 @@ pub use self::{
     local::LocalCloud,
     process::{CloudProcess, CloudProcessError, CloudProcessOptions},
     routes::CloudService,
-    server::{Options, Server, ServerError},
+    server::{Kubelets, Options, Server, ServerError},
     state::{Answer, Cloud, Reply, Settings},
 };

@@ -10,6 +10,7 @@ use super::{
     api::{Event, Failure, Fault, FaultOrder, KubeletOrder, Quota, Stats, Vm},
     clocked::Clocked,
     memory::{Memory, VmRecord},
+    nodes::Nodes,
     routes::CloudService,
     state::{Cloud, Settings},
 };
@@ -34,7 +35,7 @@ pub struct LocalCloud {
 impl LocalCloud {
     /// Starts a cloud with this memory, and with these kubelets for its VMs. Needs a tokio runtime.
     pub fn start(settings: Settings, memory: Memory, clock: Arc<dyn Clock>, fleet: Option<Fleet>) -> Self {
-        let cloud = Arc::new(Clocked::new(Cloud::new(settings, memory), None, clock, fleet));
+        let cloud = Arc::new(Clocked::new(Cloud::new(settings, memory), None, clock, fleet.map(Nodes::StandIns)));
         let keeper = tokio::spawn(Arc::clone(&cloud).keep_time());
         Self { cloud, _keeper: Arc::new(AbortOnDropHandle::new(keeper)) }
     }

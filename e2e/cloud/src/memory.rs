@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
+use nodewright_e2e_node::address::node_address;
 use serde::{Deserialize, Serialize};
 
 use super::api::{CreateVm, Event, Fault, PROVIDER_ID_PREFIX, Quota, Vm, VmState};
@@ -27,6 +28,21 @@ pub struct KubeletBehavior {
     pub since: Option<Timestamp>,
     /// The names that it registers. Empty: the original name.
     pub node_names: Vec<String>,
+    /// How often it was ended. A real one starts again each time; a stand-in does not notice.
+    #[serde(default)]
+    pub restarts: u64,
+}
+
+/// The ordered faults of a VM's hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hardware {
+    /// It does nothing, but has not ended.
+    pub hung: bool,
+    /// Nothing reaches it, and it reaches nothing.
+    pub network_cut: bool,
+    /// How many bytes it may read and write per second. `None`: no limit.
+    pub disk_bytes_per_second: Option<u64>,
 }
 
 /// A VM, as the cloud stores it.
@@ -51,6 +67,9 @@ pub struct VmRecord {
     pub gone_at: Option<Timestamp>,
     /// The ordered behavior of its kubelet.
     pub kubelet: KubeletBehavior,
+    /// The ordered faults of its hardware.
+    #[serde(default)]
+    pub hardware: Hardware,
 }
 
 impl VmRecord {
@@ -67,11 +86,9 @@ impl VmRecord {
         format!("{PROVIDER_ID_PREFIX}{}", self.id)
     }
 
-    /// The address within 10.0.0.0/8, made from its number.
+    /// The address within 10.64.0.0/10, made from its number.
     pub fn address(&self) -> String {
-        // Never ends with .0 or .255: some parsers take these for networks.
-        let (high, low) = ((self.number / 250) % 65_536, self.number % 250 + 1);
-        format!("10.{}.{}.{low}", high / 256, high % 256)
+        node_address(self.number).to_string()
     }
 
     /// When its next state change is due.

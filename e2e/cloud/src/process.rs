@@ -26,6 +26,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct CloudProcessOptions {
     /// The kubeconfig of the cluster that VMs join. `None`: no cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// The directory of a network in which VMs are real. Replaces `kubeconfig`.
+    pub real_nodes: Option<PathBuf>,
     /// The state file. `None`: one in a temporary directory.
     pub state: Option<PathBuf>,
     /// The log file. `None`: no log.
@@ -119,7 +121,9 @@ impl Drop for CloudProcess {
 fn launch(options: &CloudProcessOptions, state: &Path, listen: &str) -> Result<(Child, String), CloudProcessError> {
     let mut command = Command::new(executable(BINARY, BINARY_VARIABLE)?);
     command.args(["--until-stdin-closes", "--listen", listen, "--state"]).arg(state);
-    if let Some(kubeconfig) = &options.kubeconfig {
+    if let Some(directory) = &options.real_nodes {
+        command.arg("--real-nodes").arg(directory);
+    } else if let Some(kubeconfig) = &options.kubeconfig {
         command.arg("--kubeconfig").arg(kubeconfig);
     }
     let log = match &options.log {

@@ -22,7 +22,9 @@ use tokio::sync::oneshot;
 use tower::{Service, ServiceExt};
 
 use super::{
-    api::{Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, KubeletOrder, ListVms, OBSERVER_HEADER, Quota},
+    api::{
+        Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, HardwareOrder, KubeletOrder, ListVms, OBSERVER_HEADER, Quota,
+    },
     calls::{Call, Caller},
     clocked::Clocked,
     state::Reply,
@@ -42,6 +44,7 @@ fn router(shared: Arc<Clocked>) -> Router {
         .route("/vms/{id}/kill", post(kill))
         .route("/vms/{id}/start", post(start))
         .route("/vms/{id}/kubelet", post(order_kubelet))
+        .route("/vms/{id}/hardware", post(order_hardware))
         .route("/faults", get(faults).post(add_fault).delete(end_faults))
         .route("/faults/{id}", delete(end_fault))
         .route("/quota", get(quota).put(set_quota))
@@ -119,7 +122,17 @@ async fn start(State(shared): Cloud, Path(id): Path<String>) -> Result<Response,
 
 async fn order_kubelet(State(shared): Cloud, Path(id): Path<String>, body: Payload) -> Result<Response, Failure> {
     let order: KubeletOrder = decode(body)?;
+    let is_for_all = matches!(order, KubeletOrder::Silence | KubeletOrder::Revive | KubeletOrder::Restart);
+    if shared.has_real_nodes() && !is_for_all {
+        let message = "the kubelets of this cloud are real: they can be silenced, revived and restarted";
+        return Err(Failure::new(Code::FailedPrecondition, message));
+    }
     shared.with(|cloud, now| cloud.order_kubelet(now, &id, order))?.map(|vm| reply(StatusCode::OK, &vm))
+}
+
+async fn order_hardware(State(shared): Cloud, Path(id): Path<String>, body: Payload) -> Result<Response, Failure> {
+    let order: HardwareOrder = decode(body)?;
+    shared.with(|cloud, now| cloud.order_hardware(now, &id, order))?.map(|vm| reply(StatusCode::OK, &vm))
 }
 
 async fn faults(State(shared): Cloud) -> Result<Response, Failure> {

@@ -11,6 +11,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
+use nodewright_e2e_node::NodeError;
 use nodewright_runtime::leadership::boot_clock;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -21,6 +22,7 @@ use tokio::{
 use super::{
     clocked::{Clocked, Journal},
     memory::Memory,
+    nodes::{Nodes, RealNodes},
     routes::CloudService,
     state::{Cloud, Settings},
     store::{Store, StoreError},
@@ -41,8 +43,17 @@ pub struct Options {
     pub state: Option<PathBuf>,
     /// The behavior of the cloud.
     pub settings: Settings,
-    /// The cluster that VMs join, and the behavior of kubelets. `None`: VMs join no cluster.
-    pub kubelets: Option<(kube::Config, kubelet::Settings)>,
+    /// What runs in the VMs. `None`: nothing; they join no cluster.
+    pub kubelets: Option<Kubelets>,
+}
+
+/// What runs in the VMs of a cloud.
+#[derive(Clone, Debug)]
+pub enum Kubelets {
+    /// Stand-ins that join the cluster of this configuration.
+    StandIns(Box<kube::Config>, kubelet::Settings),
+    /// Real kubelets, in VMs in the directory of this network, see `nodewright-e2e-node`.
+    Real(PathBuf),
 }
 
 /// Why the server cannot start or continue.
@@ -62,6 +73,9 @@ pub enum ServerError {
     /// The client of the cluster cannot be created.
     #[error("failed to make a client for the target cluster: {0}; check the kubeconfig")]
     Client(#[from] kube::Error),
+    /// Real VMs that an earlier cloud left cannot be removed.
+    #[error(transparent)]
+    Node(#[from] NodeError),
 }
 
 /// A running server. Dropping it ends it.
@@ -84,14 +98,17 @@ impl Server {
             Some(path) => Store::open(path).map(|(store, memory)| (Some(store), memory))?,
             None => (None, Memory::default()),
         };
-        let fleet = match options.kubelets {
-            Some((config, settings)) => Some(Fleet::start(config, settings, boot_clock())?),
+        let nodes = match options.kubelets {
+            Some(Kubelets::StandIns(config, settings)) => {
+                Some(Nodes::StandIns(Fleet::start(*config, settings, boot_clock())?))
+            }
+            Some(Kubelets::Real(directory)) => Some(Nodes::Real(RealNodes::start(directory, &memory.vms)?)),
             None => None,
         };
         let (send_broken, broken) = oneshot::channel();
         let journal = store.map(|store| Journal { store, broken: Some(send_broken) });
         let cloud = Cloud::new(options.settings, memory);
-        let cloud = Arc::new(Clocked::new(cloud, journal, boot_clock(), fleet));
+        let cloud = Arc::new(Clocked::new(cloud, journal, boot_clock(), nodes));
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&cloud).keep_time());
         tasks.spawn(accept(listener, CloudService::new(cloud)));

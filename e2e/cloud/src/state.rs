@@ -21,11 +21,11 @@ use jiff::Timestamp;
 
 use super::{
     api::{
-        Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, KubeletOrder, NAME_LIMIT, PAGE_LIMIT, Page,
-        Quota, Stats, Vm, VmState, duration,
+        Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, HardwareOrder, KubeletOrder, NAME_LIMIT,
+        PAGE_LIMIT, Page, Quota, Stats, Vm, VmState, duration,
     },
     fault::{self, Strike},
-    memory::{Change, KubeletBehavior, Memory, Postponed, VmRecord},
+    memory::{Change, Hardware, KubeletBehavior, Memory, Postponed, VmRecord},
 };
 
 /// The maximum number of active faults: each call checks all of them.
@@ -261,7 +261,8 @@ impl Cloud {
         self.advance(now);
         let vm = self.known(id)?;
         if matches!(vm.state, VmState::Pending | VmState::Running) {
-            let vm = VmRecord { state: VmState::Stopped, ..vm.clone() };
+            let hardware = Hardware { hung: false, ..vm.hardware };
+            let vm = VmRecord { state: VmState::Stopped, hardware, ..vm.clone() };
             self.store(vm);
             self.note_vm(now, EventKind::VmStopped, id, None);
         }
@@ -289,6 +290,7 @@ impl Cloud {
         let behavior = match order {
             KubeletOrder::Silence => KubeletBehavior { silent: true, ..behavior },
             KubeletOrder::Revive => KubeletBehavior { silent: false, ..behavior },
+            KubeletOrder::Restart => KubeletBehavior { restarts: behavior.restarts + 1, ..behavior },
             KubeletOrder::NotReady => KubeletBehavior { not_ready: true, flap_seconds: None, ..behavior },
             KubeletOrder::Ready => KubeletBehavior { not_ready: false, flap_seconds: None, ..behavior },
             KubeletOrder::Flap { seconds } => {
@@ -311,6 +313,29 @@ impl Cloud {
             return Err(Failure::invalid("a kubelet has at most 8 names of 1 to 253 bytes"));
         }
         let vm = VmRecord { kubelet: behavior, ..vm.clone() };
+        let view = vm.view();
+        self.store(vm);
+        Ok(view)
+    }
+
+    /// Sets the state of a VM's hardware.
+    pub fn order_hardware(&mut self, now: Timestamp, id: &str, order: HardwareOrder) -> Result<Vm, Failure> {
+        self.advance(now);
+        let vm = self.known(id)?;
+        let hardware = match order {
+            HardwareOrder::Hang => Hardware { hung: true, ..vm.hardware },
+            HardwareOrder::Resume => Hardware { hung: false, ..vm.hardware },
+            HardwareOrder::CutNetwork => Hardware { network_cut: true, ..vm.hardware },
+            HardwareOrder::RestoreNetwork => Hardware { network_cut: false, ..vm.hardware },
+            HardwareOrder::LimitDisk { bytes_per_second: 0 } => {
+                return Err(Failure::invalid("bytesPerSecond must be at least 1"));
+            }
+            HardwareOrder::LimitDisk { bytes_per_second } => {
+                Hardware { disk_bytes_per_second: Some(bytes_per_second), ..vm.hardware }
+            }
+            HardwareOrder::UnlimitDisk => Hardware { disk_bytes_per_second: None, ..vm.hardware },
+        };
+        let vm = VmRecord { hardware, ..vm.clone() };
         let view = vm.view();
         self.store(vm);
         Ok(view)

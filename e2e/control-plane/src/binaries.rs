@@ -11,19 +11,25 @@ use crate::ControlPlaneError;
 ///
 /// The script takes executables from `KUBEBUILDER_ASSETS`.
 pub async fn binaries() -> Result<PathBuf, ControlPlaneError> {
-    run_script("control-plane.sh").await
+    run_script("control-plane.sh", &[]).await
+}
+
+/// The directory with kubelet, kube-proxy and pause. Builds missing ones first, which takes a minute.
+pub async fn kubelet_binaries() -> Result<PathBuf, ControlPlaneError> {
+    run_script("control-plane.sh", &["--kubelet"]).await
 }
 
 /// The directory of machine-controller-manager's CRDs, in the version that `hack/tools` pins.
 pub async fn machine_controller_manager_crds() -> Result<PathBuf, ControlPlaneError> {
-    run_script("mcm-crds.sh").await
+    run_script("mcm-crds.sh", &[]).await
 }
 
 /// Runs a script that prints a directory.
-async fn run_script(name: &str) -> Result<PathBuf, ControlPlaneError> {
+async fn run_script(name: &str, arguments: &[&str]) -> Result<PathBuf, ControlPlaneError> {
     let script = repository().join("hack").join(name);
     let failed = |reason: String| ControlPlaneError::Binaries { reason };
     let child = tokio::process::Command::new(&script)
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

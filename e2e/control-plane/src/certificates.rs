@@ -7,12 +7,13 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use nodewright_e2e_node::address::GATEWAY;
 use nodewright_e2e_process::write_private;
 
 use crate::ControlPlaneError;
 
 /// The names of the API server: those that clients on this computer use, the first address of the service range, and the
-/// name of its service.
+/// name of its service. Nodes use the gateway of their network.
 const SERVER_NAMES: [&str; 4] = ["localhost", "127.0.0.1", "10.0.0.1", "kubernetes.default.svc"];
 
 /// A certificate and its key, both as PEM.
@@ -45,6 +46,9 @@ impl Certificates {
         write_private(&self.authority_key_file(), &self.authority.key().serialize_pem())?;
         write_private(&self.server_certificate_file(), &server.certificate)?;
         write_private(&self.server_key_file(), &server.key)?;
+        let kubelets_client = self.client("kube-apiserver-kubelet-client", Some("system:masters"))?;
+        write_private(&self.kubelets_client_certificate_file(), &kubelets_client.certificate)?;
+        write_private(&self.kubelets_client_key_file(), &kubelets_client.key)?;
         write_private(&self.service_account_key_file(), &service_accounts.serialize_pem())?;
         Ok(write_private(&self.service_account_public_key_file(), &service_accounts.public_key_pem())?)
     }
@@ -70,6 +74,15 @@ impl Certificates {
         self.directory.join("server.key")
     }
 
+    /// The certificate with which the API server calls kubelets.
+    pub(crate) fn kubelets_client_certificate_file(&self) -> PathBuf {
+        self.directory.join("kubelets-client.crt")
+    }
+
+    pub(crate) fn kubelets_client_key_file(&self) -> PathBuf {
+        self.directory.join("kubelets-client.key")
+    }
+
     pub(crate) fn service_account_key_file(&self) -> PathBuf {
         self.directory.join("service-accounts.key")
     }
@@ -79,7 +92,7 @@ impl Certificates {
     }
 
     fn server(&self) -> Result<Identity, ControlPlaneError> {
-        let names: Vec<_> = SERVER_NAMES.map(str::to_owned).into();
+        let names: Vec<_> = SERVER_NAMES.map(str::to_owned).into_iter().chain([GATEWAY.to_string()]).collect();
         let parameters = CertificateParams::new(names).map_err(|source| certificate_error("the server", source))?;
         self.sign(parameters, "kube-apiserver", None, ExtendedKeyUsagePurpose::ServerAuth)
     }

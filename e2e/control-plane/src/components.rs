@@ -2,6 +2,7 @@
 
 use std::{fmt, path::Path, time::Duration};
 
+use nodewright_e2e_node::address::GATEWAY;
 use nodewright_e2e_process::free_ports;
 
 use crate::{ControlPlaneError, ControlPlaneOptions, certificates::Certificates, files::Layout};
@@ -117,9 +118,6 @@ impl CommandLines<'_> {
         let mut arguments = self.serving(self.ports.api_server);
         arguments.extend([
             flag("etcd-servers", format!("http://127.0.0.1:{}", self.ports.etcd_client)),
-            flag("advertise-address", "127.0.0.1"),
-            // No pod uses the service `kubernetes`.
-            flag("endpoint-reconciler-type", "none"),
             flag("client-ca-file", certificates.authority_certificate_file().display()),
             flag("service-account-key-file", certificates.service_account_public_key_file().display()),
             flag("service-account-signing-key-file", certificates.service_account_key_file().display()),
@@ -133,7 +131,21 @@ impl CommandLines<'_> {
             // Never rotated: requests are counted in one file.
             flag("audit-log-maxsize", 0),
         ]);
+        arguments.extend(if self.options.node_network { self.with_nodes() } else { without_nodes() });
         arguments
+    }
+
+    /// Flags of an API server that real nodes join: how it and they reach one another, and what nodes may do.
+    fn with_nodes(&self) -> Vec<String> {
+        let certificates = self.certificates;
+        vec![
+            flag("advertise-address", GATEWAY),
+            flag("egress-selector-config-file", self.layout.egress().display()),
+            flag("kubelet-preferred-address-types", "InternalIP"),
+            flag("kubelet-client-certificate", certificates.kubelets_client_certificate_file().display()),
+            flag("kubelet-client-key", certificates.kubelets_client_key_file().display()),
+            flag("enable-admission-plugins", "NodeRestriction"),
+        ]
     }
 
     fn controller_manager(&self) -> Vec<String> {
@@ -181,6 +193,11 @@ impl CommandLines<'_> {
             flag("leader-elect", false),
         ]
     }
+}
+
+/// Flags of an API server without real nodes: no pod uses the service `kubernetes`.
+fn without_nodes() -> Vec<String> {
+    vec![flag("advertise-address", "127.0.0.1"), flag("endpoint-reconciler-type", "none")]
 }
 
 /// The path of a component's kubeconfig.

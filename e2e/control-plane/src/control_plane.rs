@@ -9,6 +9,7 @@ use std::{
 };
 
 use kube::{Client, api::DynamicObject};
+use nodewright_e2e_node::{Network, address::GATEWAY, user_data};
 use nodewright_e2e_process::{Process, ProcessError, Supervisor};
 use parking_lot::Mutex;
 
@@ -21,6 +22,8 @@ use crate::{
 ///
 /// All methods take `&self`: tests share a control plane.
 pub struct ControlPlane {
+    // Fields are dropped in this order: real nodes end first.
+    pub(crate) network: Mutex<Option<Network>>,
     pub(crate) processes: Mutex<BTreeMap<Component, Process>>,
     pub(crate) binaries: PathBuf,
     pub(crate) layout: Layout,
@@ -91,6 +94,17 @@ impl ControlPlane {
         self.certificates.authority_certificate()
     }
 
+    /// The directory of the network of real nodes, if there is one.
+    pub fn node_network(&self) -> Option<PathBuf> {
+        self.network.lock().as_ref().map(|network| network.directory().to_owned())
+    }
+
+    /// The user data with which real nodes join. `settings` are further lines of the kubelet's configuration.
+    pub fn user_data(&self, settings: &[&str]) -> String {
+        let server = format!("https://{GATEWAY}:{}", self.ports.api_server);
+        user_data(&server, &self.authority_certificate(), settings)
+    }
+
     /// The process ids of the components that run.
     pub fn pids(&self) -> BTreeMap<Component, u32> {
         let processes = self.processes.lock();
@@ -99,7 +113,8 @@ impl ControlPlane {
 
     /// An error if a component ended by itself.
     pub fn check(&self) -> Result<(), ControlPlaneError> {
-        Ok(self.processes.lock().values_mut().try_for_each(Process::check)?)
+        self.processes.lock().values_mut().try_for_each(Process::check)?;
+        Ok(self.network.lock().as_mut().map_or(Ok(()), Network::check)?)
     }
 
     /// Applies all objects of a manifest by server-side apply; see [`apply_yaml`].

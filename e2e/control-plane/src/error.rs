@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use nodewright_e2e_node::NodeError;
 use nodewright_e2e_process::ProcessError;
 
 /// Why a local control plane could not be started or used.
@@ -16,6 +17,9 @@ pub enum ControlPlaneError {
     /// A process or a file.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// The network of real nodes.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// Another control plane uses the directory.
     #[error("failed to lock {path}: another control plane is running there; stop it or choose another directory")]
     Locked {

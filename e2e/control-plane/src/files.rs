@@ -58,7 +58,7 @@ impl Layout {
 
     /// The paths to remove in the end.
     pub(crate) fn disposable(&self) -> Vec<PathBuf> {
-        if self.temporary { vec![self.root.clone()] } else { vec![self.etcd_data(), self.certificates()] }
+        if self.temporary { vec![self.root.clone()] } else { vec![self.etcd_data(), self.certificates(), self.nodes()] }
     }
 
     /// Creates the directories, and removes the files of an earlier control plane.
@@ -99,6 +99,16 @@ impl Layout {
 
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.root.join("audit.log")
+    }
+
+    /// The directory of the network of real nodes.
+    pub(crate) fn nodes(&self) -> PathBuf {
+        self.root.join("nodes")
+    }
+
+    /// The API server's configuration of the ways to nodes and pods.
+    pub(crate) fn egress(&self) -> PathBuf {
+        self.root.join("egress.yaml")
     }
 
     pub(crate) fn audit_policy(&self) -> PathBuf {

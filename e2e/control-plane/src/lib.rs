@@ -14,7 +14,8 @@
 //! # Caveats
 //!
 //! * etcd does not flush to disk (`--unsafe-no-fsync`): the data survives a restart of etcd, not one of the computer.
-//! * There is no network between pods and no kubelet: [`kwok`] or the fake cloud's kubelets stand in for nodes.
+//! * There is no network between pods and no kubelet: [`kwok`] or the fake cloud's kubelets stand in for nodes. With
+//!   [`ControlPlaneOptions::node_network`] there is a network that real nodes join.
 
 mod apply;
 pub mod audit;
@@ -35,7 +36,7 @@ pub mod testing;
 
 pub use self::{
     apply::{apply_file, apply_yaml, parse_manifest},
-    binaries::{binaries, machine_controller_manager_crds},
+    binaries::{binaries, kubelet_binaries, machine_controller_manager_crds},
     client::{USER_AGENT, client},
     components::Component,
     control_plane::ControlPlane,

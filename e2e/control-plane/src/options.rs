@@ -17,6 +17,9 @@ pub struct ControlPlaneOptions {
     pub node_monitor_grace_period: Option<Duration>,
     /// Whether the scheduler runs.
     pub scheduler: bool,
+    /// Whether there is a network for real nodes, which join by bootstrap tokens. Needs root and some packages, see
+    /// [`nodewright_e2e_node::requirements`].
+    pub node_network: bool,
     /// More flags for etcd, each as `--name=value`. They override the default ones.
     pub etcd_flags: Vec<String>,
     /// More flags for kube-apiserver.
@@ -34,10 +37,11 @@ impl Default for ControlPlaneOptions {
         Self {
             directory: None,
             controller_manager: true,
-            // The token cleaner removes expired bootstrap tokens; it is off by default.
-            controllers: ["*", "token-cleaner-controller"].map(str::to_owned).into(),
+            // The controllers of bootstrap tokens are off by default. The cleaner removes expired ones.
+            controllers: ["*", "bootstrap-signer-controller", "token-cleaner-controller"].map(str::to_owned).into(),
             node_monitor_grace_period: None,
             scheduler: true,
+            node_network: false,
             etcd_flags: Vec::new(),
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),

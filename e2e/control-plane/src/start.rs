@@ -1,15 +1,17 @@
 //! Starting a control plane.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use nodewright_e2e_node::{Network, egress_socket};
 use nodewright_e2e_process::{Process, Supervisor, write_private};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::{
     Component, ControlPlane, ControlPlaneError, ControlPlaneOptions,
-    binaries::binaries,
+    binaries::{binaries, kubelet_binaries},
     certificates::Certificates,
     client::{USER_AGENT, client},
     components::{CommandLines, Ports, component_kubeconfig},
@@ -30,6 +32,9 @@ omitManagedFields: true
 rules:
 - level: Metadata
 ";
+
+/// Who may join as a node, and what nodes may do.
+const JOINING: &str = include_str!("joining.yaml");
 
 impl ControlPlane {
     /// Starts a control plane and waits until it is ready. Builds missing executables first.
@@ -62,6 +67,7 @@ async fn start_once(options: &ControlPlaneOptions, binaries: &Path) -> Result<Co
     write_files(&lines, options)?;
     let processes = describe(&supervisor, &lines, binaries);
     let control_plane = ControlPlane {
+        network: Mutex::default(),
         client: client(&layout.kubeconfig(), USER_AGENT).await?,
         processes: Mutex::new(processes),
         binaries: binaries.to_owned(),
@@ -72,7 +78,21 @@ async fn start_once(options: &ControlPlaneOptions, binaries: &Path) -> Result<Co
         supervisor,
     };
     start_components(&control_plane).await?;
+    if options.node_network {
+        start_network(&control_plane).await?;
+    }
     Ok(control_plane)
+}
+
+/// Starts the network of real nodes, and lets nodes join.
+async fn start_network(control_plane: &ControlPlane) -> Result<(), ControlPlaneError> {
+    control_plane.apply_yaml(JOINING).await?;
+    let layout = &control_plane.layout;
+    let api_server = (Ipv4Addr::LOCALHOST, control_plane.ports.api_server).into();
+    let (binaries, log) = (kubelet_binaries().await?, layout.log("node-network"));
+    let network = Network::start(&control_plane.supervisor, &layout.nodes(), &log, &binaries, api_server).await?;
+    *control_plane.network.lock() = Some(network);
+    Ok(())
 }
 
 /// The components that the options ask for.
@@ -90,6 +110,9 @@ fn wanted(options: &ControlPlaneOptions) -> impl Iterator<Item = Component> {
 fn write_files(lines: &CommandLines<'_>, options: &ControlPlaneOptions) -> Result<(), ControlPlaneError> {
     let layout = lines.layout;
     write_private(&layout.audit_policy(), AUDIT_POLICY)?;
+    if options.node_network {
+        write_private(&layout.egress(), &egress(&egress_socket(&layout.nodes())?))?;
+    }
     let server = format!("https://127.0.0.1:{}", lines.ports.api_server);
     write_kubeconfig(lines.certificates, &server, "administrator", Some("system:masters"), &layout.kubeconfig())?;
     for component in wanted(options) {
@@ -98,6 +121,14 @@ fn write_files(lines: &CommandLines<'_>, options: &ControlPlaneOptions) -> Resul
         }
     }
     Ok(())
+}
+
+/// The configuration of the API server's way to nodes and pods: a proxy in their network.
+fn egress(socket: &Path) -> String {
+    let connection = json!({"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": socket}}});
+    let selections = json!([{"name": "cluster", "connection": connection}]);
+    json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration", "egressSelections": selections})
+        .to_string()
 }
 
 fn describe(supervisor: &Arc<Supervisor>, lines: &CommandLines<'_>, binaries: &Path) -> BTreeMap<Component, Process> {

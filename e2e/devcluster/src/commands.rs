@@ -12,7 +12,7 @@ use std::{
 use crate::{
     DevclusterError,
     control_socket::{Connection, Request, Response},
-    daemon::{self, LockedDirectory},
+    daemon::{self, LockedDirectory, Setup},
     directory::{DirectoryArgument, RunDirectory},
     manager::BINARY_VARIABLE,
     progress::Progress,
@@ -20,6 +20,7 @@ use crate::{
     view::{show_until_ended, show_until_running, usage_text},
 };
 use nodewright_e2e_control_plane::{USER_AGENT, client};
+use nodewright_e2e_node::requirements;
 use nodewright_e2e_process::{command::Shutdown, executable};
 
 /// How long the daemon may take until it accepts connections: milliseconds on an idle computer.
@@ -31,6 +32,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How many lines of the daemon's log an error shows.
 const TAIL_LINES: usize = 15;
 
+/// What runs in the VMs of a devcluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Nodes {
+    /// Kubelet stand-ins
+    StandIns,
+    /// Real kubelets that run pods, in VMs made of namespaces; needs root and some packages
+    Real,
+}
+
+impl Nodes {
+    /// Whether VMs are real. If they should be and cannot, prints what is missing.
+    fn are_real(self) -> bool {
+        let missing = (self == Self::Real).then(requirements::missing).flatten();
+        if let Some(missing) = &missing {
+            eprintln!("no real nodes, but stand-ins: {missing}");
+        }
+        self == Self::Real && missing.is_none()
+    }
+}
+
 /// Start a devcluster in the background, and wait until its three machines run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UpArguments {
@@ -39,6 +60,9 @@ pub struct UpArguments {
     /// Seconds until the machines must run
     #[arg(long, default_value_t = 180)]
     timeout: u64,
+    /// What runs in the VMs
+    #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
+    nodes: Nodes,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -56,6 +80,9 @@ pub struct DownArguments {
 pub struct RunArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
+    /// What runs in the VMs
+    #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
+    nodes: Nodes,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -76,6 +103,9 @@ pub struct ManagerArguments {
 pub struct DaemonArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
+    /// What runs in the VMs
+    #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
+    nodes: Nodes,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -101,7 +131,8 @@ async fn start(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), 
         let text = format!("A devcluster is up already in {}.", directory.root().display());
         return print(&mut screen, &(text + "\n" + &usage_text(&directory.displayed())));
     }
-    let mut connection = start_daemon(directory, &arguments.manager_flags).await?;
+    let nodes = if arguments.nodes.are_real() { Nodes::Real } else { Nodes::StandIns };
+    let mut connection = start_daemon(directory, nodes, &arguments.manager_flags).await?;
     follow(directory, &mut connection, |line| print(&mut screen, line)).await?;
     let client = client(&directory.kubeconfig(), USER_AGENT).await?;
     let timeout = Duration::from_secs(arguments.timeout);
@@ -128,7 +159,8 @@ fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> Devclus
 pub async fn daemon(arguments: DaemonArguments) -> Result<(), DevclusterError> {
     let shutdown = Shutdown::listen()?;
     let locked = LockedDirectory::lock(arguments.directory.open()?)?;
-    daemon::run(locked, arguments.manager_flags, &Progress::new(true), &shutdown).await
+    let setup = Setup { real_nodes: arguments.nodes.are_real(), manager_flags: arguments.manager_flags };
+    daemon::run(locked, setup, &Progress::new(true), &shutdown).await
 }
 
 /// Runs `run`.
@@ -143,7 +175,8 @@ pub async fn run(arguments: RunArguments) -> Result<(), DevclusterError> {
         shutdown.graceful.cancel();
         result
     };
-    let (ran, viewed) = tokio::join!(daemon::run(locked, arguments.manager_flags, &progress, &shutdown), viewing);
+    let setup = Setup { real_nodes: arguments.nodes.are_real(), manager_flags: arguments.manager_flags };
+    let (ran, viewed) = tokio::join!(daemon::run(locked, setup, &progress, &shutdown), viewing);
     ran.and(viewed)
 }
 
@@ -173,13 +206,21 @@ async fn connect(directory: &RunDirectory) -> Result<Option<Connection>, Devclus
 }
 
 /// Starts the daemon in a process group of its own, which Ctrl-C does not reach.
-async fn start_daemon(directory: &RunDirectory, manager_flags: &[String]) -> Result<Connection, DevclusterError> {
+async fn start_daemon(
+    directory: &RunDirectory,
+    nodes: Nodes,
+    manager_flags: &[String],
+) -> Result<Connection, DevclusterError> {
     let log = directory.daemon_log();
     let open = || File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
     let (stdout, stderr) = open().map_err(DevclusterError::file("open the log", &log))?;
     let program = std::env::current_exe().map_err(DevclusterError::file("find", "the present executable"))?;
     let mut command = Command::new(&program);
-    command.arg("daemon").arg("--directory").arg(directory.root()).arg("--").args(manager_flags);
+    command.arg("daemon").arg("--directory").arg(directory.root());
+    if nodes == Nodes::Real {
+        command.arg("--nodes=real");
+    }
+    command.arg("--").args(manager_flags);
     command.process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let mut daemon = command.spawn().map_err(DevclusterError::file("start", program))?;
     let since = Instant::now();

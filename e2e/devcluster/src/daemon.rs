@@ -54,10 +54,19 @@ impl LockedDirectory {
 /// A request, and where its response goes.
 type Pending = (Request, oneshot::Sender<Response>);
 
+/// How a devcluster is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Whether VMs are real.
+    pub(crate) real_nodes: bool,
+    /// Additional flags for the manager.
+    pub(crate) manager_flags: Vec<String>,
+}
+
 /// Runs a devcluster until it is asked to end.
 pub(crate) async fn run(
     locked: LockedDirectory,
-    manager_flags: Vec<String>,
+    setup: Setup,
     progress: &Progress,
     shutdown: &Shutdown,
 ) -> Result<(), DevclusterError> {
@@ -70,7 +79,7 @@ pub(crate) async fn run(
     let accept = accept(listener, sender, progress.clone(), shutdown.graceful.clone(), connections.clone());
     connections.spawn(accept);
     // On the heap: the future holds the whole devcluster.
-    let running = Box::pin(run_devcluster(&directory, manager_flags, &mut requests, progress, shutdown));
+    let running = Box::pin(run_devcluster(&directory, setup, &mut requests, progress, shutdown));
     let result = shutdown.immediate.run_until_cancelled(running).await.unwrap_or(Ok(()));
     // Clients that wait for a response receive a failure.
     drop(requests);
@@ -84,17 +93,19 @@ pub(crate) async fn run(
 
 async fn run_devcluster(
     directory: &RunDirectory,
-    manager_flags: Vec<String>,
+    setup: Setup,
     requests: &mut mpsc::Receiver<Pending>,
     progress: &Progress,
     shutdown: &Shutdown,
 ) -> Result<(), DevclusterError> {
     let options = DevclusterOptions {
         directory: Some(directory.root().to_owned()),
-        manager_flags,
+        manager_flags: setup.manager_flags,
+        real_nodes: setup.real_nodes,
         ..DevclusterOptions::default()
     };
-    let starting = start(directory, &options, progress);
+    // On the heap, for the same reason.
+    let starting = Box::pin(start(directory, &options, progress));
     // If it is interrupted while it starts, dropping the future ends what was started.
     let Some(started) = shutdown.graceful.run_until_cancelled(starting).await else { return Ok(()) };
     let mut devcluster = started?;

@@ -18,8 +18,9 @@ use nodewright_e2e_cloud::{
     CloudClient,
     process::{BINARY as CLOUD_BINARY, BINARY_VARIABLE as CLOUD_BINARY_VARIABLE},
 };
-use nodewright_e2e_control_plane::{Component, ControlPlane, ControlPlaneError, ControlPlaneOptions};
-use nodewright_e2e_process::{Process, ProcessError, executable, free_ports, repository};
+use nodewright_e2e_control_plane::{Component, ControlPlane, ControlPlaneError, ControlPlaneOptions, parse_manifest};
+use nodewright_e2e_process::{Process, ProcessError, executable, free_ports, repository, write_private};
+use serde_json::json;
 
 /// How long the cloud may take until it answers: milliseconds on an idle computer.
 const CLOUD_START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -41,6 +42,8 @@ pub struct DevclusterOptions {
     pub cloud_flags: Vec<String>,
     /// Start no controller manager and no scheduler.
     pub bare: bool,
+    /// Whether VMs are real, with kubelets that run pods. Needs root and some packages.
+    pub real_nodes: bool,
 }
 
 /// A running devcluster. Dropping it kills its processes; [`Devcluster::stop`] ends them gracefully.
@@ -61,6 +64,7 @@ impl Devcluster {
             directory: options.directory.clone(),
             controller_manager: !options.bare,
             scheduler: !options.bare,
+            node_network: options.real_nodes,
             ..ControlPlaneOptions::default()
         };
         let plane = ControlPlane::start(plane_options).await?;
@@ -74,12 +78,20 @@ impl Devcluster {
         Ok(Self { manager, cloud, cloud_url, control_plane: plane })
     }
 
-    /// Applies `config/samples` with kubectl.
+    /// Applies `config/samples` with kubectl. For real nodes, the user data is that with which they join, and there is a
+    /// Deployment besides, whose pods they run.
     pub async fn apply_samples(&self) -> Result<(), DevclusterError> {
         let samples = repository().join("config/samples");
-        let arguments = ["apply", "--server-side", "--namespace", NAMESPACE, "--kustomize"].map(Path::new);
-        self.control_plane.kubectl(arguments.into_iter().chain([samples.as_path()])).await?;
-        Ok(())
+        let apply = ["apply", "--server-side", "--namespace", NAMESPACE].map(Path::new);
+        let Some(nodes) = self.control_plane.node_network() else {
+            let source = [Path::new("--kustomize"), &samples];
+            return Ok(self.control_plane.kubectl(apply.into_iter().chain(source)).await.map(drop)?);
+        };
+        let rendered = self.control_plane.kubectl([Path::new("kustomize"), &samples]).await?;
+        let file = nodes.join("samples.json");
+        write_private(&file, &real_samples(&rendered, &self.control_plane.user_data(&[]))?)?;
+        let source = [Path::new("--filename"), &file];
+        Ok(self.control_plane.kubectl(apply.into_iter().chain(source)).await.map(drop)?)
     }
 
     /// The control plane.
@@ -163,6 +175,17 @@ impl Devcluster {
     }
 }
 
+/// The samples with this user data, and a Deployment.
+fn real_samples(samples: &str, user_data: &str) -> Result<String, DevclusterError> {
+    let mut objects = parse_manifest(samples, "config/samples")?;
+    for object in objects.iter_mut().filter(|object| object.types.as_ref().is_some_and(|types| types.kind == "Secret"))
+    {
+        object.data["stringData"]["userData"] = user_data.into();
+    }
+    objects.extend(parse_manifest(include_str!("workload.yaml"), "workload.yaml")?);
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
+}
+
 fn manager_options(plane: &ControlPlane, cloud_url: &str, flags: &[String]) -> ManagerOptions {
     let options = ManagerOptions::new(plane.kubeconfig_path(), cloud_url);
     ManagerOptions { namespace: NAMESPACE.to_owned(), ..options }.with_flags(flags)
@@ -183,11 +206,12 @@ async fn start_cloud_once(plane: &ControlPlane, flags: &[String]) -> Result<(Pro
     let program = executable(CLOUD_BINARY, CLOUD_BINARY_VARIABLE)?;
     let [port]: [u16; 1] = free_ports()?;
     let address = format!("127.0.0.1:{port}");
-    let arguments = [
-        format!("--listen={address}"),
-        format!("--kubeconfig={}", plane.kubeconfig_path().display()),
-        format!("--state={}", plane.directory().join(CLOUD_STATE).display()),
-    ];
+    let nodes = match plane.node_network() {
+        Some(directory) => format!("--real-nodes={}", directory.display()),
+        None => format!("--kubeconfig={}", plane.kubeconfig_path().display()),
+    };
+    let arguments =
+        [format!("--listen={address}"), nodes, format!("--state={}", plane.directory().join(CLOUD_STATE).display())];
     let mut cloud = plane.process("cloud", program, arguments.into_iter().chain(flags.iter().cloned()));
     cloud.start()?;
     let url = format!("http://{address}");

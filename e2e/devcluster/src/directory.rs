@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::DevclusterError;
+use nodewright_e2e_node::cgroup;
 use nodewright_e2e_process::{repository, write_private};
 
 /// The directory that a command works on.
@@ -122,12 +123,24 @@ impl RunDirectory {
 
     /// The files that are removed in the end. Logs and audit log stay.
     pub(crate) fn temporary_files(&self) -> Vec<PathBuf> {
-        let names = ["env", "socket", "kubeconfig", CLOUD_STATE, "pids", "kubeconfigs", "kubectl-cache"];
+        let names = [
+            "env",
+            "socket",
+            "kubeconfig",
+            CLOUD_STATE,
+            "pids",
+            "kubeconfigs",
+            "kubectl-cache",
+            "nodes",
+            "etcd",
+            "pki",
+        ];
         names.map(|name| self.root.join(name)).to_vec()
     }
 
-    /// Removes the files of a devcluster that ended, except logs and audit log.
+    /// Removes the files of a devcluster that ended, except logs and audit log, and what VMs of a killed one have left.
     pub fn clean(&self) -> Result<(), DevclusterError> {
+        cgroup::sweep()?;
         for path in self.temporary_files() {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             remove(&path, removed)?;

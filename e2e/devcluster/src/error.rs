@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use crate::manager::ManagerError;
 use nodewright_e2e_cloud::ClientError;
 use nodewright_e2e_control_plane::ControlPlaneError;
+use nodewright_e2e_node::NodeError;
 use nodewright_e2e_process::ProcessError;
 
 /// Why a devcluster could not be started, used or ended.
@@ -19,6 +20,9 @@ pub enum DevclusterError {
     /// A request to the cloud.
     #[error(transparent)]
     Cloud(#[from] ClientError),
+    /// Real nodes.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// A process or a file.
     #[error(transparent)]
     Process(#[from] ProcessError),

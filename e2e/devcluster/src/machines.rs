@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, OperationState};
 
@@ -69,6 +70,8 @@ pub(crate) struct Row {
     pub(crate) phase: String,
     pub(crate) node: String,
     pub(crate) provider_id: String,
+    /// How many pods run on its node, and how many are assigned to it. Empty if nothing assigns pods.
+    pub(crate) pods: String,
     /// The reason why it waits. Empty if its last operation succeeded.
     pub(crate) reason: String,
 }
@@ -87,6 +90,7 @@ impl From<&Machine> for Row {
             phase,
             node: machine.node_name().unwrap_or("-").to_owned(),
             provider_id: machine.provider_id().unwrap_or("-").to_owned(),
+            pods: String::new(),
             reason: reason.unwrap_or_default(),
         }
     }
@@ -101,11 +105,30 @@ impl Row {
                 line.extend([", ", name, " ", value]);
             }
         }
+        if !self.pods.is_empty() {
+            line.extend([", pods ", &self.pods]);
+        }
         if !self.reason.is_empty() {
             line.extend([" (", &self.reason, ")"]);
         }
         line
     }
+}
+
+/// The machines of a namespace, with the pods on their nodes.
+pub(crate) async fn rows(client: &Client, seen: &[Machine], namespace: &str) -> Result<Vec<Row>, ControlPlaneError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pods = pods.list(&ListParams::default()).await.map_err(ControlPlaneError::request("list pods"))?.items;
+    let with_pods = |machine: &Machine| {
+        let row = Row::from(machine);
+        let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&row.node);
+        let assigned: Vec<_> = pods.iter().filter(on_node).collect();
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+        let running = assigned.iter().filter(|pod| phase(pod).as_deref() == Some("Running")).count();
+        let text = if pods.is_empty() { String::new() } else { format!("{running}/{}", assigned.len()) };
+        Row { pods: text, ..row }
+    };
+    Ok(seen.iter().map(with_pods).collect())
 }
 
 /// Machines as a table.
@@ -114,9 +137,17 @@ pub fn table<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Table {
 }
 
 pub(crate) fn rows_table(rows: &[Row]) -> Table {
-    let mut table = Table::new(["MACHINE", "PHASE", "NODE", "PROVIDER-ID", "WAITING FOR"]);
+    if rows.iter().all(|row| row.pods.is_empty()) {
+        let mut table = Table::new(["MACHINE", "PHASE", "NODE", "PROVIDER-ID", "WAITING FOR"]);
+        for row in rows {
+            table.add([&row.name, &row.phase, &row.node, &row.provider_id, &row.reason].map(String::as_str));
+        }
+        return table;
+    }
+    let mut table = Table::new(["MACHINE", "PHASE", "NODE", "PROVIDER-ID", "PODS", "WAITING FOR"]);
     for row in rows {
-        table.add([&row.name, &row.phase, &row.node, &row.provider_id, &row.reason].map(String::as_str));
+        let cells = [&row.name, &row.phase, &row.node, &row.provider_id, &row.pods, &row.reason];
+        table.add(cells.map(String::as_str));
     }
     table
 }

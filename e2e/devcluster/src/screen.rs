@@ -86,7 +86,14 @@ mod tests {
 
     fn row(name: &str, phase: &str) -> Row {
         let none = || "-".to_owned();
-        Row { name: name.to_owned(), phase: phase.to_owned(), node: none(), provider_id: none(), reason: String::new() }
+        Row {
+            name: name.to_owned(),
+            phase: phase.to_owned(),
+            node: none(),
+            provider_id: none(),
+            pods: String::new(),
+            reason: String::new(),
+        }
     }
 
     fn screen(is_terminal: bool) -> Screen<Vec<u8>> {

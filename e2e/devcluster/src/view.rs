@@ -9,7 +9,7 @@ use crate::{
     DevclusterError,
     devcluster::NAMESPACE,
     directory::RunDirectory,
-    machines::{Row, desired_replicas, is_running, machines},
+    machines::{Row, desired_replicas, is_running, machines, rows},
     progress::{History, Stage},
     screen::Screen,
 };
@@ -48,7 +48,7 @@ pub(crate) async fn show_until_running(
     let since = std::time::Instant::now();
     loop {
         let seen = machines(client, NAMESPACE).await?;
-        screen.show(seen.iter().map(Row::from).collect()).map_err(output)?;
+        screen.show(rows(client, &seen, NAMESPACE).await?).map_err(output)?;
         if seen.len() == count && seen.iter().all(is_running) {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl MachineView {
     async fn poll(&mut self, screen: &mut Screen<io::Stdout>) -> Result<Duration, DevclusterError> {
         // The API server may be restarting.
         let Ok(seen) = machines(&self.client, NAMESPACE).await else { return Ok(IDLE_INTERVAL) };
-        let rows: Vec<_> = seen.iter().map(Row::from).collect();
+        let Ok(rows) = rows(&self.client, &seen, NAMESPACE).await else { return Ok(IDLE_INTERVAL) };
         self.idle = if rows == self.last { self.idle.saturating_add(1) } else { 0 };
         self.last.clone_from(&rows);
         screen.show(rows).map_err(output)?;

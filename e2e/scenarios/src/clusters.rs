@@ -22,6 +22,13 @@ pub async fn with_webhooks() -> TestResult<Arc<Cluster>> {
     Cluster::start_shared(&WITH_WEBHOOKS, options, true).await
 }
 
+/// A control plane that real nodes join. It has all controllers.
+pub async fn with_real_nodes() -> TestResult<Arc<Cluster>> {
+    static WITH_REAL_NODES: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let options = ControlPlaneOptions { node_network: true, ..Cluster::options() };
+    Cluster::start_shared(&WITH_REAL_NODES, options, true).await
+}
+
 /// A control plane for one scenario, which may break it. It has no controller manager, because that would exit together with
 /// the API server. Dropping it stops it.
 pub async fn exclusive() -> TestResult<Arc<Cluster>> {

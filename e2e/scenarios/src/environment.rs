@@ -22,13 +22,23 @@ use crate::{
     requests::Tail,
 };
 use nodewright_e2e_cloud::{CloudClient, CloudProcess, CloudProcessOptions, Vm};
+use nodewright_e2e_control_plane::ControlPlane;
 use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_node::delete_vms;
 
 /// The number of concurrent scenarios, whatever the number of test threads: each has three processes.
 const AT_ONCE: usize = 4;
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 /// Only one environment at a time has webhooks: their registration is a single object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
+/// Only one environment at a time has real nodes: they weigh something, and their addresses follow from the numbers of VMs.
+static REAL_NODES: Mutex<()> = Mutex::const_new(());
+
+/// The Secret with the user data of real nodes.
+const USER_DATA: &str = "user-data";
+/// How the kubelets of real nodes differ from the default: they renew their Leases every two seconds, not every ten, because
+/// the control plane of scenarios misses a node after ten.
+const KUBELET_SETTINGS: [&str; 1] = ["nodeLeaseDurationSeconds: 8"];
 
 /// The interval in seconds in which a kubelet renews its Lease: well below the time after which a node counts as unhealthy.
 const LEASE_SECONDS: u32 = 2;
@@ -62,7 +72,9 @@ pub struct Environment {
     // The control plane may be unreachable for a while, so the recorded history may be incomplete.
     pub(crate) has_gaps: bool,
     since: Instant,
+    has_real_nodes: bool,
     _webhooks: Option<MutexGuard<'static, ()>>,
+    _real_nodes: Option<MutexGuard<'static, ()>>,
     _turn: SemaphorePermit<'static>,
 }
 
@@ -78,6 +90,7 @@ pub struct EnvironmentBuilder {
     webhooks: bool,
     apart: bool,
     alone: bool,
+    real_nodes: bool,
     cluster: Option<Arc<Cluster>>,
     target: Option<Arc<Cluster>>,
 }
@@ -115,6 +128,12 @@ impl EnvironmentBuilder {
         Self { webhooks: true, ..self }
     }
 
+    /// Makes VMs real, with kubelets that run pods, on a control plane for such environments, one at a time.
+    #[must_use]
+    pub fn with_real_nodes(self) -> Self {
+        Self { real_nodes: true, ..self }
+    }
+
     /// Puts the nodes into another cluster than the custom resources.
     #[must_use]
     pub fn with_target_apart(self) -> Self {
@@ -143,8 +162,10 @@ impl EnvironmentBuilder {
     pub async fn start(self) -> TestResult<Environment> {
         let turn = TURNS.acquire().await?;
         let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
+        let real_nodes = if self.real_nodes { Some(REAL_NODES.lock().await) } else { None };
         let cluster = match (&self.cluster, self.alone, self.webhooks) {
             (Some(given), ..) => Arc::clone(given),
+            _ if self.real_nodes => clusters::with_real_nodes().await?,
             (None, true, _) => clusters::exclusive().await?,
             (None, false, true) => clusters::with_webhooks().await?,
             (None, false, false) => Cluster::shared().await?,
@@ -179,9 +200,14 @@ impl EnvironmentBuilder {
             directory: Some(directory),
             has_gaps: self.alone || self.target.is_some(),
             since: Instant::now(),
+            has_real_nodes: self.real_nodes,
             _webhooks: webhooks,
+            _real_nodes: real_nodes,
             _turn: turn,
         };
+        if self.real_nodes {
+            env.create_user_data().await?;
+        }
         if self.manager {
             let manager = ManagerProcess::start(env.manager_options("manager", self.webhooks, &self.manager_flags));
             *env.manager.lock().await = Some(manager.await?);
@@ -193,8 +219,14 @@ impl EnvironmentBuilder {
         let mut flags = self.cloud_flags.clone();
         flags.push(format!("--lease-seconds={LEASE_SECONDS}"));
         add_missing(&mut flags, &CLOUD_FLAGS);
+        let real_nodes = target.control_plane().filter(|_| self.real_nodes).and_then(ControlPlane::node_network);
+        if let Some(directory) = &real_nodes {
+            // A scenario that failed may have left some.
+            delete_vms(directory)?;
+        }
         Ok(CloudProcess::start(CloudProcessOptions {
             kubeconfig: self.kubelets.then(|| target.kubeconfig().to_owned()),
+            real_nodes,
             state: None,
             log: Some(directory.join("cloud.log")),
             flags,
@@ -237,6 +269,7 @@ impl Environment {
             webhooks: false,
             apart: false,
             alone: false,
+            real_nodes: false,
             cluster: None,
             target: None,
         }
@@ -292,9 +325,18 @@ impl Environment {
         Pool::new(&self.namespace, &format!("{}-{name}", self.namespace), replicas)
     }
 
-    /// A MachineClass.
+    /// A MachineClass. That of real nodes has a Secret with the user data by which they join.
     pub fn class(&self, name: &str) -> Class {
-        Class::new(&self.namespace, name)
+        let class = Class::new(&self.namespace, name);
+        if self.has_real_nodes { class.secret(USER_DATA) } else { class }
+    }
+
+    async fn create_user_data(&self) -> TestResult {
+        let user_data = self.target.control_plane().map(|plane| plane.user_data(&KUBELET_SETTINGS));
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": USER_DATA}, "stringData": {"userData": user_data},
+        });
+        self.apply(&secret).await
     }
 
     /// Applies a MachineClass with default settings.
@@ -326,8 +368,10 @@ impl Environment {
     }
 
     async fn run_kubectl(&self, arguments: &str, input: Option<&str>) -> TestResult<Ended> {
-        let mut arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
-        arguments.push(format!("--namespace={}", self.namespace));
+        // In front: what follows `--` is not for kubectl.
+        let namespace = format!("--namespace={}", self.namespace);
+        let arguments: Vec<String> =
+            std::iter::once(namespace).chain(arguments.split(' ').map(str::to_owned)).collect();
         let kubectl = Kubectl {
             program: self.cluster.kubectl().to_owned(),
             kubeconfig: self.cluster.kubeconfig().to_owned(),

@@ -140,6 +140,8 @@ fn evict(scope: &Scope<'_>, node: &Node, left: &[&PodView], forced: Option<&'sta
     stage.showing(scope, DRAINING, ("PodsLeft", &message)).and_wait("Draining", message)
 }
 
+/// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. A VM may go before the end of a
+/// detachment that takes long.
 pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
     let Some(node) = scope.snapshot.node.as_deref() else { return Stage::over() };
     let machine = scope.machine;
