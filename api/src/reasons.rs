@@ -73,6 +73,8 @@ pub mod events {
     pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
     /// MachineSet: a machine could not be deleted.
     pub const FAILED_DELETE: &str = "FailedDelete";
+    /// MachineSet: its freeze by MCM has ended.
+    pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
     /// MachineDeployment: a MachineSet was scaled.
     pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";
     /// MachineDeployment: the new MachineSet could not be created.

@@ -34,7 +34,7 @@ use super::{
     },
     template,
 };
-use crate::shared::{CONTROL, ledger::Ledger, membership::ORPHAN_FINALIZER};
+use crate::shared::{CONTROL, freeze, ledger::Ledger, membership::ORPHAN_FINALIZER};
 
 pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
     let deployment = snapshot.deployment.as_ref();
@@ -140,12 +140,23 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     if !plan.is_idle() {
         return plan;
     }
+    if let Some(step) = unfreezing(scope) {
+        plan.then("none of its machine sets is frozen", step);
+        return plan;
+    }
     if let Some((step, event)) = roll_back(snapshot).filter(|_| !deployment.spec.paused) {
         plan.then("a rollback is asked for", step);
         plan.event(event);
         return plan;
     }
     roll_out(scope)
+}
+
+/// The end of a freeze, once its sets have ended theirs.
+fn unfreezing(scope: &Scope<'_>) -> Option<Step<Never>> {
+    let is_due = !scope.snapshot.sets.iter().any(|view| view.set.is_frozen());
+    let patch = freeze::unfreeze(&scope.deployment.metadata);
+    Step::edit(CONTROL, scope.deployment, patch).filter(|_| is_due)
 }
 
 fn roll_out(scope: &Scope<'_>) -> Plan<Never> {

@@ -19,7 +19,7 @@ use super::{
     template::{adoptions, creations, taken, updates},
 };
 use crate::shared::{
-    CONTROL,
+    CONTROL, freeze,
     ledger::{Ledger, LedgerAnnotation, Ordinal},
     membership::{ORPHAN_FINALIZER, is_sized},
     status_writer::StatusWrite,
@@ -102,6 +102,11 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
     if invalid.is_some() {
         return plan;
     }
+    if let Some(step) = unfreezing(members, replicas) {
+        plan.then("there are no longer too many machines", step);
+        plan.event(Event::normal(reference(set), reasons::events::UNFROZE_MACHINE_SET, "Unfroze the machine set"));
+        return plan;
+    }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
     if room > 0 && !snapshot.orphans.is_empty() {
@@ -121,6 +126,14 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
     }
     plan.wake = next_expiry(members, context.now);
     plan
+}
+
+/// The end of a freeze: when the set has no machine too many, those in deletion included, or when a user asks for it.
+fn unfreezing(members: &Members<'_>, replicas: usize) -> Option<Step<Never>> {
+    let set = members.snapshot.set.as_ref();
+    let is_within = members.snapshot.machines.len() + members.unreadable <= replicas;
+    let is_due = is_within || freeze::is_unfreeze_wanted(&set.metadata);
+    Step::edit(CONTROL, set, freeze::unfreeze(&set.metadata)).filter(|_| is_due)
 }
 
 fn invalid_spec(set: &MachineSet) -> Option<String> {

@@ -73,7 +73,8 @@ pub(super) fn unreadable_text(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{text}{more}; until then it counts as one of the set's, and is neither replaced nor deleted"))
 }
 
-/// Ours are True while they are there. Conditions of other types stay as they are.
+/// Ours are True while they are there. The condition of a freeze stays as long as the label. Conditions of other types stay as
+/// they are.
 fn conditions(
     context: &Context<'_, Never>,
     snapshot: &Snapshot,
@@ -81,8 +82,11 @@ fn conditions(
     failed: &FailedMachines,
 ) -> Vec<MachineSetCondition> {
     let ours = [kinds::REPLICA_FAILURE, kinds::FAILED_MACHINES_TRUNCATED];
-    let is_ours = |condition: &&MachineSetCondition| ours.contains(&condition.condition_type.as_str());
-    let mut all: Vec<_> = before.conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect();
+    let stays = |condition: &&MachineSetCondition| match condition.condition_type.as_str() {
+        kinds::FROZEN => snapshot.set.is_frozen(),
+        kind => !ours.contains(&kind),
+    };
+    let mut all: Vec<_> = before.conditions.iter().filter(stays).cloned().collect();
     let holds = |kind: &str, reason: &str, message: String| {
         let since = snapshot.set.condition(kind).and_then(|known| known.last_transition_time.clone());
         MachineSetCondition {

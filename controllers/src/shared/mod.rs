@@ -3,6 +3,7 @@
 
 pub(crate) mod class_secrets;
 pub(crate) mod drain;
+pub(crate) mod freeze;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod membership;

@@ -166,6 +166,23 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
 }
 
 #[test]
+fn a_freeze_ends_after_that_of_the_sets() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let freeze = |object: &mut Value| object["metadata"]["labels"]["freeze"] = "True".into();
+    cluster.edit(|deployment| {
+        freeze(deployment);
+        deployment["status"]["conditions"] = json!([{"type": "Frozen", "status": "True"}]);
+    });
+    cluster.edit_sets(freeze);
+    cluster.settle();
+    assert_eq!(cluster.live()["metadata"]["labels"]["freeze"], "True", "a set is frozen");
+    cluster.edit_sets(|set| drop(set["metadata"]["labels"].as_object_mut().unwrap().remove("freeze")));
+    cluster.settle();
+    assert!(cluster.live()["metadata"]["labels"].get("freeze").is_none());
+    assert_eq!(cluster.condition("Frozen"), None);
+}
+
+#[test]
 fn deletion_takes_the_sets_first() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     cluster.delete("machinedeployments", "pool");
