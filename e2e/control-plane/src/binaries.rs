@@ -24,6 +24,12 @@ pub async fn machine_controller_manager_crds() -> Result<PathBuf, ControlPlaneEr
     run_script("mcm-crds.sh", &[]).await
 }
 
+/// The directory with machine-controller-manager, and with machine-controller for the fake cloud. Builds them first if they are
+/// missing, which takes minutes; the output of the build goes to standard error.
+pub async fn machine_controller_manager_binaries() -> Result<PathBuf, ControlPlaneError> {
+    run_script("mcm.sh", &[]).await
+}
+
 /// Runs a script that prints a directory.
 async fn run_script(name: &str, arguments: &[&str]) -> Result<PathBuf, ControlPlaneError> {
     let script = repository().join("hack").join(name);

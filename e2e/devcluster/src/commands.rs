@@ -9,10 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ValueEnum;
+
 use crate::{
-    DevclusterError,
+    DevclusterError, McmHalf,
     control_socket::{Connection, Request, Response},
-    daemon::{self, LockedDirectory, Setup},
+    daemon::{self, Kind, LockedDirectory, Setup},
     directory::{DirectoryArgument, RunDirectory},
     manager::BINARY_VARIABLE,
     progress::Progress,
@@ -63,7 +65,10 @@ pub struct UpArguments {
     /// What runs in the VMs
     #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
     nodes: Nodes,
-    /// Additional flags for the manager
+    /// Controllers of the devcluster
+    #[arg(long, value_enum, default_value_t)]
+    controllers: Kind,
+    /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
@@ -83,17 +88,20 @@ pub struct RunArguments {
     /// What runs in the VMs
     #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
     nodes: Nodes,
-    /// Additional flags for the manager
+    /// Controllers of the devcluster
+    #[arg(long, value_enum, default_value_t)]
+    controllers: Kind,
+    /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
 
-/// Start the manager of a running devcluster again, after it ended or was killed.
+/// Start the manager of a running devcluster again, after it ended or was killed; or the processes of machine-controller-manager.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManagerArguments {
     #[command(flatten)]
     directory: DirectoryArgument,
-    /// Additional flags for the manager
+    /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
@@ -106,7 +114,10 @@ pub struct DaemonArguments {
     /// What runs in the VMs
     #[arg(long, value_enum, default_value_t = Nodes::StandIns)]
     nodes: Nodes,
-    /// Additional flags for the manager
+    /// Controllers of the devcluster
+    #[arg(long, value_enum, default_value_t)]
+    controllers: Kind,
+    /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
 }
@@ -131,8 +142,8 @@ async fn start(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), 
         let text = format!("A devcluster is up already in {}.", directory.root().display());
         return print(&mut screen, &(text + "\n" + &usage_text(&directory.displayed())));
     }
-    let nodes = if arguments.nodes.are_real() { Nodes::Real } else { Nodes::StandIns };
-    let mut connection = start_daemon(directory, nodes, &arguments.manager_flags).await?;
+    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags.clone());
+    let mut connection = start_daemon(directory, &setup).await?;
     follow(directory, &mut connection, |line| print(&mut screen, line)).await?;
     let client = client(&directory.kubeconfig(), USER_AGENT).await?;
     let timeout = Duration::from_secs(arguments.timeout);
@@ -141,14 +152,15 @@ async fn start(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), 
     print(&mut screen, &usage_text(&directory.displayed()))
 }
 
-/// Adds the end of the manager's log, which most likely says why machines do not run.
+/// Adds the end of the controllers' logs, which most likely say why machines do not run.
 fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> DevclusterError {
     match error {
         DevclusterError::Machines { what, waited, seen } => {
-            let log = directory.root().join("logs/manager.log");
-            let tail = tail(&log);
+            let names = ["manager"].into_iter().chain(McmHalf::BOTH.map(McmHalf::name));
+            let logs = names.map(|name| directory.root().join(format!("logs/{name}.log"))).filter(|log| log.is_file());
+            let tails = logs.map(|log| format!("the last lines of {}:\n{}\n", log.display(), tail(&log)));
             let hint = "The devcluster is still up, `make down` ends it.";
-            let seen = format!("{seen}the last lines of {}:\n{tail}\n{hint}", log.display());
+            let seen = format!("{seen}{}{hint}", tails.collect::<String>());
             DevclusterError::Machines { what, waited, seen }
         }
         error => error,
@@ -159,7 +171,7 @@ fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> Devclus
 pub async fn daemon(arguments: DaemonArguments) -> Result<(), DevclusterError> {
     let shutdown = Shutdown::listen()?;
     let locked = LockedDirectory::lock(arguments.directory.open()?)?;
-    let setup = Setup { real_nodes: arguments.nodes.are_real(), manager_flags: arguments.manager_flags };
+    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags);
     daemon::run(locked, setup, &Progress::new(true), &shutdown).await
 }
 
@@ -175,7 +187,7 @@ pub async fn run(arguments: RunArguments) -> Result<(), DevclusterError> {
         shutdown.graceful.cancel();
         result
     };
-    let setup = Setup { real_nodes: arguments.nodes.are_real(), manager_flags: arguments.manager_flags };
+    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags);
     let (ran, viewed) = tokio::join!(daemon::run(locked, setup, &progress, &shutdown), viewing);
     ran.and(viewed)
 }
@@ -197,30 +209,33 @@ pub async fn manager(arguments: ManagerArguments) -> Result<(), DevclusterError>
     let program = std::path::absolute(&program).map_err(DevclusterError::file("find", program))?;
     let request = Request::StartManager { program, flags: arguments.manager_flags };
     call(&directory, &mut connection, &request, "start the manager").await?;
-    let log = format!("{}/logs/manager.log", directory.displayed());
-    Screen::new().print(&format!("The manager is ready. Its log is {log}.")).map_err(output)
+    let logs = format!("{}/logs", directory.displayed());
+    Screen::new().print(&format!("The manager is ready. Its log is in {logs}.")).map_err(output)
 }
 
 async fn connect(directory: &RunDirectory) -> Result<Option<Connection>, DevclusterError> {
     Connection::open(directory).await.map_err(DevclusterError::file("connect to", directory.socket()))
 }
 
+/// What the daemon starts. Says so if nodes cannot be real here.
+fn setup(controllers: Kind, nodes: Nodes, manager_flags: Vec<String>) -> Setup {
+    Setup { controllers, real_nodes: nodes.are_real(), manager_flags }
+}
+
 /// Starts the daemon in a process group of its own, which Ctrl-C does not reach.
-async fn start_daemon(
-    directory: &RunDirectory,
-    nodes: Nodes,
-    manager_flags: &[String],
-) -> Result<Connection, DevclusterError> {
+async fn start_daemon(directory: &RunDirectory, setup: &Setup) -> Result<Connection, DevclusterError> {
     let log = directory.daemon_log();
     let open = || File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
     let (stdout, stderr) = open().map_err(DevclusterError::file("open the log", &log))?;
     let program = std::env::current_exe().map_err(DevclusterError::file("find", "the present executable"))?;
     let mut command = Command::new(&program);
     command.arg("daemon").arg("--directory").arg(directory.root());
-    if nodes == Nodes::Real {
+    let kind = setup.controllers.to_possible_value();
+    command.args(kind.as_ref().map(|kind| format!("--controllers={}", kind.get_name())));
+    if setup.real_nodes {
         command.arg("--nodes=real");
     }
-    command.arg("--").args(manager_flags);
+    command.arg("--").args(&setup.manager_flags);
     command.process_group(0).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let mut daemon = command.spawn().map_err(DevclusterError::file("start", program))?;
     let since = Instant::now();

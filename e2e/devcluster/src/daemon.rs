@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    DevclusterError,
+    Controllers, DevclusterError, ManagerProcess, McmProcesses,
     control_socket::{self, Connection, Request, Response},
     devcluster::{Devcluster, DevclusterOptions},
     directory::{DAEMON, RunDirectory},
@@ -54,9 +54,21 @@ impl LockedDirectory {
 /// A request, and where its response goes.
 type Pending = (Request, oneshot::Sender<Response>);
 
+/// Which controllers run in a devcluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Nodewright's manager, with its webhooks and CRDs.
+    #[default]
+    Nodewright,
+    /// The real machine-controller-manager, with its CRDs.
+    Mcm,
+}
+
 /// How a devcluster is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
+    /// The controllers.
+    pub(crate) controllers: Kind,
     /// Whether VMs are real.
     pub(crate) real_nodes: bool,
     /// Additional flags for the manager.
@@ -79,7 +91,17 @@ pub(crate) async fn run(
     let accept = accept(listener, sender, progress.clone(), shutdown.graceful.clone(), connections.clone());
     connections.spawn(accept);
     // On the heap: the future holds the whole devcluster.
-    let running = Box::pin(run_devcluster(&directory, setup, &mut requests, progress, shutdown));
+    let running = async {
+        let requests = &mut requests;
+        match setup.controllers {
+            Kind::Nodewright => {
+                Box::pin(run_devcluster::<ManagerProcess>(&directory, setup, requests, progress, shutdown)).await
+            }
+            Kind::Mcm => {
+                Box::pin(run_devcluster::<McmProcesses>(&directory, setup, requests, progress, shutdown)).await
+            }
+        }
+    };
     let result = shutdown.immediate.run_until_cancelled(running).await.unwrap_or(Ok(()));
     // Clients that wait for a response receive a failure.
     drop(requests);
@@ -91,7 +113,7 @@ pub(crate) async fn run(
     result
 }
 
-async fn run_devcluster(
+async fn run_devcluster<C: Controllers>(
     directory: &RunDirectory,
     setup: Setup,
     requests: &mut mpsc::Receiver<Pending>,
@@ -105,7 +127,7 @@ async fn run_devcluster(
         ..DevclusterOptions::default()
     };
     // On the heap, for the same reason.
-    let starting = Box::pin(start(directory, &options, progress));
+    let starting = Box::pin(start::<C>(directory, &options, progress));
     // If it is interrupted while it starts, dropping the future ends what was started.
     let Some(started) = shutdown.graceful.run_until_cancelled(starting).await else { return Ok(()) };
     let mut devcluster = started?;
@@ -115,11 +137,11 @@ async fn run_devcluster(
     devcluster.stop().await
 }
 
-async fn start(
+async fn start<C: Controllers>(
     directory: &RunDirectory,
     options: &DevclusterOptions,
     progress: &Progress,
-) -> Result<Devcluster, DevclusterError> {
+) -> Result<Devcluster<C>, DevclusterError> {
     let mut devcluster = Devcluster::start(options, |line| progress.report(line)).await?;
     directory.write_env(&devcluster.endpoints())?;
     write_pids(directory, &mut devcluster)?;
@@ -129,7 +151,7 @@ async fn start(
     Ok(devcluster)
 }
 
-fn write_pids(directory: &RunDirectory, devcluster: &mut Devcluster) -> Result<(), DevclusterError> {
+fn write_pids(directory: &RunDirectory, devcluster: &mut Devcluster<impl Controllers>) -> Result<(), DevclusterError> {
     let mut pids = devcluster.pids();
     pids.insert(DAEMON.to_owned(), process::id());
     directory.write_pids(&pids)
@@ -138,13 +160,13 @@ fn write_pids(directory: &RunDirectory, devcluster: &mut Devcluster) -> Result<(
 /// Handles requests and restarts processes, until the future is dropped.
 async fn serve_requests(
     directory: &RunDirectory,
-    devcluster: &mut Devcluster,
+    devcluster: &mut Devcluster<impl Controllers>,
     requests: &mut mpsc::Receiver<Pending>,
     progress: &Progress,
 ) -> Result<(), DevclusterError> {
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut manager_ran = true;
+    let mut missing = Vec::new();
     loop {
         let pending = tokio::select! {
             Some(pending) = requests.recv() => Some(pending),
@@ -161,26 +183,29 @@ async fn serve_requests(
             }
             write_pids(directory, devcluster)?;
         }
-        let ended = devcluster.manager().ended();
-        if let Some(status) = ended.filter(|_| manager_ran) {
-            progress.report(format!("the manager ended with {status}; `make manager` starts it again"));
+        let missed = std::mem::replace(&mut missing, ended(devcluster));
+        for name in missing.iter().filter(|name| !missed.contains(name)) {
+            progress.report(format!("{name} has ended; `make manager` starts it again"));
         }
-        manager_ran = ended.is_none();
     }
 }
 
-async fn handle(request: Request, devcluster: &mut Devcluster, progress: &Progress) -> Response {
+/// The controllers that do not run, by name.
+fn ended(devcluster: &mut Devcluster<impl Controllers>) -> Vec<String> {
+    let processes = devcluster.controllers().processes().into_iter();
+    processes.filter(|(_, pid)| pid.is_none()).map(|(name, _)| name.to_owned()).collect()
+}
+
+async fn handle(request: Request, devcluster: &mut Devcluster<impl Controllers>, progress: &Progress) -> Response {
     match request {
-        Request::StartManager { program, flags } => match devcluster.start_manager(&flags, Some(program)).await {
+        Request::StartManager { program, flags } => match devcluster.start_controllers(&flags, Some(program)).await {
             Ok(()) => {
-                let url = devcluster.manager().url("/");
-                progress.report(format!("the manager is ready, its endpoints at {url}"));
+                progress.report(devcluster.controllers().description());
                 Response::done()
             }
             Err(error) => Response::Failed { reason: with_causes(&error) },
         },
-        Request::Status if devcluster.manager().is_running() => Response::done(),
-        Request::Status => Response::Done { missing: vec!["manager".to_owned()] },
+        Request::Status => Response::Done { missing: ended(devcluster) },
         // `serve` handles these.
         Request::Follow | Request::Stop => Response::done(),
     }

@@ -1,4 +1,4 @@
-//! A control plane, a fake cloud and a manager.
+//! A control plane, a fake cloud and controllers.
 
 use std::{
     collections::BTreeMap,
@@ -10,9 +10,9 @@ use kube::Client;
 
 use crate::{
     DevclusterError,
+    controllers::{Controllers, Surroundings},
     directory::{CLOUD_STATE, Endpoints},
     manager::ManagerProcess,
-    manager_options::ManagerOptions,
 };
 use nodewright_e2e_cloud::{
     CloudClient,
@@ -25,7 +25,7 @@ use serde_json::json;
 /// How long the cloud may take until it answers: milliseconds on an idle computer.
 const CLOUD_START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a manager that was asked to end may take, until a new one is refused.
-const MANAGER_END_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const MANAGER_END_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many ports are tried for the cloud.
 const ATTEMPTS: usize = 5;
 /// The namespace of the custom resources.
@@ -36,7 +36,7 @@ pub const NAMESPACE: &str = "default";
 pub struct DevclusterOptions {
     /// The directory of its files. `None`: a temporary directory, which is removed.
     pub directory: Option<PathBuf>,
-    /// More flags for the manager.
+    /// More flags for each process of the controllers.
     pub manager_flags: Vec<String>,
     /// More flags for the cloud.
     pub cloud_flags: Vec<String>,
@@ -46,17 +46,18 @@ pub struct DevclusterOptions {
     pub real_nodes: bool,
 }
 
-/// A running devcluster. Dropping it kills its processes; [`Devcluster::stop`] ends them gracefully.
+/// A running devcluster, by default with Nodewright's manager. Dropping it kills its processes; [`Devcluster::stop`] ends them
+/// gracefully.
 #[derive(Debug)]
-pub struct Devcluster {
+pub struct Devcluster<C = ManagerProcess> {
     // Fields are dropped in this order.
-    manager: ManagerProcess,
+    controllers: C,
     cloud: Process,
     cloud_url: String,
     control_plane: ControlPlane,
 }
 
-impl Devcluster {
+impl<C: Controllers> Devcluster<C> {
     /// Starts everything, installs the CRDs, and waits until all is ready. Calls `report` after each step.
     pub async fn start(options: &DevclusterOptions, report: impl Fn(String)) -> Result<Self, DevclusterError> {
         report("starting the control plane".to_owned());
@@ -71,11 +72,11 @@ impl Devcluster {
         report(format!("the control plane is ready at {}", plane.server()));
         let (cloud, cloud_url) = start_cloud(&plane, &options.cloud_flags).await?;
         report(format!("the cloud listens at {cloud_url}"));
-        plane.apply_file(repository().join("config/crd/bases")).await?;
-        let manager = manager_options(&plane, &cloud_url, &options.manager_flags);
-        let manager = ManagerProcess::start_on(&plane, manager).await?;
-        report(format!("the manager is ready, its endpoints at {}", manager.url("/")));
-        Ok(Self { manager, cloud, cloud_url, control_plane: plane })
+        plane.apply_file(C::crds().await?).await?;
+        let surroundings = Surroundings { control_plane: &plane, cloud_url: &cloud_url, flags: &options.manager_flags };
+        let controllers = C::start(surroundings).await?;
+        report(controllers.description());
+        Ok(Self { controllers, cloud, cloud_url, control_plane: plane })
     }
 
     /// Applies `config/samples` with kubectl. For real nodes, the user data is that with which they join, and there is a
@@ -109,9 +110,9 @@ impl Devcluster {
         CloudClient::new(&self.cloud_url)
     }
 
-    /// The manager.
-    pub fn manager(&mut self) -> &mut ManagerProcess {
-        &mut self.manager
+    /// The controllers.
+    pub fn controllers(&mut self) -> &mut C {
+        &mut self.controllers
     }
 
     pub(crate) fn endpoints(&self) -> Endpoints {
@@ -131,24 +132,22 @@ impl Devcluster {
         if self.cloud.ended().is_none() {
             pids.extend(self.cloud.pid().map(|pid| ("cloud".to_owned(), pid)));
         }
-        if self.manager.is_running() {
-            pids.extend(self.manager.pid().map(|pid| ("manager".to_owned(), pid)));
-        }
+        let controllers = self.controllers.processes().into_iter();
+        pids.extend(controllers.filter_map(|(name, pid)| Some((name.to_owned(), pid?))));
         pids
     }
 
-    /// Starts the manager again with these flags. Fails if it runs. `program` overrides the executable.
-    pub async fn start_manager(&mut self, flags: &[String], program: Option<PathBuf>) -> Result<(), DevclusterError> {
-        // A manager that was just killed may not have ended yet.
-        if let (Some(pid), Err(_)) = (self.manager.pid(), self.manager.wait_for_end(MANAGER_END_TIMEOUT).await) {
-            return Err(DevclusterError::ManagerRuns { pid });
-        }
-        let options = ManagerOptions { program, ..manager_options(&self.control_plane, &self.cloud_url, flags) };
-        self.manager = ManagerProcess::start_on(&self.control_plane, options).await?;
-        Ok(())
+    /// Starts controllers that ended again with these flags. Fails if all run. `program` overrides the executable of Nodewright.
+    pub async fn start_controllers(
+        &mut self,
+        flags: &[String],
+        program: Option<PathBuf>,
+    ) -> Result<(), DevclusterError> {
+        let surroundings = Surroundings { control_plane: &self.control_plane, cloud_url: &self.cloud_url, flags };
+        self.controllers.start_ended(surroundings, program).await
     }
 
-    /// Starts processes that ended by themselves again, except the manager. Calls `report` for each.
+    /// Starts processes that ended by themselves again, except the controllers. Calls `report` for each.
     pub async fn restart_ended(&mut self, report: impl Fn(String)) -> Result<(), DevclusterError> {
         if let Some(status) = self.cloud.ended() {
             report(format!("the cloud ended with {status}; starting it again"));
@@ -166,12 +165,12 @@ impl Devcluster {
         Ok(())
     }
 
-    /// Ends everything. The manager finishes what it does and releases its leases.
+    /// Ends everything. Nodewright's manager finishes what it does and releases its leases.
     pub async fn stop(mut self) -> Result<(), DevclusterError> {
-        let ended = self.manager.terminate().await;
+        let ended = self.controllers.terminate().await;
         self.cloud.kill();
         drop(self);
-        ended.map(drop).map_err(DevclusterError::from)
+        ended.map_err(DevclusterError::from)
     }
 }
 
@@ -186,9 +185,11 @@ fn real_samples(samples: &str, user_data: &str) -> Result<String, DevclusterErro
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
 }
 
-fn manager_options(plane: &ControlPlane, cloud_url: &str, flags: &[String]) -> ManagerOptions {
-    let options = ManagerOptions::new(plane.kubeconfig_path(), cloud_url);
-    ManagerOptions { namespace: NAMESPACE.to_owned(), ..options }.with_flags(flags)
+impl Devcluster {
+    /// The manager.
+    pub fn manager(&mut self) -> &mut ManagerProcess {
+        &mut self.controllers
+    }
 }
 
 /// Starts a cloud with its kubelets, and waits until it answers. Tries another port if the port is in use.

@@ -39,16 +39,14 @@ pub enum DevclusterError {
         directory: PathBuf,
     },
     /// A process of the devcluster does not run.
-    #[error(
-        "a devcluster runs in {directory}, but without {missing}: `make manager` starts the manager, `make down` ends all"
-    )]
+    #[error("a devcluster runs in {directory}, but without {missing}: `make manager` starts it, `make down` ends all")]
     Incomplete {
         /// The directory of the devcluster.
         directory: PathBuf,
         /// The missing processes.
         missing: String,
     },
-    /// A devcluster has one manager.
+    /// All controllers of the devcluster run.
     #[error("the manager runs already, with process id {pid}: end that one first")]
     ManagerRuns {
         /// Its process id.

@@ -1,7 +1,8 @@
 //! A devcluster: a complete installation on this computer, of a real control plane, a fake cloud with kubelets, and the
 //! manager with its webhooks.
 //!
-//! [`Devcluster`] is one as a library. [`ManagerProcess`] is its manager, which tests kill and start again. The commands
+//! [`Devcluster`] is one as a library. [`ManagerProcess`] is its manager, which tests kill and start again; [`McmProcesses`] is the
+//! real machine-controller-manager, which can run in its place. The commands
 //! `run`, `up`, `down` and `manager` (see [`commands`]) work on the devcluster of a directory, `.run/` by default:
 //!
 //! | file | holds |
@@ -15,13 +16,14 @@
 //! ```text
 //!   up ── control socket ──▶ daemon ─┬─▶ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!   down, manager ─────────────┘     ├─▶ nodewright-cloud (with kubelets)
-//!                                    └─▶ nodewright manager
+//!                                    └─▶ nodewright manager, or machine-controller-manager and machine-controller
 //! ```
 //!
 //! The daemon starts all other processes. They end with it, even when it is killed. `run` is a daemon in the foreground.
 
 pub mod commands;
 mod control_socket;
+pub mod controllers;
 mod daemon;
 mod devcluster;
 pub mod directory;
@@ -30,6 +32,7 @@ mod http_get;
 pub mod machines;
 pub mod manager;
 mod manager_options;
+pub mod mcm;
 mod progress;
 mod screen;
 pub mod table;
@@ -37,8 +40,10 @@ mod view;
 mod webhook_probe;
 
 pub use self::{
+    controllers::Controllers,
     devcluster::{Devcluster, DevclusterOptions, NAMESPACE},
     error::DevclusterError,
     manager::{ManagerError, ManagerProcess},
     manager_options::{ManagerOptions, flag_value},
+    mcm::{McmHalf, McmOptions, McmProcess, McmProcesses},
 };

@@ -35,7 +35,7 @@ pub const BINARY_VARIABLE: &str = "NODEWRIGHT_BIN";
 /// How many times other ports are tried.
 const ATTEMPTS: usize = 5;
 /// Time between two checks of a wait.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a manager may take to end after SIGTERM. Its own limit is 5 s.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -175,7 +175,7 @@ impl ManagerProcess {
                 Ok((code, text)) => format!("{url} answers {code}: {}", text.trim_end()),
                 Err(reason) => reason,
             };
-            self.check_start(since, &last)?;
+            check_start(&mut self.process, since, self.options.start_timeout, &last)?;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         if self.webhook_port.is_none() {
@@ -183,26 +183,10 @@ impl ManagerProcess {
         }
         let probe = WebhookProbe::new(&self.options.control_kubeconfig, &self.options.namespace).await?;
         while let Err(last) = probe.check().await {
-            self.check_start(since, &last)?;
+            check_start(&mut self.process, since, self.options.start_timeout, &last)?;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
-    }
-
-    /// Fails if the process ended or the time is up.
-    fn check_start(&mut self, since: Instant, last: &str) -> Result<(), ManagerError> {
-        self.process.check()?;
-        let waited = since.elapsed();
-        if waited <= self.options.start_timeout {
-            return Ok(());
-        }
-        Err(ManagerError::Process(ProcessError::NotReady {
-            name: self.process.name().to_owned(),
-            waited,
-            last: last.to_owned(),
-            log: self.process.log().to_owned(),
-            tail: self.process.log_tail(),
-        }))
     }
 
     /// The process id, until the process is killed or terminated by these methods.
@@ -327,6 +311,27 @@ impl ManagerProcess {
     pub fn options(&self) -> &ManagerOptions {
         &self.options
     }
+}
+
+/// Fails if a process that is not ready yet has ended, or if its time is up. `last` is the last answer of its readiness check.
+pub(crate) fn check_start(
+    process: &mut Process,
+    since: Instant,
+    timeout: Duration,
+    last: &str,
+) -> Result<(), ManagerError> {
+    process.check()?;
+    let waited = since.elapsed();
+    if waited <= timeout {
+        return Ok(());
+    }
+    Err(ManagerError::Process(ProcessError::NotReady {
+        name: process.name().to_owned(),
+        waited,
+        last: last.to_owned(),
+        log: process.log().to_owned(),
+        tail: process.log_tail(),
+    }))
 }
 
 #[cfg(test)]
