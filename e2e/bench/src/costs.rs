@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use nodewright_e2e_control_plane::audit::Entry;
 use nodewright_e2e_devcluster::table::Table;
 
-use crate::measure::is_nodewright;
+use crate::measure::{Measurable, is_from};
 
 /// The kinds of requests. Only [`Write`](Self::Write) is compared with a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl RequestKind {
     }
 }
 
-/// The requests of Nodewright for a number of machines. Its `Display` is a table.
+/// The requests of controllers for a number of machines. Its `Display` is a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
     machines: u32,
@@ -65,9 +65,9 @@ impl Costs {
         self.machines
     }
 
-    /// Counts a request, if Nodewright sent it.
-    pub(crate) fn add(&mut self, entry: &Entry) {
-        if !is_nodewright(entry) {
+    /// Counts a request, if controllers of this kind sent it.
+    pub(crate) fn add<C: Measurable>(&mut self, entry: &Entry) {
+        if !is_from::<C>(entry) {
             return;
         }
         let resource = match entry.subresource.as_str() {
@@ -107,6 +107,7 @@ impl fmt::Display for Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodewright_e2e_devcluster::ManagerProcess;
 
     fn entry(agent: &str, verb: &str, resource: &str, subresource: &str) -> Entry {
         Entry {
@@ -139,7 +140,7 @@ mod tests {
         ];
         let mut costs = Costs::of(2);
         for entry in &entries {
-            costs.add(entry);
+            costs.add::<ManagerProcess>(entry);
         }
         assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
         assert!((costs.each(RequestKind::Token) - 0.5).abs() < f64::EPSILON);

@@ -10,7 +10,7 @@ use nodewright_e2e_process::ProcessError;
 pub(crate) enum BenchError {
     /// The devcluster.
     #[error(transparent)]
-    Devcluster(#[from] DevclusterError),
+    Devcluster(Box<DevclusterError>),
     /// The control plane, or a request to it.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
@@ -26,4 +26,10 @@ pub(crate) enum BenchError {
     /// A goal was missed, or the measurement is not possible.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<DevclusterError> for BenchError {
+    fn from(error: DevclusterError) -> Self {
+        Self::Devcluster(Box::new(error))
+    }
 }

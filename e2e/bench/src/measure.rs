@@ -1,4 +1,4 @@
-//! A devcluster that is measured, and the requests of Nodewright in its audit log.
+//! A devcluster that is measured, and the requests of its controllers in its audit log.
 
 use std::{
     io,
@@ -14,40 +14,59 @@ use nodewright_e2e_control_plane::{
     audit::{AuditLog, Entry},
 };
 use nodewright_e2e_devcluster::{
-    Devcluster, DevclusterError, DevclusterOptions, ManagerProcess, NAMESPACE,
+    Controllers, Devcluster, DevclusterError, DevclusterOptions, ManagerProcess, McmProcesses, NAMESPACE,
     machines::{machine_deployments, wait_for_running},
 };
 use nodewright_e2e_process::ProcessError;
 
 use crate::error::BenchError;
 
-/// The prefix of the `User-Agent` of all Nodewright clients.
-const USER_AGENT: &str = "nodewright";
-/// How long nothing is written until the work counts as done.
-const QUIET: Duration = Duration::from_secs(5);
 /// How long it may take until nothing is written.
 const QUIET_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Whether Nodewright sent the request.
-pub(crate) fn is_nodewright(entry: &Entry) -> bool {
-    entry.user_agent.starts_with(USER_AGENT)
+/// Controllers that can be measured.
+pub(crate) trait Measurable: Controllers {
+    /// The prefix of the `User-Agent` of all their clients.
+    const USER_AGENT: &str;
+    /// How long they write nothing until their work counts as done.
+    const QUIET: Duration;
+}
+
+impl Measurable for ManagerProcess {
+    const USER_AGENT: &str = "nodewright";
+    const QUIET: Duration = Duration::from_secs(5);
+}
+
+impl Measurable for McmProcesses {
+    const USER_AGENT: &str = "machine-controller";
+    // They wait for five seconds between the steps of a machine.
+    const QUIET: Duration = Duration::from_secs(12);
+}
+
+/// Whether controllers of this kind sent the request.
+pub(crate) fn is_from<C: Measurable>(entry: &Entry) -> bool {
+    entry.user_agent.starts_with(C::USER_AGENT)
 }
 
 /// Whether the request is a write of Nodewright, except for the renewal of Leases.
 pub(crate) fn is_counted_write(entry: &Entry) -> bool {
-    is_nodewright(entry) && entry.is_write() && entry.resource != "leases"
+    is_write_of::<ManagerProcess>(entry)
+}
+
+fn is_write_of<C: Measurable>(entry: &Entry) -> bool {
+    is_from::<C>(entry) && entry.is_write() && entry.resource != "leases"
 }
 
 /// A devcluster that is measured.
-pub(crate) struct Measured {
-    set: Devcluster,
+pub(crate) struct Measured<C = ManagerProcess> {
+    set: Devcluster<C>,
     deployment: String,
     log: AuditLog,
 }
 
-impl Measured {
+impl<C: Measurable> Measured<C> {
     /// Starts a devcluster, and applies `config/samples`.
     pub(crate) async fn start(options: &DevclusterOptions) -> Result<Self, BenchError> {
         let set = Devcluster::start(options, |line| eprintln!("{line}")).await?;
@@ -71,15 +90,15 @@ impl Measured {
         self.set.cloud()
     }
 
-    pub(crate) fn manager(&mut self) -> &mut ManagerProcess {
-        self.set.manager()
+    pub(crate) fn controllers(&mut self) -> &mut C {
+        self.set.controllers()
     }
 
     pub(crate) fn control_plane(&self) -> &ControlPlane {
         self.set.control_plane()
     }
 
-    /// Starts processes that ended by themselves again, except the manager. Returns what it did.
+    /// Starts processes that ended by themselves again, except the controllers. Returns what it did.
     pub(crate) async fn restart_ended(&mut self) -> Result<Vec<String>, BenchError> {
         let report = Mutex::new(Vec::new());
         self.set.restart_ended(|line| report.lock().push(line)).await?;
@@ -122,17 +141,17 @@ impl Measured {
     /// Waits until nothing has been written for a while. Calls `visit` with the requests since the last read.
     pub(crate) async fn settle(&mut self, mut visit: impl FnMut(Entry)) -> Result<(), BenchError> {
         let (since, mut last_write, mut writes) = (Instant::now(), Instant::now(), 0_u64);
-        while last_write.elapsed() < QUIET {
+        while last_write.elapsed() < C::QUIET {
             let before = writes;
             self.each(|entry| {
-                writes += u64::from(is_counted_write(&entry));
+                writes += u64::from(is_write_of::<C>(&entry));
                 visit(entry);
             })?;
             if writes > before {
                 last_write = Instant::now();
             }
             if since.elapsed() > QUIET_TIMEOUT {
-                let problem = format!("the manager keeps writing: {writes} writes in {QUIET_TIMEOUT:?}");
+                let problem = format!("the controllers keep writing: {writes} writes in {QUIET_TIMEOUT:?}");
                 return Err(BenchError::Failed(problem));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -152,16 +171,23 @@ impl Measured {
         Ok(entries)
     }
 
-    /// Adds the end of the manager's log, which is removed with the devcluster.
+    /// Adds the end of the controllers' logs, which is removed with the devcluster.
     pub(crate) fn explain(&mut self, error: BenchError) -> BenchError {
-        let BenchError::Devcluster(DevclusterError::Machines { what, waited, seen }) = error else { return error };
-        let tail = self.set.manager().log_tail();
-        let seen = format!("{seen}the last lines of the manager's log:\n{tail}");
+        let BenchError::Devcluster(error) = error else { return error };
+        let DevclusterError::Machines { what, waited, seen } = *error else { return BenchError::Devcluster(error) };
+        let tail = self.set.controllers().log_tail();
+        let seen = format!("{seen}the last lines of the logs:\n{tail}");
         DevclusterError::Machines { what, waited, seen }.into()
     }
 
     pub(crate) async fn stop(self) -> Result<(), BenchError> {
         Ok(self.set.stop().await?)
+    }
+}
+
+impl Measured {
+    pub(crate) fn manager(&mut self) -> &mut ManagerProcess {
+        self.set.manager()
     }
 }
 

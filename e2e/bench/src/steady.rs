@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: SteadyArguments) -> Result<(), BenchError> {
 
 async fn watch(arguments: SteadyArguments) -> Result<(), BenchError> {
     let options = DevclusterOptions { manager_flags: arguments.manager_flags, ..DevclusterOptions::default() };
-    let mut measured = Measured::start(&options).await?;
+    let mut measured: Measured = Measured::start(&options).await?;
     measured.scale(arguments.machines as usize, START_TIMEOUT, |_| ()).await?;
     let (machines, minutes) = (arguments.machines, arguments.minutes);
     print(&format!("{machines} machines are Running; watching for {minutes} minutes"))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_devcluster::{DevclusterOptions, ManagerProcess};
 use nodewright_e2e_process::command::Shutdown;
 
 use crate::{
@@ -39,14 +39,14 @@ pub(crate) async fn run(arguments: WritesArguments) -> Result<(), BenchError> {
 async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     let (machines, timeout) = (arguments.machines as usize, Duration::from_secs(arguments.timeout));
     let options = DevclusterOptions { manager_flags: arguments.manager_flags, ..DevclusterOptions::default() };
-    let mut measured = Measured::start(&options).await?;
+    let mut measured: Measured = Measured::start(&options).await?;
     // Leave out the first machines, and the requests that do not depend on the number of machines.
     measured.scale(0, timeout, |_| ()).await?;
     let (mut creation, mut deletion) = (Costs::of(arguments.machines), Costs::of(arguments.machines));
     eprintln!("creating {machines} machines");
-    measured.scale(machines, timeout, |entry| creation.add(&entry)).await?;
+    measured.scale(machines, timeout, |entry| creation.add::<ManagerProcess>(&entry)).await?;
     eprintln!("deleting {machines} machines");
-    measured.scale(0, timeout, |entry| deletion.add(&entry)).await?;
+    measured.scale(0, timeout, |entry| deletion.add::<ManagerProcess>(&entry)).await?;
     measured.stop().await?;
     print(&format!("\nCreation of {machines} machines\n\n{creation}"))?;
     print(&format!("Deletion of {machines} machines\n\n{deletion}"))?;

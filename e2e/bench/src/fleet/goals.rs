@@ -41,7 +41,7 @@ pub(crate) struct Goal {
 }
 
 impl Goal {
-    fn at_most(name: &'static str, bound: f64, measured: f64) -> Self {
+    pub(crate) fn at_most(name: &'static str, bound: f64, measured: f64) -> Self {
         Self { name, bound: Bound::AtMost(bound), measured }
     }
 

@@ -13,7 +13,10 @@ use nodewright_e2e_devcluster::{
     machines::{is_running, table},
 };
 
-use crate::{error::BenchError, measure::Measured};
+use crate::{
+    error::BenchError,
+    measure::{Measurable, Measured},
+};
 
 /// Entries for each page of a list.
 const PAGE: u32 = 500;
@@ -51,7 +54,7 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    pub(crate) async fn take(measured: &Measured) -> Result<Self, BenchError> {
+    pub(crate) async fn take<C: Measurable>(measured: &Measured<C>) -> Result<Self, BenchError> {
         let machines: Api<Machine> = Api::namespaced(measured.client(), NAMESPACE);
         let machines = pages(&machines, page(), Known::from).await;
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(measured.client());

@@ -5,11 +5,15 @@
 //! takes 100 ms to create a VM, nodes that register two seconds later, no pods, and kubelets that report nothing once they
 //! are Ready.
 //!
+//! With a peer, the other manager does the same before, on a control plane and a cloud of its own with the same settings, see
+//! [`peer`].
+//!
 //! The measurement disturbs little: while machines come and go, it polls one MachineDeployment and the statistics of the
 //! cloud. It reads the audit log and lists machines when nothing is written any more.
 
 mod goals;
 mod inventory;
+mod peer;
 mod scale_run;
 
 use std::time::Duration;
@@ -17,14 +21,15 @@ use std::time::Duration;
 use self::{
     goals::{Goal, REFERENCE, goals, others, results},
     inventory::Inventory,
+    peer::Peer,
     scale_run::ScaleRun,
 };
-use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_devcluster::{DevclusterOptions, ManagerProcess, McmProcesses};
 use nodewright_e2e_process::command::Shutdown;
 
 use crate::{
     error::BenchError,
-    measure::{Measured, print},
+    measure::{Measurable, Measured, print},
 };
 
 /// The behavior of the cloud and its kubelets.
@@ -32,6 +37,9 @@ const CLOUD_FLAGS: [&str; 5] =
     ["--create-latency-ms=100", "--boot-seconds=2", "--boot-jitter=0", "--ready-seconds=0", "--no-heartbeats"];
 /// The default timeout of one scale run: a fixed part, and a part per machine.
 const TIMEOUT: (Duration, Duration) = (Duration::from_mins(2), Duration::from_millis(300));
+
+/// How much more time the peer has.
+const PEER_PATIENCE: u32 = 4;
 
 /// Measure the creation and deletion of many machines: time, requests, CPU, memory, exact numbers.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,6 +50,12 @@ pub(crate) struct FleetArguments {
     /// Seconds that the creation and the deletion may take, each [default: 120, and 0.3 per machine]
     #[arg(long)]
     timeout: Option<u64>,
+    /// Another manager that does the same first, for comparison
+    #[arg(long, value_enum)]
+    peer: Option<Peer>,
+    /// Requests per second that each process of the peer may send; machine-controller-manager's default is 20
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    peer_qps: u32,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -52,9 +66,9 @@ impl FleetArguments {
         self.timeout.map_or(TIMEOUT.0 + TIMEOUT.1 * self.machines, Duration::from_secs)
     }
 
-    fn options(&self) -> DevclusterOptions {
+    fn options(manager_flags: Vec<String>) -> DevclusterOptions {
         DevclusterOptions {
-            manager_flags: self.manager_flags.clone(),
+            manager_flags,
             cloud_flags: CLOUD_FLAGS.map(str::to_owned).to_vec(),
             bare: true,
             ..DevclusterOptions::default()
@@ -69,28 +83,70 @@ pub(crate) async fn run(arguments: FleetArguments) -> Result<(), BenchError> {
 }
 
 async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
-    let (machines, timeout) = (arguments.machines, arguments.timeout());
-    let mut measured = Measured::start(&arguments.options()).await?;
-    // Leave out the first machines, and the requests that do not depend on the number of machines.
-    measured.scale(0, timeout, |_| ()).await?;
-    let reference = reference(&mut measured, machines, timeout).await?;
-    let up = ScaleRun::measure(&mut measured, machines, machines, timeout).await?;
-    print(&format!("\n0 -> {machines}\n\n{up}"))?;
-    let full = Inventory::take(&measured).await?;
-    let down = ScaleRun::measure(&mut measured, 0, machines, timeout).await?;
-    print(&format!("{machines} -> 0\n\n{down}"))?;
-    let empty = Inventory::take(&measured).await?;
-    measured.stop().await?;
-    let problems = [full.problems(machines as usize), empty.problems(0)].concat();
-    for problem in &problems {
-        print(problem)?;
+    let machines = arguments.machines;
+    let theirs = match arguments.peer {
+        Some(Peer::Mcm) => {
+            let options = FleetArguments::options(peer::flags(arguments.peer_qps));
+            print("machine-controller-manager\n")?;
+            let timeout = arguments.timeout() * PEER_PATIENCE;
+            Some(Box::pin(Fleet::measure::<McmProcesses>(&options, machines, timeout)).await?)
+        }
+        None => None,
+    };
+    print("Nodewright\n")?;
+    let options = FleetArguments::options(arguments.manager_flags.clone());
+    let ours = Box::pin(Fleet::measure::<ManagerProcess>(&options, machines, arguments.timeout())).await?;
+    let mut goals = goals(machines, &ours.up, &ours.down, ours.problems, ours.reference);
+    if let Some(theirs) = &theirs {
+        print(&peer::comparison(machines, arguments.peer_qps, &ours, theirs))?;
+        goals.extend(peer::goals(machines, &ours, theirs));
     }
-    judge(&goals(machines, &up, &down, problems.len(), reference))
+    judge(&goals, theirs.is_none())
+}
+
+/// What one manager needed for a fleet.
+struct Fleet {
+    up: ScaleRun,
+    down: ScaleRun,
+    /// How many machines, VMs and nodes were wrong.
+    problems: usize,
+    /// See [`reference`].
+    reference: Option<Duration>,
+}
+
+impl Fleet {
+    /// Starts a devcluster, scales from 0 to `machines` and back, and prints what that took.
+    async fn measure<C: Measurable>(
+        options: &DevclusterOptions,
+        machines: u32,
+        timeout: Duration,
+    ) -> Result<Self, BenchError> {
+        let mut measured: Measured<C> = Measured::start(options).await?;
+        // Leave out the first machines, and the requests that do not depend on the number of machines.
+        measured.scale(0, timeout, |_| ()).await?;
+        let reference = reference(&mut measured, machines, timeout).await?;
+        let up = ScaleRun::measure(&mut measured, machines, machines, timeout).await?;
+        print(&format!("\n0 -> {machines}\n\n{up}"))?;
+        let full = Inventory::take(&measured).await?;
+        let down = ScaleRun::measure(&mut measured, 0, machines, timeout).await?;
+        print(&format!("{machines} -> 0\n\n{down}"))?;
+        let empty = Inventory::take(&measured).await?;
+        measured.stop().await?;
+        let problems = [full.problems(machines as usize), empty.problems(0)].concat();
+        for problem in &problems {
+            print(problem)?;
+        }
+        Ok(Self { up, down, problems: problems.len(), reference })
+    }
 }
 
 /// The processor time for the reference fleet, by the same manager on the same computer. `None` for fleets of that size or
 /// smaller.
-async fn reference(measured: &mut Measured, machines: u32, timeout: Duration) -> Result<Option<Duration>, BenchError> {
+async fn reference<C: Measurable>(
+    measured: &mut Measured<C>,
+    machines: u32,
+    timeout: Duration,
+) -> Result<Option<Duration>, BenchError> {
     if machines <= REFERENCE {
         return Ok(None);
     }
@@ -100,8 +156,12 @@ async fn reference(measured: &mut Measured, machines: u32, timeout: Duration) ->
     Ok(Some(up.processor))
 }
 
-fn judge(goals: &[Goal]) -> Result<(), BenchError> {
-    print(&format!("{}\n{}", results(goals), others()))?;
+/// Prints the results, and other managers as they were measured before unless one was measured in this run.
+fn judge(goals: &[Goal], with_others: bool) -> Result<(), BenchError> {
+    print(&results(goals).to_string())?;
+    if with_others {
+        print(&others())?;
+    }
     let missed: Vec<_> = goals.iter().filter(|goal| !goal.is_met()).map(Goal::name).collect();
     if missed.is_empty() {
         return print("all goals are met");

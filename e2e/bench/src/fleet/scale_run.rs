@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
+    fmt, io,
+    iter::Sum,
     time::{Duration, Instant},
 };
 
@@ -17,7 +18,7 @@ use super::inventory::unfinished;
 use crate::{
     costs::{Costs, RequestKind},
     error::BenchError,
-    measure::Measured,
+    measure::{Measurable, Measured},
     usage::{peak_memory, processor_time, reset_peak_memory},
 };
 
@@ -50,9 +51,9 @@ impl Created {
 pub(crate) struct ScaleRun {
     /// The time until the last machine runs, or until the last VM is gone.
     pub(crate) wall: Duration,
-    /// Processor time of the manager, until it writes nothing.
+    /// Processor time of all processes of the controllers, until they write nothing.
     pub(crate) processor: Duration,
-    /// Peak memory of the manager, in bytes.
+    /// The sum of their peaks of memory, in bytes.
     pub(crate) peak_memory: u64,
     pub(crate) costs: Costs,
     pub(crate) created: Created,
@@ -62,17 +63,18 @@ pub(crate) struct ScaleRun {
 
 impl ScaleRun {
     /// Scales to `target` machines, and waits until nothing is written. Costs are divided by `machines`.
-    pub(crate) async fn measure(
-        measured: &mut Measured,
+    pub(crate) async fn measure<C: Measurable>(
+        measured: &mut Measured<C>,
         target: u32,
         machines: u32,
         timeout: Duration,
     ) -> Result<Self, BenchError> {
-        let pid = pid(measured)?;
+        let pids = pids(measured)?;
         let before = measured.cloud().reset_stats().await?;
-        let read = |action| ProcessError::file(action, format!("/proc/{pid}"));
-        reset_peak_memory(pid).map_err(read("reset the peak memory in"))?;
-        let (started, used) = (Instant::now(), processor_time(pid).map_err(read("read"))?);
+        for pid in &pids {
+            reset_peak_memory(*pid).map_err(proc("reset the peak memory in", *pid))?;
+        }
+        let (started, used) = (Instant::now(), total(&pids, processor_time)?);
         measured.set_replicas(target as usize).await?;
         if let Err(error) = wait_until_scaled(measured, u64::from(target), timeout).await {
             return Err(measured.explain(error));
@@ -81,29 +83,46 @@ impl ScaleRun {
         eprintln!("{:>5.0} s: done; waiting until nothing is written", wall.as_secs_f64());
         let (mut costs, mut created) = (Costs::of(machines), Created::default());
         let count = |entry: Entry| {
-            costs.add(&entry);
+            costs.add::<C>(&entry);
             created.add(&entry);
         };
         measured.settle(count).await?;
-        let processor = processor_time(pid).map_err(read("read"))?.saturating_sub(used);
-        let peak_memory = peak_memory(pid).map_err(read("read"))?;
+        let processor = total(&pids, processor_time)?.saturating_sub(used);
+        let peak_memory = total(&pids, peak_memory)?;
         let stats = measured.cloud().stats().await?;
         let vms_created = stats.created - before.created;
         Ok(Self { wall, processor, peak_memory, costs, created, vms_created, most_vms: stats.most_live_at_once })
     }
 }
 
-fn pid(measured: &mut Measured) -> Result<u32, BenchError> {
-    measured.manager().check()?;
-    measured.manager().pid().ok_or_else(|| BenchError::Failed("the manager does not run".to_owned()))
+/// The processes of the controllers.
+fn pids<C: Measurable>(measured: &mut Measured<C>) -> Result<Vec<u32>, BenchError> {
+    measured.controllers().check()?;
+    let missing = |name: &str| BenchError::Failed(format!("{name} does not run"));
+    let processes = measured.controllers().processes().into_iter();
+    processes.map(|(name, pid)| pid.ok_or_else(|| missing(name))).collect()
+}
+
+/// The sum over processes of a number that the kernel reports.
+fn total<T: Sum>(pids: &[u32], read: impl Fn(u32) -> io::Result<T>) -> Result<T, BenchError> {
+    let each = pids.iter().map(|pid| read(*pid).map_err(proc("read", *pid)));
+    Ok(each.sum::<Result<T, ProcessError>>()?)
+}
+
+fn proc(action: &'static str, pid: u32) -> impl FnOnce(io::Error) -> ProcessError {
+    ProcessError::file(action, format!("/proc/{pid}"))
 }
 
 /// Waits until the status reports `target` machines, all Running, and the cloud has as many VMs.
-async fn wait_until_scaled(measured: &mut Measured, target: u64, timeout: Duration) -> Result<(), BenchError> {
+async fn wait_until_scaled<C: Measurable>(
+    measured: &mut Measured<C>,
+    target: u64,
+    timeout: Duration,
+) -> Result<(), BenchError> {
     let deployments: Api<MachineDeployment> = Api::namespaced(measured.client(), NAMESPACE);
     let (cloud, since, mut reported) = (measured.cloud(), Instant::now(), Instant::now());
     loop {
-        measured.manager().check()?;
+        measured.controllers().check()?;
         let deployment = deployments.get(measured.deployment()).await;
         let deployment = deployment.map_err(ControlPlaneError::request("read the machine deployment"))?;
         let (machines, running) = counts(&deployment);
@@ -158,8 +177,8 @@ impl fmt::Display for ScaleRun {
         )?;
         writeln!(formatter, "wall time: {:.1} s", wall.as_secs_f64())?;
         let each = processor.as_secs_f64() * 1_000.0 / f64::from(costs.machines());
-        writeln!(formatter, "manager: {:.2} CPU s, {each:.2} ms per machine", processor.as_secs_f64())?;
-        writeln!(formatter, "manager: {:.1} MiB of memory at the peak", mebibytes(*peak_memory))?;
+        writeln!(formatter, "controllers: {:.2} CPU s, {each:.2} ms per machine", processor.as_secs_f64())?;
+        writeln!(formatter, "controllers: {:.1} MiB of memory at the peak", mebibytes(*peak_memory))?;
         writeln!(formatter, "Machines created: {}, with {} names", created.requests, created.names.len())?;
         writeln!(formatter, "VMs created: {vms_created}; at most {most_vms} at once")
     }

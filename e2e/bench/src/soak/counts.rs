@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use nodewright_e2e_control_plane::audit::Entry;
+use nodewright_e2e_devcluster::ManagerProcess;
 
-use crate::measure::is_nodewright;
+use crate::measure::is_from;
 
 /// Machines and nodes that were created and deleted.
 #[derive(Clone, Debug, Default)]
@@ -30,15 +31,15 @@ impl Counts {
         }
         match (entry.resource.as_str(), entry.verb.as_str(), entry.code) {
             // Server-side apply answers 201 if it created the object.
-            ("machines", "patch" | "create", 201) if is_nodewright(entry) => {
+            ("machines", "patch" | "create", 201) if is_from::<ManagerProcess>(entry) => {
                 self.machines_created.insert(entry.name.clone());
             }
-            ("machines", "delete", 200 | 202) if is_nodewright(entry) => {
+            ("machines", "delete", 200 | 202) if is_from::<ManagerProcess>(entry) => {
                 self.machines_deleted.insert(entry.name.clone());
             }
             // Kubelets create nodes. The audit log has no name of a created object.
             ("nodes", "create", 201) => self.nodes_created += 1,
-            ("nodes", "delete", 200 | 202) if is_nodewright(entry) => {
+            ("nodes", "delete", 200 | 202) if is_from::<ManagerProcess>(entry) => {
                 self.nodes_deleted.insert(entry.name.clone());
             }
             _ => {}

@@ -103,7 +103,7 @@ async fn soak(arguments: SoakArguments) -> Result<(), BenchError> {
         manager_flags: arguments.manager_flags,
         ..DevclusterOptions::default()
     };
-    let mut measured = Measured::start(&options).await?;
+    let mut measured: Measured = Measured::start(&options).await?;
     let managers = Managers::start(&mut measured).await?;
     measured.control_plane().apply_yaml(&POOLS.map(manifest).join("---\n")).await?;
     let watcher = Watcher::new(measured, managers, health_timeout);
