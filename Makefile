@@ -20,11 +20,15 @@ export RUST_TEST_THREADS ?= 4
 MANAGER_FLAGS ?=
 # What runs in the VMs of run and up: stand-ins, or real kubelets that run pods (as root): make run NODES=real
 NODES ?= stand-ins
+# The controllers of run and up: nodewright, or mcm for the real machine-controller-manager.
+CONTROLLERS ?= nodewright
 # Size and length of writes, steady and soak.
 MACHINES ?=
 MINUTES ?= 11
-# How many machines bench-fleet creates and deletes.
+# How many machines bench-fleet creates and deletes; a peer that does the same before, and its requests per second.
 N ?= 1000
+PEER ?=
+PEER_QPS ?= 1000
 
 .PHONY: help
 help: ## Print this help
@@ -42,13 +46,14 @@ help: ## Print this help
 ##@ Try it
 
 .PHONY: run
-run: build control-plane ## Start a control plane, a cloud and the manager, and show three machines; Ctrl-C ends all (10 s)
+run: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## Start a control plane, a cloud and the manager, and show three machines; Ctrl-C ends all (10 s)
 #  NODES=real: the machines are VMs with real kubelets that run pods. Needs root and packages, and says which.
-	@$(devcluster) run --nodes=$(NODES) -- $(MANAGER_FLAGS)
+#  CONTROLLERS=mcm runs the real machine-controller-manager in Nodewright's place (2 minutes more at first).
+	@$(devcluster) run --nodes=$(NODES) --controllers=$(CONTROLLERS) -- $(MANAGER_FLAGS)
 
 .PHONY: up
-up: build control-plane ## The same in the background; `. .run/env` sets KUBECONFIG and PATH (10 s)
-	@$(devcluster) up --nodes=$(NODES) -- $(MANAGER_FLAGS)
+up: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## The same in the background; `. .run/env` sets KUBECONFIG and PATH (10 s)
+	@$(devcluster) up --nodes=$(NODES) --controllers=$(CONTROLLERS) -- $(MANAGER_FLAGS)
 
 .PHONY: down
 down: ## End what run or up started (1 s)
@@ -76,10 +81,11 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 	cargo bench --locked --package nodewright-runtime --bench runtime
 
 .PHONY: bench-fleet
-bench-fleet: control-plane ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
-#  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes.
+bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
+#  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
+#  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
 	@cargo build --locked --release --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
-	@$(release)/nodewright-bench fleet --machines=$(N) -- $(MANAGER_FLAGS)
+	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 
 ##@ Break it
 
@@ -140,7 +146,7 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios
 
 .PHONY: test-real
-test-real: test-real-nodes ## Check on real parts what the stand-ins of test only claim (10 minutes)
+test-real: test-real-nodes test-mcm ## Check on real parts what the stand-ins of test only claim (20 minutes)
 
 .PHONY: test-real-nodes
 test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (10 minutes)
@@ -148,6 +154,11 @@ test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs ro
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --package nodewright-e2e-scenarios --test real_nodes -- --include-ignored
 	cargo test --locked --package nodewright-e2e-devcluster --test real_nodes -- --include-ignored
+
+.PHONY: test-mcm
+test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager: hand-overs, half swaps (10 minutes)
+	cargo build --locked --workspace --all-targets
+	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_PATIENCE=300 cargo test --locked --package nodewright-e2e-scenarios --test mcm -- --ignored
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
@@ -177,6 +188,10 @@ crds: ## Generate config/crd and config/webhook from the code (1 minute)
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and so on, unless they exist (4 minutes at first, then 0 s)
 	@hack/control-plane.sh >/dev/null
+
+.PHONY: mcm
+mcm: ## Build machine-controller-manager, unless it exists (2 minutes at first, then 0 s)
+	@hack/mcm.sh >/dev/null
 
 .PHONY: e2e
 e2e: control-plane ## Run the end-to-end scenarios on the cluster of KUBECONFIG, and install our CRDs there (3 minutes)

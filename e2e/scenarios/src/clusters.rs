@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use nodewright_e2e_control_plane::{
-    ControlPlaneOptions,
-    testing::{Cluster, TestResult},
+    ControlPlaneOptions, machine_controller_manager_crds,
+    testing::{Cluster, TestResult, on_shared_runtime},
 };
 use tokio::sync::OnceCell;
 
@@ -27,6 +27,19 @@ pub async fn with_real_nodes() -> TestResult<Arc<Cluster>> {
     static WITH_REAL_NODES: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let options = ControlPlaneOptions { node_network: true, ..Cluster::options() };
     Cluster::start_shared(&WITH_REAL_NODES, options, true).await
+}
+
+/// A control plane with machine-controller-manager's CRDs, for scenarios in which machine-controller-manager runs.
+pub async fn with_mcm_crds() -> TestResult<Arc<Cluster>> {
+    static WITH_MCM_CRDS: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let start = Box::pin(async {
+        let cluster = Cluster::start(Cluster::options(), false).await?;
+        if let Some(plane) = cluster.control_plane() {
+            plane.apply_file(machine_controller_manager_crds().await?).await?;
+        }
+        Ok(cluster)
+    });
+    WITH_MCM_CRDS.get_or_try_init(|| on_shared_runtime(start)).await.cloned()
 }
 
 /// A control plane for one scenario, which may break it. It has no controller manager, because that would exit together with

@@ -12,7 +12,11 @@ const SHOWN: usize = 30;
 /// The number of lines from the manager's log.
 const LINES: usize = 40;
 
-/// Machines, nodes, VMs, MachineDeployments, MachineSets, and the end of the manager's log.
+/// The processes whose logs are shown, if they run.
+const PROCESSES: [&str; 5] =
+    ["manager", "nodewright-mcm", "nodewright-mc", "machine-controller-manager", "machine-controller"];
+
+/// Machines, nodes, VMs, MachineDeployments, MachineSets, and the ends of the controllers' logs.
 pub(crate) async fn of(env: &Environment) -> String {
     let mut text = String::new();
     let machines = env.machines().current();
@@ -30,11 +34,13 @@ pub(crate) async fn of(env: &Environment) -> String {
     section(&mut text, "VMs", vms.iter().map(|vm| format!("{} {} {:?}", vm.id, vm.name, vm.state)));
     section(&mut text, "machine deployments", deployments(env).await.into_iter());
     section(&mut text, "machine sets", sets(env).await.into_iter());
-    let log = std::fs::read_to_string(env.log("manager")).unwrap_or_default();
-    let lines: Vec<_> = log.lines().collect();
-    let tail = &lines[lines.len().saturating_sub(LINES)..];
-    // Writing to a string does not fail.
-    let _ = write!(text, "the manager's last lines:\n  {}", tail.join("\n  "));
+    for process in PROCESSES {
+        let Ok(log) = std::fs::read_to_string(env.log(process)) else { continue };
+        let lines: Vec<_> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(LINES)..];
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "the last lines of {process}:\n  {}", tail.join("\n  "));
+    }
     text
 }
 

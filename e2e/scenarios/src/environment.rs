@@ -26,9 +26,10 @@ use nodewright_e2e_control_plane::ControlPlane;
 use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
 use nodewright_e2e_node::delete_vms;
 
-/// The number of concurrent scenarios, whatever the number of test threads: each has three processes.
-const AT_ONCE: usize = 4;
-static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+/// The number of concurrent scenarios, whatever the number of test threads: each has three processes. Those whose controllers
+/// mostly wait count half.
+const AT_ONCE: u32 = 4;
+static TURNS: Semaphore = Semaphore::const_new(2 * AT_ONCE as usize);
 /// Only one environment at a time has webhooks: their registration is a single object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
 /// Only one environment at a time has real nodes: they weigh something, and their addresses follow from the numbers of VMs.
@@ -91,6 +92,7 @@ pub struct EnvironmentBuilder {
     apart: bool,
     alone: bool,
     real_nodes: bool,
+    mostly_waits: bool,
     cluster: Option<Arc<Cluster>>,
     target: Option<Arc<Cluster>>,
 }
@@ -158,9 +160,15 @@ impl EnvironmentBuilder {
         Self { alone: true, cluster: Some(Arc::clone(cluster)), ..self }
     }
 
+    /// Has twice as many scenarios of this kind run at once: its controllers mostly wait.
+    #[must_use]
+    pub fn mostly_waiting(self) -> Self {
+        Self { mostly_waits: true, ..self }
+    }
+
     /// Waits for its turn, then starts all processes. When this returns, the manager is ready.
     pub async fn start(self) -> TestResult<Environment> {
-        let turn = TURNS.acquire().await?;
+        let turn = TURNS.acquire_many(if self.mostly_waits { 1 } else { 2 }).await?;
         let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
         let real_nodes = if self.real_nodes { Some(REAL_NODES.lock().await) } else { None };
         let cluster = match (&self.cluster, self.alone, self.webhooks) {
@@ -270,6 +278,7 @@ impl Environment {
             apart: false,
             alone: false,
             real_nodes: false,
+            mostly_waits: false,
             cluster: None,
             target: None,
         }
@@ -432,12 +441,17 @@ impl Environment {
         }
     }
 
+    /// Adds what there is (machines, nodes, VMs, the last lines of logs) to a failure.
+    pub async fn explain(&self, failure: Failure) -> Failure {
+        failure.and(&diagnosis::of(self).await)
+    }
+
     /// Checks the invariants of all scenarios, ends the processes, and removes all objects of the scenario.
     pub async fn end(self) -> TestResult {
         self.check_manager()?;
         let judged = oracles::check(&self).await;
         if let Err(failure) = judged {
-            return Err(failure.and(&diagnosis::of(&self).await));
+            return Err(self.explain(failure).await);
         }
         self.end_unjudged().await
     }

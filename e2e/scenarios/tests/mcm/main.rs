@@ -1,0 +1,20 @@
+//! Nodewright and the real machine-controller-manager on the same objects, VMs and Nodes.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`handover`] | one of them is killed at each stage of its work, and the other continues |
+//! | [`half_swap`] | one of the two processes of each, together |
+//! | [`controllers`] | the processes |
+//! | [`objects`] | what users apply |
+//! | [`moments`] | waiting for a stage |
+//! | [`exactness`] | nothing lost, nothing twice |
+//!
+//! The scenarios take minutes, because machine-controller-manager waits for five seconds between the steps of a machine.
+//! `make test-mcm` runs them; `cargo test` alone does not.
+
+mod controllers;
+mod exactness;
+mod half_swap;
+mod handover;
+mod moments;
+mod objects;
