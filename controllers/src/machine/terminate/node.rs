@@ -3,13 +3,13 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
-    Code, OperationState, OperationType, conditions, finalizers, operations,
+    Code, OperationState, OperationType, conditions, finalizers, labels, operations,
     reasons::{self, unreadable},
 };
 use nodewright_runtime::{
     cache::Lookup,
     finalizers as finalizer,
-    object::{Target, is_deleting, name, uid},
+    object::{Target, has_finalizer, is_deleting, label, name, uid},
     plan::Step,
     scoped_watch::ScopedWatch,
 };
@@ -20,7 +20,7 @@ use super::{
         claim::Vm,
         decision::{Scope, Stage},
         health, node_sync,
-        provider::Provider,
+        provider::{Provider, VmStatus},
         snapshot::{node_named, pods_of},
         status::{has_shown_node, since},
     },
@@ -31,13 +31,16 @@ use crate::shared::{
     TARGET,
     drain::{self, Next, PodView, Rules},
     node::Node,
-    ownership::{NODE_AWAITED, node_name},
+    ownership::{NODE_AWAITED, node_name, vm_id},
 };
 
 /// A process that has been connected to a cluster for less than this has just lost that connection.
 const CONNECTION_LOST: SignedDuration = SignedDuration::from_secs(1);
 /// How long after its start a manager waits for the list of Nodes at the end of a forced deletion.
 const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
+/// How long after its start a manager waits until a Node without a VM is no longer ready. Kubernetes notices that its kubelet is
+/// silent after 40 to 50 s by default.
+const KUBELET_SILENT: SignedDuration = SignedDuration::from_mins(2);
 /// How often in a row a forced deletion may fail to delete the Node before it ends without.
 const REFUSALS: u32 = 3;
 
@@ -201,10 +204,40 @@ fn terminating(scope: &Scope<'_>, node: &Node) -> NodeCondition {
 }
 
 pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
-    match &scope.snapshot.node {
-        Some(node) => delete(scope, node),
+    if let Some(node) = &scope.snapshot.node {
+        return delete(scope, node);
+    }
+    match of_missing_vm(scope) {
+        Some(node) => delete_once_silent(scope, node),
         None => delete_unseen(scope),
     }
+}
+
+/// The Node of a VM that was gone before its owner could be proven, as after a take-over from machine-controller-manager in the
+/// middle of a deletion. The proof is that the provider knows no VM of the id that the Node and only this Machine bear, and that a
+/// controller has linked both: with its finalizer on the Node, and the Machine's name.
+fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
+    let (machine, claim) = (scope.machine, &scope.snapshot.claim);
+    let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.rivals.is_empty())?;
+    let is_linked = has_finalizer(node, finalizers::NODE)
+        && label(node, labels::MACHINE_NAME) == Some(name(machine))
+        && node.provider_id() == vm_id(machine);
+    let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
+    let is_missing = matches!(provider.vm_status(), Some(VmStatus::NotFound(_)));
+    Some(node).filter(|_| is_linked && is_missing)
+}
+
+/// Deletes a Node whose VM the provider does not know, once its kubelet is silent. A Node that stays ready speaks against the
+/// provider's answer, and is left.
+fn delete_once_silent(scope: &Scope<'_>, node: &Node) -> Stage {
+    if is_deleting(node) || health::not_ready_since(node).is_some() {
+        return delete(scope, node);
+    }
+    let Some(due) = scope.pause_end(scope.context.leader_since, KUBELET_SILENT) else { return Stage::over() };
+    let message =
+        format!("the provider knows no VM of node {}, which is ready: it is left if it still is at {due}", name(node));
+    let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_DELETED);
+    Stage::blocked(scope, progress, "NodeReady", &message).waking_at(due)
 }
 
 fn delete(scope: &Scope<'_>, node: &Node) -> Stage {

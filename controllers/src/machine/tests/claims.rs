@@ -123,6 +123,38 @@ fn a_machine_that_dies_proves_its_vm_before_anything_is_torn_down() {
     assert!(!away.steps().contains(&"call Delete".to_owned()), "{:?}", away.steps());
 }
 
+/// After a take-over in the middle of a deletion, when the VM is gone already.
+#[test]
+fn the_node_of_a_vm_that_was_gone_before_it_could_be_proven_goes_too() {
+    let gone = |node: &Value| {
+        let mut scene = dying(unproven("")).answered(Verb::Delete, 2, Outcome::Done);
+        scene.since = at("2026-06-01T11:59:30Z");
+        // No VM may still appear.
+        scene.now += SignedDuration::from_secs(20);
+        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
+        scene.snapshot.claim.node = Some(Arc::new(serde_json::from_value(node.clone()).unwrap()));
+        scene
+    };
+    let mut node = synced("Unknown");
+    let named =
+        json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
+    json_patch::merge(&mut node, &named);
+    assert_eq!(gone(&node).steps(), ["delete Node n"]);
+    let ready = &mut node.clone();
+    json_patch::merge(ready, &json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    assert_eq!(gone(ready).steps(), ["status Terminating"], "only what it waits for");
+    assert_eq!(gone(ready).plan().waits[0].reason, "NodeReady");
+    for foreign in [
+        json!({"metadata": {"finalizers": null}}),
+        json!({"metadata": {"labels": {"node.gardener.cloud/machine-name": "another"}}}),
+        json!({"spec": {"providerID": "p:///2"}}),
+    ] {
+        let node = &mut node.clone();
+        json_patch::merge(node, &foreign);
+        assert!(!gone(node).steps().contains(&"delete Node n".to_owned()), "{foreign}");
+    }
+}
+
 #[test]
 fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
     let told = |mismatch| dying(unproven("")).answered(Verb::Status, 1, refuted(mismatch));
