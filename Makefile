@@ -146,7 +146,7 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios
 
 .PHONY: test-real
-test-real: test-real-nodes test-mcm ## Check on real parts what the stand-ins of test only claim (20 minutes)
+test-real: test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (50 minutes)
 
 .PHONY: test-real-nodes
 test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (10 minutes)
@@ -201,12 +201,14 @@ e2e: control-plane ## Run the end-to-end scenarios on the cluster of KUBECONFIG,
 	NODEWRIGHT_E2E=external cargo test --locked --workspace --test scenarios
 
 .PHONY: e2e-kind
-e2e-kind: ## The same on a new kind cluster, which is deleted again; needs docker and kind (10 minutes)
-	@command -v kind >/dev/null || { echo "kind is missing: https://kind.sigs.k8s.io/docs/user/quick-start"; exit 1; }
-	@docker info >/dev/null 2>&1 || { echo "docker does not answer: start it, or check whether you may use it"; exit 1; }
-	kubeconfig=$$(mktemp); trap 'kind delete cluster --name nodewright-e2e; rm -f "$$kubeconfig"' EXIT; \
-	kind create cluster --name nodewright-e2e --kubeconfig "$$kubeconfig" --wait 3m; \
-	KUBECONFIG=$$kubeconfig $(MAKE) e2e
+e2e-kind: control-plane ## Install it in a kind cluster, make nodes and break them, run the scenarios, uninstall (20 minutes)
+#  On the cluster of KUBECONFIG, or a new one. Skipped without docker. Compiles for 15 minutes at first, and for as long if
+#  no registry is in reach: then it makes the node image. KIND_NODE_IMAGE=IMAGE chooses one. See docs/tasks/kind.md.
+	@hack/e2e-kind.sh
+
+.PHONY: image
+image: ## Build the container image as an archive, without docker (8 minutes at first)
+	@hack/image.sh
 
 .PHONY: clean
 clean: down ## End the devcluster and remove what was built; the control plane stays in ~/.cache/nodewright (5 s)

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
-# Defines: $tools, $cache, $go (after find_go), say, die, tool_go, checksum, build_once.
+# Defines: $tools, $cache, $go (after find_go), say, die, tool_go, kubernetes_flags, checksum,
+# build_once.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
 cache=${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nodewright}
@@ -66,6 +67,20 @@ tool_go() {
 	local module=$1
 	shift
 	(cd "$tools/$module" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+}
+
+# Prints the linker flags that set the version of Kubernetes, which is in two packages.
+kubernetes_flags() {
+	local version numbers minor package
+	version=$(tool_go kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
+	numbers=${version#v}
+	minor=${numbers#*.}
+	for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
+		printf ' -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s' \
+			"$package" "$version" "$package" "${numbers%%.*}" "$package" "${minor%%.*}"
+		# The module proxy does not know the commit of a release.
+		printf ' -X %s.gitCommit=unknown -X %s.gitTreeState=archive' "$package" "$package"
+	done
 }
 
 # The first digits of the checksum of standard input.

@@ -6,7 +6,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand}
 use nodewright_api::GoDuration;
 use nodewright_controllers::machine::Settings;
 use nodewright_driver::Driver;
-use nodewright_driver_simulated::{Options, PROVIDER, SimulatedDriver};
+use nodewright_driver_local::LocalDriver;
+use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_runtime::leadership::Leadership;
 
@@ -226,11 +227,14 @@ impl MachineFlags {
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
     /// Driver that creates VMs.
-    #[arg(long, default_value = "simulated", value_parser = ["simulated"])]
-    pub(crate) cloud_provider: String,
+    #[arg(long, value_enum, default_value_t = CloudProvider::Simulated)]
+    pub(crate) cloud_provider: CloudProvider,
     /// URL of the simulated cloud.
     #[arg(long, default_value = "http://127.0.0.1:8080", env = "NODEWRIGHT_CLOUD_URL", value_name = "URL")]
     pub(crate) simulated_cloud_url: String,
+    /// Socket of the docker daemon whose containers are the machines of `local`.
+    #[arg(long, default_value = "/var/run/docker.sock", value_name = "FILE")]
+    pub(crate) local_docker_socket: PathBuf,
     /// Maximum number of concurrent calls of the provider.
     #[arg(long, default_value_t = 200)]
     pub(crate) provider_concurrency: usize,
@@ -249,9 +253,21 @@ pub(crate) struct ProviderFlags {
 impl ProviderFlags {
     /// The driver of `--cloud-provider`.
     pub(crate) fn driver(&self, leadership: &Leadership) -> Outcome<Arc<dyn Driver>> {
-        debug_assert_eq!(self.cloud_provider, PROVIDER);
-        Ok(Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leadership)?))
+        Ok(match self.cloud_provider {
+            CloudProvider::Simulated => {
+                Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leadership)?)
+            }
+            CloudProvider::Local => Arc::new(LocalDriver::new(&self.local_docker_socket, leadership)),
+        })
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CloudProvider {
+    /// VMs of the fake cloud of `make run`.
+    Simulated,
+    /// Containers on one computer, for kind.
+    Local,
 }
 
 #[derive(Clone, Debug, Args)]

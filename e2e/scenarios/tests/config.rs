@@ -54,6 +54,20 @@ async fn the_components_render() -> TestResult {
     Ok(())
 }
 
+/// `make e2e-kind` applies it to a cluster that has what it needs.
+#[tokio::test]
+async fn the_overlay_for_kind_renders() -> TestResult {
+    let kubectl = binaries().await?.join("kubectl");
+    let output = Command::new(&kubectl).arg("kustomize").arg(config("kind")).output()?;
+    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && error.is_empty(), "{error}");
+    for expected in ["- --cloud-provider=local\n", "pod-security.kubernetes.io/enforce: privileged\n", "type: Socket\n"]
+    {
+        assert_eq!(text.matches(expected).count(), 1, "{expected}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_default_is_accepted_and_grants_what_is_needed() -> TestResult {
     let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;

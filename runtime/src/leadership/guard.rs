@@ -19,27 +19,37 @@ use std::{
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::{BoxError, Service, ServiceExt};
 
 use super::Leadership;
 
 impl Leadership {
-    /// A connector for a `hyper-util` client. Its connections send nothing once this leadership has expired.
-    pub fn connector(
+    /// This connector for a `hyper-util` client, whose connections send nothing once this leadership has expired.
+    pub fn connector<C>(
         &self,
-        tcp: HttpConnector,
+        connector: C,
     ) -> impl Service<
         Uri,
-        Response = impl Read + Write + Connection + Send + Unpin + use<>,
+        Response = impl Read + Write + Connection + Send + Unpin + use<C>,
         Error: Into<BoxError>,
         Future: Send + Unpin,
     > + Clone
     + Send
     + Sync
-    + use<> {
+    + use<C>
+    where
+        C: Service<
+                Uri,
+                Response: Read + Write + Connection + Send + Unpin,
+                Error: Into<BoxError>,
+                Future: Send + Unpin,
+            > + Clone
+            + Send
+            + Sync,
+    {
         let leadership = self.clone();
-        tcp.map_response(move |stream| Guard { stream, leadership })
+        connector.map_response(move |stream| Guard { stream, leadership })
     }
 }
 
@@ -112,7 +122,7 @@ mod tests {
     use http_body_util::Empty;
     use hyper::{server::conn::http1, service::service_fn};
     use hyper_util::{
-        client::legacy::Client,
+        client::legacy::{Client, connect::HttpConnector},
         rt::{TokioExecutor, TokioIo},
     };
     use tokio::net::TcpListener;

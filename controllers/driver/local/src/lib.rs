@@ -1,0 +1,238 @@
+//! The driver `local`: a machine is a container of a cluster's own node image, beside the nodes that kind has made.
+//!
+//! The container runs its user data once, as a VM does at its first boot; they are a script that calls `kubeadm join`. It can be
+//! killed, started again and deleted like a VM, and keeps its disk while it is off.
+//!
+//! A container has the name of its Machine, which is also its host name, and so the name of its Node. It belongs to a Machine
+//! by its labels for cluster and Machine name. The kubelet's `--provider-id` has to be `local:///` and that name: user data say
+//! so with the placeholder `<<MACHINE_NAME>>`.
+//!
+//! # Guarantees
+//! * Docker makes one container of a name, so there is never a second one for a Machine.
+//! * A container starts only after its user data are in it. One that was never started is no VM yet: `status` does not find it,
+//!   `create` completes it, `delete` deletes it.
+//! * Only containers with the labels of the Machine's cluster and name are touched.
+//!
+//! # Caveats
+//! * Docker forgets deleted containers: a `create` that is late by more than [`Driver::consistency`] leaves a container, which
+//!   never starts.
+//! * Two clusters with machines of the same name cannot share a computer; the second one is refused.
+
+mod docker;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod user_data;
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use nodewright_api::{Code, RawJson};
+use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
+use nodewright_runtime::leadership::Leadership;
+use serde_json::json;
+
+use self::{
+    docker::{Container, Docker, NewContainer},
+    spec::ProviderSpec,
+};
+
+/// The name of the provider in `MachineClass.provider`.
+pub const PROVIDER: &str = "local";
+
+const PROVIDER_ID_PREFIX: &str = "local:///";
+const LABEL_CLUSTER: &str = "nodewright.dev/cluster";
+const LABEL_MACHINE: &str = "nodewright.dev/machine";
+const LABEL_UID: &str = "nodewright.dev/machine-uid";
+
+/// A call makes up to four requests, which take a second or two; a computer that is busy or short of memory is slow.
+const DEADLINE: Duration = Duration::from_mins(1);
+/// A request that was dropped may still be on its way through the daemon.
+const CONSISTENCY: Duration = Duration::from_secs(5);
+
+/// The driver. See the [crate](self).
+#[derive(Clone, Debug)]
+pub struct LocalDriver {
+    docker: Docker,
+}
+
+impl LocalDriver {
+    /// A driver for the docker daemon behind this socket, for a process with this leadership. It sends nothing yet.
+    pub fn new(socket: &Path, leadership: &Leadership) -> Self {
+        Self { docker: Docker::new(socket, leadership) }
+    }
+
+    async fn create_container(self, request: MachineRequest) -> Result<Instance> {
+        let spec = ProviderSpec::read(&request.class.provider_spec)?;
+        let name = &request.name;
+        match self.docker.create(name, &node(&spec, &request)).await {
+            Err(error) if error.code == Code::NotFound => {
+                let message =
+                    format!("{error}; the image and the network of MachineClass {:?} must exist", request.class.name);
+                return Err(DriverError::new(Code::FailedPrecondition, message));
+            }
+            Err(error) if error.code != Code::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let container = self.docker.inspect(name).await?.ok_or_else(|| {
+            DriverError::new(Code::Unavailable, format!("container {name} has disappeared while it was created"))
+        })?;
+        let owner = Owner { cluster: spec.cluster, machine: name };
+        owner.prove(&container).map_err(|error| DriverError { code: Code::AlreadyExists, mismatch: None, ..error })?;
+        match container.state.status.as_str() {
+            "created" => {
+                self.docker.upload(&container.id, user_data::archive(&request.user_data.0)?).await?;
+                self.docker.start(&container.id).await?;
+            }
+            "removing" | "dead" => {
+                let message =
+                    format!("container {name} of this machine is being deleted; a new VM needs a new machine");
+                return Err(DriverError::new(Code::FailedPrecondition, message));
+            }
+            _ => {}
+        }
+        Ok(instance(name))
+    }
+
+    async fn delete_container(self, request: MachineRequest) -> Result<()> {
+        let owner = Owner::of(&request)?;
+        if let Some(own) = self.docker.inspect(owner.machine).await?.filter(|own| owner.prove(own).is_ok()) {
+            // By its id: a name may be another container's by now.
+            self.docker.remove(&own.id).await?;
+        }
+        self.claimed(&owner, &request).await.map(drop)
+    }
+
+    async fn find(self, request: MachineRequest) -> Result<Instance> {
+        let owner = Owner::of(&request)?;
+        let own = self.docker.inspect(owner.machine).await?.filter(|own| owner.prove(own).is_ok());
+        if own.is_some_and(|own| own.state.status != "created") {
+            return Ok(instance(owner.machine));
+        }
+        self.claimed(&owner, &request).await?;
+        let message = format!("there is no container for machine {} in cluster {}", owner.machine, owner.cluster);
+        Err(DriverError::new(Code::NotFound, message))
+    }
+
+    /// Fails if the container that the Machine names is another's.
+    async fn claimed(&self, owner: &Owner<'_>, request: &MachineRequest) -> Result<()> {
+        let Some(id) = request.provider_id.as_deref() else { return Ok(()) };
+        let name = id.strip_prefix(PROVIDER_ID_PREFIX).filter(|name| !name.is_empty()).ok_or_else(|| {
+            let message = format!("provider id {id:?} is not of this provider; it must begin {PROVIDER_ID_PREFIX}");
+            DriverError::new(Code::InvalidArgument, message).with_mismatch(Mismatch::Machine)
+        })?;
+        self.docker.inspect(name).await?.map_or(Ok(()), |container| owner.prove(&container))
+    }
+
+    async fn list_containers(self, class: Class) -> Result<BTreeMap<String, String>> {
+        let cluster = spec::cluster(&class.provider_spec)?;
+        let listed = self.docker.list(LABEL_CLUSTER, &cluster).await?;
+        let machines = listed.into_iter().filter_map(|mut container| container.labels.remove(LABEL_MACHINE));
+        Ok(machines.map(|machine| (provider_id(&machine), machine)).collect())
+    }
+}
+
+/// A container as kind runs its nodes: see `pkg/cluster/internal/providers/docker/provision.go` of kind.
+fn node(spec: &ProviderSpec, request: &MachineRequest) -> NewContainer {
+    let labels = [(LABEL_CLUSTER, &spec.cluster), (LABEL_MACHINE, &request.name), (LABEL_UID, &request.uid)];
+    NewContainer {
+        hostname: request.name.clone(),
+        image: spec.image.clone(),
+        tty: true,
+        labels: labels.map(|(key, value)| (key, value.clone())).into(),
+        volumes: json!({"/var": {}}),
+        host_config: json!({
+            "NetworkMode": spec.network,
+            "Privileged": true,
+            "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined"],
+            "CgroupnsMode": "private",
+            "Init": false,
+            "Tmpfs": {"/tmp": "", "/run": ""},
+            "Binds": ["/lib/modules:/lib/modules:ro"],
+            // It comes back with the daemon. One that was killed stays off.
+            "RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 1},
+        }),
+    }
+}
+
+struct Owner<'a> {
+    cluster: String,
+    machine: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    fn of(request: &'a MachineRequest) -> Result<Self> {
+        Ok(Self { cluster: spec::cluster(&request.class.provider_spec)?, machine: &request.name })
+    }
+
+    /// Checks that the labels of a container prove that it is this Machine's. The error has the labels.
+    fn prove(&self, container: &Container) -> Result<()> {
+        let (cluster, machine) = (container.label(LABEL_CLUSTER), container.label(LABEL_MACHINE));
+        let mismatch = match (cluster == Some(&self.cluster), machine == Some(self.machine)) {
+            (true, true) => return Ok(()),
+            (false, true) => Mismatch::Cluster,
+            (_, false) => Mismatch::Machine,
+        };
+        let quoted = |label: Option<&str>| label.map_or_else(|| "(none)".to_owned(), |label| format!("{label:?}"));
+        let message = format!(
+            "container {} is not this machine's: its labels say cluster {}, machine {}, and not cluster {:?}, machine {:?}",
+            container.id,
+            quoted(cluster),
+            quoted(machine),
+            self.cluster,
+            self.machine,
+        );
+        Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(mismatch))
+    }
+}
+
+fn provider_id(machine: &str) -> String {
+    format!("{PROVIDER_ID_PREFIX}{machine}")
+}
+
+fn instance(machine: &str) -> Instance {
+    Instance { provider_id: provider_id(machine), node_name: machine.to_owned(), ..Instance::default() }
+}
+
+impl Driver for LocalDriver {
+    fn name(&self) -> &'static str {
+        PROVIDER
+    }
+
+    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
+        spec::validate(provider_spec)
+    }
+
+    fn identity(&self) -> &'static [&'static str] {
+        &["cluster"]
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn consistency(&self) -> Duration {
+        CONSISTENCY
+    }
+
+    fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().create_container(request).boxed()
+    }
+
+    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        let message = "a container needs no initialization";
+        futures::future::ready(Err(DriverError::new(Code::Unimplemented, message))).boxed()
+    }
+
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().delete_container(request).boxed()
+    }
+
+    fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().find(request).boxed()
+    }
+
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+        self.clone().list_containers(class).boxed()
+    }
+}

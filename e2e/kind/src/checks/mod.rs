@@ -1,0 +1,74 @@
+//! The checks, in the order in which they are made.
+
+mod driver;
+mod installed;
+mod machines;
+
+use std::{pin::Pin, time::Instant};
+
+use nodewright_e2e_control_plane::testing::TestResult;
+
+use crate::{
+    cluster::{Cluster, NAMESPACE},
+    installation,
+};
+
+type Check = (&'static str, fn(&Cluster) -> Pin<Box<dyn Future<Output = TestResult> + '_>>);
+
+macro_rules! checks {
+    ($($name:expr => $check:path,)*) => { [$(($name, |cluster| Box::pin($check(cluster)))),*] };
+}
+
+const UPGRADE: &str = "an upgrade to config/kind leaves no gap";
+
+const CHECKS: [Check; 16] = checks! {
+    "one Pod leads, and both are ready" => installed::one_leads,
+    "webhooks fill in defaults and refuse what is wrong" => installed::webhooks_answer,
+    "metrics are for who may read them" => installed::metrics_are_authorized,
+    "a leader that is killed is followed" => installed::killed_leader_is_followed,
+    "a disruption budget keeps one Pod" => installed::budget_keeps_one,
+    UPGRADE => installed::upgraded,
+    "the driver keeps its contract" => driver::contract,
+    "machines join and run Pods" => machines::join_and_run_pods,
+    "a machine that is off and on again stays" => machines::power_cycle,
+    "a machine that is off is replaced" => machines::power_off,
+    "a machine whose Node is deleted is replaced" => machines::node_deleted,
+    "a roll keeps the application available" => machines::roll,
+    "a smaller pool drains within the budget" => machines::scale_down,
+    "machines are made while the leader is killed" => machines::leader_killed,
+    "nothing is left of a deleted pool" => machines::deleted,
+    "the logs have no complaint" => installed::no_complaints,
+};
+
+/// Installs `config/default`.
+pub(crate) async fn install(cluster: &Cluster) -> TestResult {
+    report("config/default is installed", installation::apply(cluster, "default")).await
+}
+
+/// Makes the checks whose names contain this text, and the upgrade, which others rely on.
+pub(crate) async fn run(cluster: &Cluster, only: &str) -> TestResult {
+    for (name, check) in CHECKS.into_iter().filter(|(name, _)| name.contains(only) || *name == UPGRADE) {
+        report(name, check(cluster)).await?;
+    }
+    Ok(())
+}
+
+/// Uninstalls everything, and checks that nothing is left.
+pub(crate) async fn uninstall(cluster: &Cluster) -> TestResult {
+    report("nothing is left of Nodewright", async {
+        let folder = nodewright_e2e_process::repository().join("config/kind");
+        cluster.kubectl(&format!("delete --wait=true --timeout=3m -k {}", folder.display())).await?;
+        installation::nothing_left(cluster).await?;
+        cluster.kubectl(&format!("wait --for=delete namespace/{NAMESPACE} --timeout=1m")).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn report(name: &str, check: impl Future<Output = TestResult>) -> TestResult {
+    let since = Instant::now();
+    let result = check.await;
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    println!("{verdict:<8}{name} ({:.1} s)", since.elapsed().as_secs_f64());
+    result
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes the container image of Nodewright without docker and without a registry: the binary with cargo, the rest as the
+# Dockerfile says. Writes an archive into the target directory, and prints its path. Needs cargo, jq and a static glibc (on
+# Debian part of libc6-dev).
+#
+#   kind load image-archive "$(hack/image.sh)"
+#   docker load --input "$(hack/image.sh)"
+#
+# The image has the name and tag of config/default, or those of the first argument. NODEWRIGHT_BINARY is a static binary to use
+# instead of building one.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=lib-image.sh
+. "$here/lib-image.sh"
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+case ${1:-} in
+-h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+esac
+
+command -v jq >/dev/null || die "jq is missing"
+cd "$here/.."
+target=$(uname -m)-unknown-linux-gnu
+binary=${NODEWRIGHT_BINARY:-}
+if [ -z "$binary" ]; then
+	say "building nodewright"
+	cargo build --release --locked --package nodewright --target "$target" \
+		--config 'build.rustflags = ["-C", "target-feature=+crt-static"]' >&2
+	binary=${CARGO_TARGET_DIR:-target}/$target/release/nodewright
+fi
+
+# What the Dockerfile says: instruction $1 of the last stage.
+instruction() { sed -n "/^FROM scratch/,\$s/^$1 //p" Dockerfile; }
+# The name and tag that config/default gives the image.
+configured() { sed -n "s/^  $1: //p" config/default/kustomization.yaml; }
+
+image=${1:-$(configured newName):$(configured newTag)}
+settings=$(jq -n --arg user "$(instruction USER)" --arg environment "$(instruction ENV)" \
+	--argjson entrypoint "$(instruction ENTRYPOINT)" '{User: $user, Env: [$environment], Entrypoint: $entrypoint}')
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+install -m 755 "$binary" "$directory/nodewright"
+archive=${CARGO_TARGET_DIR:-target}/nodewright-image.tar
+oci_image "$archive" "$image" "$directory" "$settings"
+printf '%s\n' "$archive"
