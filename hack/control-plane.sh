@@ -23,7 +23,6 @@ esac
 
 # Increase this when the build changes, so that older binaries are not used.
 recipe=1
-root=$cache/$what
 assets=${KUBEBUILDER_ASSETS:-}
 # Each binary, the module that pins it and its package.
 case $what in
@@ -53,26 +52,14 @@ pins() {
 	done <<<"$binaries"
 }
 
-checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-16; }
-
-# Linker flags for module $1. They set the version of Kubernetes, in two packages. etcd and kwok have theirs in the source.
+# Linker flags for module $1. etcd and kwok have their versions in the source.
 linker_flags() {
-	local module=$1 flags='-s -w' version package
-	if [ "$module" = kubernetes ]; then
-		version=$(tool_go kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
-		local numbers=${version#v}
-		local minor=${numbers#*.}
-		for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
-			flags+=" -X $package.gitVersion=$version -X $package.gitMajor=${numbers%%.*} -X $package.gitMinor=${minor%%.*}"
-			# The module proxy does not know the commit of a release.
-			flags+=" -X $package.gitCommit=unknown -X $package.gitTreeState=archive"
-		done
-	fi
-	printf '%s' "$flags"
+	printf '%s' '-s -w'
+	[ "$1" != kubernetes ] || kubernetes_flags
 }
 
 # Builds the binaries of module $2 into directory $1, with one call of Go: they share most packages.
-build() {
+build_module() {
 	local into=$1 module=$2 name owner package started=$SECONDS names=() packages=()
 	while read -r name owner package; do
 		[ "$owner" = "$module" ] || continue
@@ -101,31 +88,17 @@ build_pause() {
 		die "failed to build pause: see above; it needs a C compiler and the static C library (Debian: gcc libc6-dev)"
 }
 
+# Builds everything into directory $1.
+build() {
+	local module
+	for module in $modules; do
+		build_module "$1" "$module"
+	done
+	[ "$what" != kubelet ] || build_pause "$1"
+}
+
 if [ -n "$assets" ]; then
 	assets=$(cd "$assets" 2>/dev/null && pwd) ||
 		die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS is no directory: correct it, or unset it to build everything"
 fi
-target=$root/$(pins | checksum)
-if [ ! -d "$target" ]; then
-	mkdir -p "$root"
-	if command -v flock >/dev/null; then
-		exec 9>"$root/.lock"
-		flock --nonblock 9 || { say "another run is building, waiting for it"; flock 9; }
-		# This run holds the lock: the rest was left by runs that were killed.
-		rm -rf "$root"/.build.*
-	fi
-	if [ ! -d "$target" ]; then
-		staging=$(mktemp -d "$root/.build.XXXXXX")
-		trap 'rm -rf "$staging"' EXIT
-		find_go
-		say "building the $what with $("$go" env GOVERSION) into $target; the first time takes some minutes"
-		for module in $modules; do
-			build "$staging" "$module" 9>&-
-		done
-		[ "$what" != kubelet ] || build_pause "$staging"
-		chmod 755 "$staging"
-		# Without flock, another run may have been faster. Use its directory.
-		[ -d "$target" ] || mv "$staging" "$target"
-	fi
-fi
-printf '%s\n' "$target"
+build_once "$cache/$what" "$(pins | checksum)"
