@@ -32,8 +32,6 @@ state=/run/nodewright-docker
 netns=nodewright-docker
 export DOCKER_HOST=unix://$state/docker.sock DOCKER_NETWORK=/run/netns/$netns
 
-in_netns() { nsenter --net="$DOCKER_NETWORK" "$@"; }
-
 # Ends the daemon, what it left of its containers' cgroups, and the namespace.
 end() {
 	local pid group
@@ -52,8 +50,9 @@ start() {
 	mkdir -p "$state" "$cache/docker"
 	jq -n --arg runc "$here/kind/runc" '{runtimes: {limited: {path: $runc}}, "default-runtime": "limited"}' >"$state/daemon.json"
 	ip netns add $netns
-	in_netns ip link set lo up
-	in_netns dockerd --config-file "$state/daemon.json" --data-root "$cache/docker" --exec-root "$state/exec" \
+	nsenter --net="$DOCKER_NETWORK" ip link set lo up
+	# Not by a function, whose subshell would outlive this script, and hold its lock, after a kill -9.
+	nsenter --net="$DOCKER_NETWORK" dockerd --config-file "$state/daemon.json" --data-root "$cache/docker" --exec-root "$state/exec" \
 		--pidfile "$state/docker.pid" --cgroup-parent nodewright-docker --host "$DOCKER_HOST" >"$state/dockerd.log" 2>&1 </dev/null &
 	local daemon=$!
 	until docker info >/dev/null 2>&1; do

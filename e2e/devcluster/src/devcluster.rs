@@ -82,17 +82,13 @@ impl<C: Controllers> Devcluster<C> {
     /// Applies `config/samples` with kubectl. For real nodes, the user data is that with which they join, and there is a
     /// Deployment besides, whose pods they run.
     pub async fn apply_samples(&self) -> Result<(), DevclusterError> {
-        let samples = repository().join("config/samples");
-        let apply = ["apply", "--server-side", "--namespace", NAMESPACE].map(Path::new);
-        let Some(nodes) = self.control_plane.node_network() else {
-            let source = [Path::new("--kustomize"), &samples];
-            return Ok(self.control_plane.kubectl(apply.into_iter().chain(source)).await.map(drop)?);
-        };
-        let rendered = self.control_plane.kubectl([Path::new("kustomize"), &samples]).await?;
-        let file = nodes.join("samples.json");
-        write_private(&file, &real_samples(&rendered, &self.control_plane.user_data(&[]))?)?;
-        let source = [Path::new("--filename"), &file];
-        Ok(self.control_plane.kubectl(apply.into_iter().chain(source)).await.map(drop)?)
+        let rendered =
+            self.control_plane.kubectl([Path::new("kustomize"), &repository().join("config/samples")]).await?;
+        let user_data = self.control_plane.node_network().map(|_| self.control_plane.user_data(&[]));
+        let file = self.control_plane.directory().join("samples.json");
+        write_private(&file, &samples(&rendered, user_data.as_deref())?)?;
+        let apply = ["apply", "--server-side", "--namespace", NAMESPACE, "--filename"].map(Path::new);
+        Ok(self.control_plane.kubectl(apply.into_iter().chain([file.as_path()])).await.map(drop)?)
     }
 
     /// The control plane.
@@ -174,14 +170,21 @@ impl<C: Controllers> Devcluster<C> {
     }
 }
 
-/// The samples with this user data, and a Deployment.
-fn real_samples(samples: &str, user_data: &str) -> Result<String, DevclusterError> {
-    let mut objects = parse_manifest(samples, "config/samples")?;
-    for object in objects.iter_mut().filter(|object| object.types.as_ref().is_some_and(|types| types.kind == "Secret"))
-    {
-        object.data["stringData"]["userData"] = user_data.into();
+/// The samples. With user data, nodes are real: they get that user data, and Pods.
+///
+/// Classes name the namespace of their Secret: machine-controller-manager does not look for it in their own.
+fn samples(rendered: &str, user_data: Option<&str>) -> Result<String, DevclusterError> {
+    let mut objects = parse_manifest(rendered, "config/samples")?;
+    for object in &mut objects {
+        match (object.types.as_ref().map(|types| types.kind.as_str()), user_data) {
+            (Some("MachineClass"), _) => object.data["secretRef"]["namespace"] = NAMESPACE.into(),
+            (Some("Secret"), Some(user_data)) => object.data["stringData"]["userData"] = user_data.into(),
+            _ => {}
+        }
     }
-    objects.extend(parse_manifest(include_str!("workload.yaml"), "workload.yaml")?);
+    if user_data.is_some() {
+        objects.extend(parse_manifest(include_str!("workload.yaml"), "workload.yaml")?);
+    }
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
 }
 

@@ -1,19 +1,16 @@
 //! The commands `up`, `manager`, `down` and `run`, on a directory of their own.
 
 use std::{
-    error::Error,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
+use support::{TestResult, eventually, signal};
 use tempfile::TempDir;
 
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+mod support;
 
-/// The timeout of each operation on a busy computer.
-const PATIENCE: Duration = Duration::from_mins(3);
 const PROCESSES: [&str; 7] =
     ["cloud", "etcd", "daemon", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "manager"];
 
@@ -189,22 +186,6 @@ fn living(pids: &[u32]) -> Vec<u32> {
         !state.is_empty() && !state.starts_with('Z')
     };
     pids.iter().filter(is_living).copied().collect()
-}
-
-fn signal(name: &str, pid: u32) -> TestResult {
-    let status = Command::new("sh").args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()]).status()?;
-    if status.success() { Ok(()) } else { Err(format!("failed to send {name} to {pid}").into()) }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestResult {
-    let since = Instant::now();
-    while !is_so()? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what}: not within {PATIENCE:?}").into());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
 }
 
 /// The path of a socket is limited to about a hundred bytes.

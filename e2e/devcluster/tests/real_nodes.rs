@@ -2,21 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    error::Error,
     fs,
     io::Write,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nodewright_e2e_node::requirements;
+use support::{TestResult, eventually, signal};
 use tempfile::TempDir;
 
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+mod support;
 
-/// The timeout of each wait on a busy computer.
-const PATIENCE: Duration = Duration::from_mins(2);
 /// How many machines and pods the samples have.
 const NODES: usize = 3;
 const PODS: usize = 6;
@@ -242,20 +240,4 @@ fn children(process: u32) -> TestResult<Vec<u32>> {
 
 fn printed(command: &mut Command) -> TestResult<String> {
     Ok(String::from_utf8_lossy(&command.output()?.stdout).into_owned())
-}
-
-fn signal(name: &str, pid: u32) -> TestResult {
-    let status = Command::new("sh").args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()]).status()?;
-    if status.success() { Ok(()) } else { Err(format!("failed to send {name} to {pid}").into()) }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestResult {
-    let since = Instant::now();
-    while !is_so()? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what}: not within {PATIENCE:?}").into());
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    Ok(())
 }

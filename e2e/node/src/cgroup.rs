@@ -9,12 +9,12 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{BINARY, NodeError};
+use crate::{BINARY, NodeError, wait::wait_for};
 
 /// The cgroup of all networks, in each hierarchy.
 const ROOT: &str = "nodewright";
@@ -22,7 +22,6 @@ const ROOT: &str = "nodewright";
 const MOUNT: &str = "/sys/fs/cgroup";
 /// How long killed processes may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Whether the host has the single hierarchy of cgroup v2.
 pub(crate) fn is_v2() -> bool {
@@ -114,18 +113,15 @@ impl Cgroup {
 
     /// Kills all processes in it, and removes it. Does nothing if there is none.
     pub(crate) fn end(&self) -> Result<(), NodeError> {
-        let since = Instant::now();
-        loop {
+        let end = || {
             self.signal(None, Signal::KILL);
-            let left = self.directories().find(|directory| !is_removed(directory));
-            let Some(left) = left else { return Ok(()) };
-            if since.elapsed() > END_TIMEOUT {
-                let processes = self.processes();
-                let left = left.display();
-                return Err(NodeError::Late(format!("cgroup {left} cannot be removed; its processes: {processes:?}")));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+            self.directories().all(|directory| is_removed(&directory)).then_some(())
+        };
+        wait_for(END_TIMEOUT, end).ok_or_else(|| {
+            let directories: Vec<_> = self.directories().filter(|directory| directory.exists()).collect();
+            let processes = self.processes();
+            NodeError::Late(format!("cgroups {directories:?} cannot be removed; their processes: {processes:?}"))
+        })
     }
 
     /// Limits what its processes read and write per second, on the block device of `path`. `None`: no limit.
@@ -180,13 +176,11 @@ pub(crate) fn enable_controllers(directory: &Path) -> io::Result<()> {
     let file = directory.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&file)?;
     for controller in controllers.split_whitespace().filter(|it| !enabled.split_whitespace().any(|on| on == *it)) {
-        let since = Instant::now();
-        while let Err(error) = fs::write(&file, format!("+{controller}")) {
-            if error.kind() != io::ErrorKind::ResourceBusy || since.elapsed() > END_TIMEOUT {
-                return Err(error);
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        let enable = || match fs::write(&file, format!("+{controller}")) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
+            result => Some(result),
+        };
+        wait_for(END_TIMEOUT, enable).unwrap_or_else(|| Err(io::ErrorKind::ResourceBusy.into()))?;
     }
     Ok(())
 }

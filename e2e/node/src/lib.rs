@@ -43,6 +43,7 @@ pub mod requirements;
 pub mod switch;
 mod user_data;
 mod vm;
+mod wait;
 
 pub use self::{
     error::NodeError,

@@ -7,7 +7,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nodewright_e2e_process::{executable, write_private};
@@ -21,11 +21,11 @@ use crate::{
     command::run_with,
     network::{network_pid, vms},
     switch::BRIDGE,
+    wait::wait_for,
 };
 
 /// How long the first process of a VM may take to begin.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a VM is made from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -252,16 +252,12 @@ fn cable(spec: &VmSpec) -> String {
 }
 
 fn first_child(parent: u32) -> Option<u32> {
-    let since = Instant::now();
-    while since.elapsed() < BOOT_TIMEOUT {
+    let child = || match fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) {
+        Ok(children) => children.split_whitespace().next().map(|child| child.parse().ok()),
         // Without the parent there will be no child.
-        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
-        if let Some(child) = children.split_whitespace().next().and_then(|child| child.parse().ok()) {
-            return Some(child);
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    None
+        Err(_) => Some(None),
+    };
+    wait_for(BOOT_TIMEOUT, child)?
 }
 
 /// When a process started, in ticks since boot: with its id, its identity. `None` if it has ended.
@@ -287,9 +283,7 @@ mod tests {
         assert!(identity.parse::<u64>().unwrap() > 0);
         assert_eq!(started_at(child.id()).unwrap(), identity);
         child.kill().unwrap();
-        while started_at(child.id()).is_some() {
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        wait_for(BOOT_TIMEOUT, || started_at(child.id()).is_none().then_some(())).unwrap();
         child.wait().unwrap();
     }
 }

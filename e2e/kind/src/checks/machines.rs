@@ -108,7 +108,7 @@ async fn while_available<T>(cluster: &Cluster, least: i32, work: impl Future<Out
     }
 }
 
-/// Each machine has one container, whoever leads.
+/// The leader is killed while it makes machines: another replica makes the rest, and no machine gets two containers.
 pub(super) async fn leader_killed(cluster: &Cluster) -> TestResult {
     pool::scale(cluster, 3).await?;
     let leader = cluster.wait_for("a leader", async || leader(cluster).await).await?.name_any();

@@ -5,24 +5,20 @@ mod filesystem;
 mod services;
 mod supervise;
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Duration};
 
 use crate::{
     NodeError, VmSpec,
     address::{GATEWAY, NODE_PREFIX, node_address},
     command::run_with,
     network,
+    wait::wait_for,
 };
 use cloud_config::CloudConfig;
 use supervise::Supervised;
 
 /// How long the cable may take to be plugged in.
 const CABLE_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Boots the VM, and runs its services until it is killed.
 pub fn run(nodes: &Path, id: &str) -> Result<(), NodeError> {
@@ -43,13 +39,8 @@ pub fn run(nodes: &Path, id: &str) -> Result<(), NodeError> {
 }
 
 fn set_up_network(spec: &VmSpec) -> Result<(), NodeError> {
-    let since = Instant::now();
-    while !Path::new("/sys/class/net/eth0").exists() {
-        if since.elapsed() > CABLE_TIMEOUT {
-            return Err(NodeError::Late("no cable was plugged in".to_owned()));
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+    wait_for(CABLE_TIMEOUT, || Path::new("/sys/class/net/eth0").exists().then_some(()))
+        .ok_or_else(|| NodeError::Late("no cable was plugged in".to_owned()))?;
     let address = node_address(spec.number);
     let commands = format!(
         "link set lo up\naddress add {address}/{NODE_PREFIX} dev eth0\nlink set eth0 up\nroute add default via {GATEWAY}\n"

@@ -4,7 +4,7 @@ use std::{
     fs,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ use crate::{
     network::{binaries, images},
     requirements::CNI_PLUGINS,
     vm::kubelet_flag,
+    wait::wait_for,
 };
 
 const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// How long containerd may take until it accepts connections.
 const CONTAINERD_TIMEOUT: Duration = Duration::from_mins(1);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The kubeconfig that the kubelet writes once it has its certificate.
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 
@@ -57,13 +57,13 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
 
 /// Imports the images that each VM begins with, once in the life of the disk.
 pub(super) fn import_images(nodes: &Path, containerd: &mut Supervised) -> Result<(), NodeError> {
-    let since = Instant::now();
-    while UnixStream::connect(CONTAINERD_SOCKET).is_err() {
+    let answers = || {
         reap(std::slice::from_mut(containerd));
-        if !containerd.is_running() || since.elapsed() > CONTAINERD_TIMEOUT {
-            return Err(NodeError::Late("containerd does not answer; see containerd.log".to_owned()));
-        }
-        std::thread::sleep(POLL_INTERVAL);
+        let answers = UnixStream::connect(CONTAINERD_SOCKET).is_ok();
+        (answers || !containerd.is_running()).then_some(answers)
+    };
+    if wait_for(CONTAINERD_TIMEOUT, answers) != Some(true) {
+        return Err(NodeError::Late("containerd does not answer; see containerd.log".to_owned()));
     }
     let done = Path::new("/var/lib/containerd/imported");
     if !done.exists() {

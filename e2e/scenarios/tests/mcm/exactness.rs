@@ -14,8 +14,8 @@ use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State};
 /// The tolerance for comparing times: deletion timestamps have whole seconds.
 const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 
-/// The whole life of a machine. machine-controller-manager's VMs have no UID, so machines are told apart by name, and no name may
-/// come twice.
+/// When a Machine was deleted, and when it was gone. Machines are told apart by name, because machine-controller-manager's VMs do
+/// not carry their UID; so a name must not be used twice.
 #[derive(Debug, Default)]
 struct Fate {
     uid: String,
