@@ -152,13 +152,12 @@ test-real: test-real-nodes test-mcm e2e-kind ## Check on real parts what the sta
 test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (10 minutes)
 #  Without them, each scenario prints `skipped` and the reason.
 	cargo build --locked --workspace --all-targets
-	cargo test --locked --package nodewright-e2e-scenarios --test real_nodes -- --include-ignored
-	cargo test --locked --package nodewright-e2e-devcluster --test real_nodes -- --include-ignored
+	cargo test --locked --workspace --test real_nodes -- --include-ignored
 
 .PHONY: test-mcm
-test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager: hand-overs, half swaps (10 minutes)
+test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 	cargo build --locked --workspace --all-targets
-	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_PATIENCE=300 cargo test --locked --package nodewright-e2e-scenarios --test mcm -- --ignored
+	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_PATIENCE=300 cargo test --locked --workspace --test mcm -- --ignored
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
