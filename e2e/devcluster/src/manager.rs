@@ -158,6 +158,8 @@ impl ManagerProcess {
             .then(|| flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1]));
         let arguments = options.command_line(port, webhook_port);
         let mut process = describe(program, arguments, &options);
+        // As in the image.
+        process = process.with_environment("MALLOC_ARENA_MAX", "1");
         for (name, value) in &options.environment {
             process = process.with_environment(name, value);
         }

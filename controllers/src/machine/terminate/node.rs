@@ -215,16 +215,21 @@ pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
 
 /// The Node of a VM that was gone before its owner could be proven, as after a take-over from machine-controller-manager in the
 /// middle of a deletion. The proof is that the provider knows no VM of the id that the Node and only this Machine bear, and that a
-/// controller has linked both: with its finalizer on the Node, and the Machine's name.
+/// controller has linked both: with its finalizer on the Node, and the Machine's name. machine-controller-manager writes that name
+/// some seconds after the Node joined. On a Node without a name, the condition with which a drain begins stands for it.
 fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
     let (machine, claim) = (scope.machine, &scope.snapshot.claim);
     let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.rivals.is_empty())?;
     let is_linked = has_finalizer(node, finalizers::NODE)
-        && label(node, labels::MACHINE_NAME) == Some(name(machine))
+        && label(node, labels::MACHINE_NAME).map_or_else(|| is_terminating(node), |named| named == name(machine))
         && node.provider_id() == vm_id(machine);
     let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
     let is_missing = matches!(provider.vm_status(), Some(VmStatus::NotFound(_)));
     Some(node).filter(|_| is_linked && is_missing)
+}
+
+fn is_terminating(node: &Node) -> bool {
+    node.conditions().iter().any(|it| it.type_ == conditions::node::TERMINATING && it.status == "True")
 }
 
 /// Deletes a Node whose VM the provider does not know, once its kubelet is silent. A Node that stays ready speaks against the

@@ -144,9 +144,17 @@ fn the_node_of_a_vm_that_was_gone_before_it_could_be_proven_goes_too() {
     json_patch::merge(ready, &json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
     assert_eq!(gone(ready).steps(), ["status Terminating"], "only what it waits for");
     assert_eq!(gone(ready).plan().waits[0].reason, "NodeReady");
+    // machine-controller-manager drains it, and has not written the machine's name yet.
+    let unnamed = json!({"metadata": {"labels": {"node.gardener.cloud/machine-name": null}}});
+    let draining = &mut node.clone();
+    json_patch::merge(draining, &unnamed);
+    let condition = json!({"type": "Terminating", "status": "True"});
+    draining["status"]["conditions"].as_array_mut().unwrap().push(condition);
+    assert_eq!(gone(draining).steps(), ["delete Node n"]);
     for foreign in [
         json!({"metadata": {"finalizers": null}}),
         json!({"metadata": {"labels": {"node.gardener.cloud/machine-name": "another"}}}),
+        unnamed,
         json!({"spec": {"providerID": "p:///2"}}),
     ] {
         let node = &mut node.clone();

@@ -87,18 +87,17 @@ fn memory(machines: u32) -> f64 {
     MEMORY + beyond * (LARGE_MEMORY - MEMORY)
 }
 
-/// All goals. Time and memory of the deletion have none: they depend on how many nodes are drained at once. `problems` is the
-/// number of machines, VMs and nodes that are wrong. `reference` is the processor time of the reference fleet in the same run.
-pub(crate) fn goals(
-    machines: u32,
-    up: &ScaleRun,
-    down: &ScaleRun,
-    problems: usize,
-    reference: Option<Duration>,
-) -> Vec<Goal> {
+/// The goal for processor time. It holds for the computer on which others were measured; a peer in the same run replaces it.
+/// `reference` is the processor time of the reference fleet in the same run.
+pub(crate) fn processor_goal(machines: u32, up: &ScaleRun, reference: Option<Duration>) -> Goal {
+    Goal::at_most("CPU s of the manager, 0 -> N", processor(machines, reference), up.processor.as_secs_f64())
+}
+
+/// All goals that every computer can meet. Time and memory of the deletion have none: they depend on how many nodes are drained at
+/// once. `problems` is the number of machines, VMs and nodes that are wrong.
+pub(crate) fn goals(machines: u32, up: &ScaleRun, down: &ScaleRun, problems: usize) -> Vec<Goal> {
     let none = 0_u64;
     vec![
-        Goal::at_most("CPU s of the manager, 0 -> N", processor(machines, reference), up.processor.as_secs_f64()),
         Goal::at_most("peak memory in MiB, 0 -> N", memory(machines), mebibytes(up.peak_memory)),
         Goal::exactly("Machines created, 0 -> N", machines, up.created.requests),
         Goal::exactly("names of those Machines", machines, up.created.names.len() as u64),
@@ -169,16 +168,17 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_at_its_bound() {
-        let reached = goals(1_000, &scale_run(4_000, 40_960, 1_000), &scale_run(9_000, 40_960, 0), 0, None);
+        let up = scale_run(4_000, 40_960, 1_000);
+        let mut reached = goals(1_000, &up, &scale_run(9_000, 40_960, 0), 0);
+        reached.push(processor_goal(1_000, &up, None));
         assert_eq!(missed(&reached), Vec::<&str>::new());
     }
 
     #[test]
     fn each_goal_can_be_missed() {
-        let names =
-            |up: &ScaleRun, down: &ScaleRun, problems| missed(&goals(1_000, up, down, problems, None)).join("; ");
+        let names = |up: &ScaleRun, down: &ScaleRun, problems| missed(&goals(1_000, up, down, problems)).join("; ");
         let (up, down) = (scale_run(4_000, 40_960, 1_000), scale_run(0, 0, 0));
-        assert_eq!(names(&scale_run(4_010, 40_960, 1_000), &down, 0), "CPU s of the manager, 0 -> N");
+        assert!(!processor_goal(1_000, &scale_run(4_010, 40_960, 1_000), None).is_met());
         assert_eq!(names(&scale_run(4_000, 40_970, 1_000), &down, 0), "peak memory in MiB, 0 -> N");
         assert_eq!(names(&up, &down, 1), "forgotten or left over");
         assert_eq!(names(&up, &scale_run(0, 0, 1), 0), "Machines created, N -> 0; VMs created, N -> 0");

@@ -19,7 +19,7 @@ mod scale_run;
 use std::time::Duration;
 
 use self::{
-    goals::{Goal, REFERENCE, goals, others, results},
+    goals::{Goal, REFERENCE, goals, others, processor_goal, results},
     inventory::Inventory,
     peer::Peer,
     scale_run::ScaleRun,
@@ -96,10 +96,13 @@ async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
     print("Nodewright\n")?;
     let options = FleetArguments::options(arguments.manager_flags.clone());
     let ours = Box::pin(Fleet::measure::<ManagerProcess>(&options, machines, arguments.timeout())).await?;
-    let mut goals = goals(machines, &ours.up, &ours.down, ours.problems, ours.reference);
-    if let Some(theirs) = &theirs {
-        print(&peer::comparison(machines, arguments.peer_qps, &ours, theirs))?;
-        goals.extend(peer::goals(machines, &ours, theirs));
+    let mut goals = goals(machines, &ours.up, &ours.down, ours.problems);
+    match &theirs {
+        Some(theirs) => {
+            print(&peer::comparison(machines, arguments.peer_qps, &ours, theirs))?;
+            goals.extend(peer::goals(machines, &ours, theirs));
+        }
+        None => goals.push(processor_goal(machines, &ours.up, ours.reference)),
     }
     judge(&goals, theirs.is_none())
 }

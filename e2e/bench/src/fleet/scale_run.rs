@@ -41,7 +41,8 @@ impl Created {
         // Any verb: server-side apply creates as well.
         if entry.resource == "machines" && entry.subresource.is_empty() && entry.code == 201 {
             self.requests += 1;
-            self.names.insert(entry.name.clone());
+            // The server itself makes the name of a Machine that is created with generateName: the log has none.
+            self.names.extend(Some(&entry.name).filter(|name| !name.is_empty()).cloned());
         }
     }
 }
@@ -179,7 +180,9 @@ impl fmt::Display for ScaleRun {
         let each = processor.as_secs_f64() * 1_000.0 / f64::from(costs.machines());
         writeln!(formatter, "controllers: {:.2} CPU s, {each:.2} ms per machine", processor.as_secs_f64())?;
         writeln!(formatter, "controllers: {:.1} MiB of memory at the peak", mebibytes(*peak_memory))?;
-        writeln!(formatter, "Machines created: {}, with {} names", created.requests, created.names.len())?;
+        let names = created.names.len();
+        let names = if names > 0 { format!(", with {names} names") } else { String::new() };
+        writeln!(formatter, "Machines created: {}{names}", created.requests)?;
         writeln!(formatter, "VMs created: {vms_created}; at most {most_vms} at once")
     }
 }

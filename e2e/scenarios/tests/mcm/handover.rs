@@ -109,7 +109,7 @@ stages! {
     roll_when_a_new_machine_exists: Stage::of(2, Act::Roll, Moment::Machines(1));
     roll_when_a_new_machine_runs: Stage::of(2, Act::Roll, Moment::Running(1));
     roll_when_an_old_machine_is_deleted: Stage::of(2, Act::Roll, Moment::Deleting(1));
-    freeze: Stage::of(6, Act::Scale(2), Moment::Frozen);
+    freeze: Stage::of(6, Act::Scale(2), Moment::Frozen(4));
     paused: Stage::of(2, Act::RollAndPause, Moment::Paused);
     rollback: Stage::of(2, Act::RollAndUndo, Moment::Deleting(1));
     rollback_to: Stage::of(1, Act::RollBackTo, Moment::RolledBack);
@@ -131,7 +131,7 @@ impl Stage {
         match self.act {
             Act::Create(count) => end(count as usize, SMALL, count as usize),
             // After the freeze, the pool is scaled up by one.
-            Act::Scale(count) if matches!(self.until, Moment::Frozen) => end(count as usize + 1, SMALL, before + 1),
+            Act::Scale(count) if matches!(self.until, Moment::Frozen(_)) => end(count as usize + 1, SMALL, before + 1),
             Act::Scale(count) => end(count as usize, SMALL, before.max(count as usize)),
             Act::Delete => end(0, SMALL, before),
             Act::Roll | Act::RollAndPause => end(before, LARGE, 2 * before),
@@ -252,7 +252,7 @@ async fn go_on(env: &Environment, stage: Stage, at_handover: &State<Machine>) ->
             ensure(same, || format!("a paused pool went on: {:?}", machines.keys()))?;
             objects::patch_pool(env, &json!({"paused": false})).await
         }
-        (Act::Scale(count), Moment::Frozen) => {
+        (Act::Scale(count), Moment::Frozen(_)) => {
             env.wait_for_running(count as usize).await?;
             env.wait_for("the end of the freeze", async || Ok(!sets(env).await?.iter().any(is_frozen))).await?;
             env.scale(objects::POOL, count + 1).await

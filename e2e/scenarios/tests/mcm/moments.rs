@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource, ResourceExt, api::ListParams};
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet};
 use nodewright_e2e_cloud::EventKind;
 use nodewright_e2e_scenarios::{Change, Environment, TestResult, waits::is_running};
 
@@ -38,8 +38,8 @@ pub(crate) enum Moment {
     NodesLeaving(usize),
     /// Machines are gone.
     Gone(usize),
-    /// machine-controller-manager has frozen the MachineSet; Nodewright, which never freezes, deletes machines.
-    Frozen,
+    /// machine-controller-manager has frozen the MachineSet; Nodewright, which never freezes, has deleted this many machines.
+    Frozen(usize),
     /// A machine of the broken class failed.
     Failed,
     /// The status of the pool says that it is paused.
@@ -87,7 +87,9 @@ impl Moment {
             Self::Linked(count) => machines(count, &|it| it.object.provider_id().is_some()),
             Self::Joined(count) => nodes(count, &|_| true),
             Self::Running(count) => machines(count, &|it| is_running(&it.object)),
-            Self::Deleting(count) => machines(count, &|it| it.object.is_deleting()),
+            Self::Deleting(count) => {
+                Ok(machines(count, &|it| it.object.is_deleting())? && (side == Side::Mcm || deletions_show(env)))
+            }
             Self::Cordoned(count) => {
                 nodes(count, &|it| it.object.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)))
             }
@@ -97,8 +99,10 @@ impl Moment {
             }
             Self::NodesLeaving(count) => nodes(count, &|it| it.gone || it.object.metadata.deletion_timestamp.is_some()),
             Self::Gone(count) => machines(count, &|it| it.gone),
-            Self::Frozen if side == Side::Nodewright => machines(1, &|it| it.object.is_deleting()),
-            Self::Frozen => Ok(sets(env).await?.iter().any(is_frozen)),
+            Self::Frozen(count) if side == Side::Nodewright => {
+                Ok(machines(count, &|it| it.object.is_deleting())? && deletions_show(env))
+            }
+            Self::Frozen(_) => Ok(sets(env).await?.iter().any(is_frozen)),
             Self::Failed => machines(1, &|it| it.object.class_name() == BROKEN && has_failed(&it.object)),
             Self::Paused => {
                 let pool = pool(env).await?;
@@ -127,6 +131,13 @@ pub(crate) async fn pool(env: &Environment) -> TestResult<MachineDeployment> {
 /// Whether machine-controller-manager has frozen the set.
 pub(crate) fn is_frozen(set: &MachineSet) -> bool {
     set.labels().get("freeze").is_some_and(|value| value == "True")
+}
+
+/// Whether each Machine in deletion says so in its phase. machine-controller-manager goes by the phase alone: a Machine that was
+/// deleted a moment before a take-over, and has yet to say it, counts as one too many, and another one is deleted for it.
+fn deletions_show(env: &Environment) -> bool {
+    let shows = |machine: &Machine| !machine.is_deleting() || *machine.phase() == MachinePhase::Terminating;
+    env.machines().current().values().all(|machine| shows(machine))
 }
 
 fn has_failed(machine: &Machine) -> bool {

@@ -1,6 +1,8 @@
 //! Objects that claim what belongs to others, idle clusters, unreadable objects, missing Secrets.
 
-use super::builders::{at, delete, named, of, roll, run, scale};
+use nodewright_e2e_cloud::FaultOperation;
+
+use super::builders::{at, delete, fails, lasting, named, of, roll, run, scale};
 use crate::{
     run::{Run, Scenario},
     schedule::{Act, Mistake, Trouble},
@@ -119,9 +121,10 @@ fn missing_secrets() -> Vec<Scenario> {
             quiet(
                 3,
                 vec![
-                    at(300_000, Act::Err(Mistake::ClassSecret(of("large")), 7_200)),
+                    at(300_000, lasting(FaultOperation::Create, fails())),
                     at(301_000, roll("large")),
-                    // Its machine without a VM is deleted then, and counts as stuck 15 min later.
+                    at(330_000, Act::Err(Mistake::ClassSecret(of("large")), 7_200)),
+                    // A VM was asked for, so its machine stays until the cloud can be asked again. It counts as stuck after 15 min.
                     at(400_000, roll("small")),
                     at(1_000_000, Act::KillVm(0)),
                 ],
