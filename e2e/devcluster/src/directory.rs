@@ -11,7 +11,6 @@ use std::{
 };
 
 use crate::DevclusterError;
-use nodewright_e2e_node::cgroup;
 use nodewright_e2e_process::{repository, write_private};
 
 /// The directory that a command works on.
@@ -131,7 +130,8 @@ impl RunDirectory {
             "pids",
             "kubeconfigs",
             "kubectl-cache",
-            "nodes",
+            "egress.yaml",
+            "samples.json",
             "etcd",
             "pki",
         ];
@@ -140,7 +140,7 @@ impl RunDirectory {
 
     /// Removes the files of a devcluster that ended, except logs and audit log, and what VMs of a killed one have left.
     pub fn clean(&self) -> Result<(), DevclusterError> {
-        cgroup::sweep()?;
+        nodewright_e2e_node::clean(&self.root.join("nodes"))?;
         for path in self.temporary_files() {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             remove(&path, removed)?;

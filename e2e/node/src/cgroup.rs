@@ -144,10 +144,10 @@ impl Cgroup {
 }
 
 /// Ends and removes all cgroups whose network does not live.
-pub fn sweep() -> Result<(), NodeError> {
+pub(crate) fn sweep() -> Result<(), NodeError> {
     let names = hierarchies().into_iter().filter_map(|hierarchy| fs::read_dir(hierarchy.join(ROOT)).ok()).flatten();
     let networks = names.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for network in networks.filter(|network| !is_named(*network, BINARY)) {
+    for network in networks.filter(|network| !lives(*network)) {
         Cgroup::of_network(network).end()?;
     }
     for hierarchy in hierarchies() {
@@ -155,6 +155,12 @@ pub fn sweep() -> Result<(), NodeError> {
         let _ = fs::remove_dir(hierarchy.join(ROOT));
     }
     Ok(())
+}
+
+/// Whether the process of a network lives.
+pub(crate) fn lives(network: u32) -> bool {
+    // One that has ended, and whose parent has yet to learn it, has no command line.
+    is_named(network, BINARY) && fs::read(format!("/proc/{network}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
 /// Whether a process runs under this name.

@@ -18,7 +18,7 @@
 //! * Nothing in the host's network namespace changes, and nothing listens there.
 //! * The host's files are read-only in a VM, except its disk. Kernel parameters that a kubelet wants to set are files of its own.
 //! * All processes end with the [`Supervisor`](nodewright_e2e_process::Supervisor) of the network. What a kill may leave,
-//!   empty cgroups, is removed by the next start, or by [`cgroup::sweep`].
+//!   empty cgroups, is removed by the next start, or by [`clean`].
 //!
 //! # Assumptions
 //!
@@ -33,7 +33,7 @@
 //! * With cgroup v2, controllers are enabled for the children of the root cgroup, and stay enabled.
 
 pub mod address;
-pub mod cgroup;
+mod cgroup;
 mod command;
 mod error;
 pub mod guest;
@@ -48,7 +48,7 @@ mod wait;
 pub use self::{
     error::NodeError,
     image::BUSYBOX,
-    network::{Network, delete_vms, egress_socket},
+    network::{Network, clean, delete_vms, egress_socket},
     user_data::user_data,
     vm::{Desired, Vm, VmSpec, launch},
 };

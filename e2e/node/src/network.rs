@@ -19,10 +19,13 @@ use crate::{
     BINARY, BINARY_VARIABLE, NodeError, Vm,
     cgroup::{self, Cgroup},
     image, requirements,
+    wait::wait_for,
 };
 
 /// How long the process may take until it serves.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a network that was killed may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The longest path of a Unix socket in Linux, in bytes.
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -52,7 +55,7 @@ impl Network {
         if let Some(missing) = requirements::missing() {
             return Err(NodeError::Missing(missing));
         }
-        cgroup::sweep()?;
+        clean(directory)?;
         prepare(directory, binaries)?;
         let socket = api_socket(directory)?;
         let listener = UnixListener::bind(&socket).map_err(NodeError::file("listen on", socket))?;
@@ -152,14 +155,21 @@ fn pid_file(directory: &Path) -> PathBuf {
     directory.join("network.pid")
 }
 
-/// Removes what an earlier network left in the directory, and puts there what VMs need.
-fn prepare(directory: &Path, binaries_directory: &Path) -> Result<(), NodeError> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(NodeError::file("remove", directory)(error));
-        }
-        _ => {}
+/// Ends the VMs that killed networks have left, and removes the directory of one that has ended.
+pub fn clean(directory: &Path) -> Result<(), NodeError> {
+    // After a kill, a process takes a moment to end. If the id has become another network's, the wait is in vain.
+    if let Ok(network) = network_pid(directory) {
+        wait_for(END_TIMEOUT, || (!cgroup::lives(network)).then_some(()));
     }
+    cgroup::sweep()?;
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(NodeError::file("remove", directory)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Puts into the directory what VMs need.
+fn prepare(directory: &Path, binaries_directory: &Path) -> Result<(), NodeError> {
     fs::create_dir_all(vms(directory)).map_err(NodeError::file("create", vms(directory)))?;
     let link = binaries(directory);
     std::os::unix::fs::symlink(binaries_directory, &link).map_err(NodeError::file("link", &link))?;
