@@ -89,7 +89,8 @@ async fn a_volume_leaves_its_node_before_the_vm_goes() -> TestResult {
         format!("the detachment began at {begun:?}, the VM was deleted at {deleted:?}")
     })?;
     attaching.abort();
-    env.kubectl(&format!("delete persistentvolume {}", env.namespace())).await?;
+    // It goes when its claim goes, with the namespace.
+    env.kubectl(&format!("delete persistentvolume {} --wait=false", env.namespace())).await?;
     env.kubectl(&format!("delete csidriver {DRIVER}")).await?;
     finish(env).await
 }
