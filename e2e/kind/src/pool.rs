@@ -85,10 +85,10 @@ fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// When the kubelet of a Node last renewed its Lease.
+/// When the kubelet of a Node last renewed its Lease, which it creates some seconds after the Node.
 pub(crate) async fn heartbeat(cluster: &Cluster, node: &str) -> TestResult<Option<MicroTime>> {
     let leases: Api<Lease> = Api::namespaced(cluster.client(), "kube-node-lease");
-    Ok(leases.get(node).await?.spec.and_then(|spec| spec.renew_time))
+    Ok(leases.get_opt(node).await?.and_then(|lease| lease.spec?.renew_time))
 }
 
 /// Waits until no machine, Node or container is left.
