@@ -205,8 +205,13 @@ async fn create(kind: &Path, node_image: Option<&str>, directory: &Path) -> Test
     Ok(kubeconfig)
 }
 
+/// Deletes the cluster of this name, and the containers of its machines, which kind does not know.
 async fn delete(kind: &Path) -> TestResult {
     Program::new(kind).with(&format!("delete cluster --name={NAME}")).output().await?;
+    let machines = docker(&format!("ps --all --quiet --filter=label=nodewright.dev/cluster={NAME}")).await?;
+    if !machines.is_empty() {
+        Program::new("docker").with("rm --force --volumes").arguments(machines.lines()).output().await?;
+    }
     Ok(())
 }
 
