@@ -1,6 +1,10 @@
 //! The manager in a simulated cluster: see `nodewright_e2e_simulation`. `make simulate` makes thousands of these runs.
 
-use std::process::{Command, Stdio};
+use std::{
+    process::{Command, Stdio},
+    sync::Mutex,
+    thread,
+};
 
 use nodewright_e2e_simulation::{
     Detail, Report, Run, Scenario,
@@ -15,6 +19,26 @@ fn expect_good(run: &Run, report: &Report) {
     assert!(report.violations.is_empty(), "{}\n{run}\n{:#?}", report.trace.join("\n"), report.violations);
 }
 
+/// Checks each run, on all processors.
+fn check_each(
+    runs: impl IntoIterator<Item = Scenario, IntoIter: Send>,
+    check: impl Fn(Scenario, &mut Reference) + Sync,
+) {
+    let runs = Mutex::new(runs.into_iter());
+    let next = || runs.lock().expect("no check holds the lock").next();
+    let check_some = || {
+        let mut reference = Reference::default();
+        while let Some(run) = next() {
+            check(run, &mut reference);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(check_some);
+        }
+    });
+}
+
 #[test]
 fn undisturbed_it_goes_up_rolls_and_goes_down() {
     let run = Run::up_roll_down(1);
@@ -26,24 +50,21 @@ fn undisturbed_it_goes_up_rolls_and_goes_down() {
 
 #[test]
 fn what_somebody_has_thought_of_breaks_nothing() {
-    let mut reference = Reference::default();
-    for Scenario { name, run } in scenarios::all() {
-        eprintln!("{name}");
-        let report = examine(&run, &mut reference, Detail::Explained);
+    check_each(scenarios::all(), |Scenario { name, run }, reference| {
+        let report = examine(&run, reference, Detail::Explained);
         expect_good(&run, &report);
-        assert_eq!(report.missed, 0, "what it is aimed at never comes");
-    }
+        assert_eq!(report.missed, 0, "{name}: what it is aimed at never comes");
+    });
 }
 
 /// Every fifth step, once before it and once after it; `make simulate` covers every step.
 #[test]
 fn killed_at_any_step_it_makes_and_unmakes_the_same() {
-    let mut reference = Reference::default();
     let runs = crashes(&Run::up_roll_down(1));
     assert!(runs.len() > 200, "{} places to be killed at", runs.len());
-    for Scenario { run, .. } in runs.iter().skip(1).step_by(5) {
-        expect_good(run, &examine(run, &mut reference, Detail::Brief));
-    }
+    check_each(runs.into_iter().skip(1).step_by(5), |Scenario { run, .. }, reference| {
+        expect_good(&run, &examine(&run, reference, Detail::Brief));
+    });
 }
 
 /// Before about every thirtieth step; `make simulate` covers every step.
