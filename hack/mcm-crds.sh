@@ -6,11 +6,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
 
-case ${1:-} in
-'') ;;
--h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-*) die "unknown argument $1, see --help" ;;
-esac
+takes_no_arguments "$@"
 
 find_go
 module=github.com/gardener/machine-controller-manager

@@ -15,11 +15,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
 
-case ${1:-} in
-'') ;;
--h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-*) die "unknown argument $1, see --help" ;;
-esac
+takes_no_arguments "$@"
 
 # Increase this when the build changes, so that older binaries are not used.
 recipe=1

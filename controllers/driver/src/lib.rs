@@ -20,7 +20,10 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Code, RawJson};
 
@@ -172,8 +175,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] if there is nothing to do.
-    fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
+    /// Sets up what can only be set up on an existing VM. [`Code::Unimplemented`] if there is nothing to do, as by default.
+    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        let error = DriverError::new(Code::Unimplemented, "the provider's VMs need no initialization");
+        ready(Err(error)).boxed()
+    }
 
     /// Deletes the VMs of a Machine and their resources, and the VM of `provider_id` only if its tags prove it, or if it is not
     /// visible and `is_proven`. May return before they are gone: `status` tells.

@@ -3,8 +3,10 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    num::NonZero,
     panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
     sync::Once,
+    thread,
 };
 
 use super::{
@@ -62,6 +64,12 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
         }
     }
     report
+}
+
+/// Does the work in this many threads at once, by default one for each processor. Panics if one of them does.
+pub fn in_parallel(jobs: Option<NonZero<usize>>, work: impl Fn() + Sync) {
+    let jobs = jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, Into::into);
+    thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(&work))));
 }
 
 /// Records each panic per thread, in addition to the default panic hook.

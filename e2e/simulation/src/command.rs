@@ -5,14 +5,13 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    thread,
     time::{Duration, Instant},
 };
 
 use clap::{Parser, value_parser};
 
 use super::{
-    campaign::{Reference, crashes, edits, examine},
+    campaign::{Reference, crashes, edits, examine, in_parallel},
     check::check,
     generate,
     run::{Report, Run, Scenario},
@@ -203,8 +202,7 @@ fn many(arguments: &Arguments) -> Result<(), SimulateError> {
             }
         }
     };
-    let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, Into::into);
-    thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    in_parallel(arguments.jobs, work);
     let (made, broken) = (source.made.into_inner(), source.broken.into_inner());
     println!("{made} runs, {broken} violations, {:.0} s", begun.elapsed().as_secs_f64());
     if broken == 0 { Ok(()) } else { Err(SimulateError::Broken(broken)) }

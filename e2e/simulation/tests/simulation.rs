@@ -3,12 +3,11 @@
 use std::{
     process::{Command, Stdio},
     sync::Mutex,
-    thread,
 };
 
 use nodewright_e2e_simulation::{
     Detail, Report, Run, Scenario,
-    campaign::{Reference, crashes, edits, examine},
+    campaign::{Reference, crashes, edits, examine, in_parallel},
     generate, scenarios,
     schedule::{Act, Edit, Fate, Schedule, Trouble},
 };
@@ -26,15 +25,10 @@ fn check_each(
 ) {
     let runs = Mutex::new(runs.into_iter());
     let next = || runs.lock().expect("no check holds the lock").next();
-    let check_some = || {
+    in_parallel(None, || {
         let mut reference = Reference::default();
         while let Some(run) = next() {
             check(run, &mut reference);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(check_some);
         }
     });
 }

@@ -219,11 +219,6 @@ impl Driver for LocalDriver {
         self.clone().create_container(request).boxed()
     }
 
-    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        let message = "a container needs no initialization";
-        futures::future::ready(Err(DriverError::new(Code::Unimplemented, message))).boxed()
-    }
-
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_container(request).boxed()
     }

@@ -307,11 +307,6 @@ impl Driver for SimulatedDriver {
         self.clone().create_vm(request).boxed()
     }
 
-    fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        let message = "a simulated vm needs no initialization";
-        futures::future::ready(Err(DriverError::new(Code::Unimplemented, message))).boxed()
-    }
-
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_vms(request).boxed()
     }

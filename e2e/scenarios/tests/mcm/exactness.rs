@@ -14,8 +14,8 @@ use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State};
 /// The tolerance for comparing times: deletion timestamps have whole seconds.
 const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 
-/// When a Machine was deleted, and when it was gone. Machines are told apart by name, because machine-controller-manager's VMs do
-/// not carry their UID; so a name must not be used twice.
+/// When the Machine of a name was deleted, and when it was gone. VMs of machine-controller-manager carry the name of their Machine,
+/// and not its UID: no two Machines may have the same name.
 #[derive(Debug, Default)]
 struct Fate {
     uid: String,

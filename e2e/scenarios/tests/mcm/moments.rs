@@ -80,6 +80,10 @@ impl Moment {
         let nodes = |count: usize, is: &dyn Fn(&Change<Node>) -> bool| -> TestResult<bool> {
             Ok(distinct(&env.nodes().changes()?, before.nodes, is) >= count)
         };
+        // Deleted by Nodewright, machines also have to show it.
+        let deleted = |count: usize| -> TestResult<bool> {
+            Ok(machines(count, &|it| it.object.is_deleting())? && (side == Side::Mcm || deletions_show(env)))
+        };
         match self {
             Self::Sets(count) => Ok(sets(env).await?.len() >= count),
             Self::Machines(count) => machines(count, &|_| true),
@@ -87,9 +91,7 @@ impl Moment {
             Self::Linked(count) => machines(count, &|it| it.object.provider_id().is_some()),
             Self::Joined(count) => nodes(count, &|_| true),
             Self::Running(count) => machines(count, &|it| is_running(&it.object)),
-            Self::Deleting(count) => {
-                Ok(machines(count, &|it| it.object.is_deleting())? && (side == Side::Mcm || deletions_show(env)))
-            }
+            Self::Deleting(count) => deleted(count),
             Self::Cordoned(count) => {
                 nodes(count, &|it| it.object.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)))
             }
@@ -99,9 +101,7 @@ impl Moment {
             }
             Self::NodesLeaving(count) => nodes(count, &|it| it.gone || it.object.metadata.deletion_timestamp.is_some()),
             Self::Gone(count) => machines(count, &|it| it.gone),
-            Self::Frozen(count) if side == Side::Nodewright => {
-                Ok(machines(count, &|it| it.object.is_deleting())? && deletions_show(env))
-            }
+            Self::Frozen(count) if side == Side::Nodewright => deleted(count),
             Self::Frozen(_) => Ok(sets(env).await?.iter().any(is_frozen)),
             Self::Failed => machines(1, &|it| it.object.class_name() == BROKEN && has_failed(&it.object)),
             Self::Paused => {
