@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
+
 use crate::{
     cache::{Change, Index, Store, Stores, Unreadable},
     effect::Effect,
@@ -45,7 +47,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
     /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache: its plans do
     /// not depend on their writes there, and must not wait for an unreachable cluster.
-    fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
+    fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster, _now: Timestamp) -> bool {
         false
     }
     /// How many objects a plan iterates over. The runtime plans an object with very many less often.

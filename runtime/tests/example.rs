@@ -24,6 +24,7 @@ fn plan(name: &str, stores: Stores) -> String {
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
+        notes: &[],
         status_written: None,
     };
     share::Share.plan(&moment, &snapshot).to_string()

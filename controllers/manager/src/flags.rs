@@ -166,12 +166,15 @@ pub(crate) struct MachineFlags {
     /// Time from the deletion of a machine until its Pods are deleted by force.
     #[arg(long, default_value = "2h", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_drain_timeout: Duration,
-    /// Number of attempts to evict a Pod before it is deleted.
+    /// How many waits of --evict-retry the eviction of a Pod may be refused before it is deleted.
     #[arg(long, default_value_t = 360)]
     pub(crate) machine_max_evict_retries: u32,
-    /// Time for the volumes of a drained Node to be detached.
+    /// Time for a volume to be detached once its Pod has left.
     #[arg(long, default_value = "2m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_pv_detach_timeout: Duration,
+    /// Time for a volume to be attached to another Node, before the next Pod with volumes is evicted.
+    #[arg(long, default_value = "90s", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_pv_reattach_timeout: Duration,
     /// Node conditions that make a machine unhealthy unless they are False.
     #[arg(
         long,
@@ -210,6 +213,7 @@ impl MachineFlags {
             drain_timeout: self.machine_drain_timeout,
             max_evict_retries: self.machine_max_evict_retries,
             detach_timeout: self.machine_pv_detach_timeout,
+            reattach_timeout: self.machine_pv_reattach_timeout,
             node_conditions: self.node_conditions.iter().filter(|name| !name.is_empty()).cloned().collect(),
             exhausted_retry: self.resource_exhausted_retry,
             short_retry: self.provider_short_retry,
@@ -300,7 +304,7 @@ pub(crate) struct WebhookFlags {
 
 /// Flags of machine-controller-manager that have no effect here. They are accepted so that its command lines work.
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
-    machine-inplace-update-timeout machine-preserve-timeout machine-pv-reattach-timeout \
+    machine-inplace-update-timeout machine-preserve-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
     machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
 /// More such flags, which need no value.

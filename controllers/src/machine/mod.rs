@@ -30,6 +30,7 @@ mod trace;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -121,8 +122,8 @@ impl Controller for MachineController {
         Snapshot::take(stores, key, self.driver.name())
     }
 
-    fn goes_on_without(&self, machine: &Machine, cluster: Cluster) -> bool {
-        cluster == TARGET && is_forced(machine)
+    fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
+        cluster == TARGET && (is_forced(machine) || terminate::is_given_up(&self.settings, machine, now))
     }
 
     fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {

@@ -15,10 +15,14 @@ pub struct Settings {
     pub health_timeout: Duration,
     /// From the deletion of the Machine until its Pods are deleted by force (`--machine-drain-timeout`).
     pub drain_timeout: Duration,
-    /// How often the eviction of a Pod is tried before the Pod is deleted (`--machine-max-evict-retries`).
+    /// For how many pauses of `evict_retry` the eviction of a Pod may be refused before the Pod is deleted
+    /// (`--machine-max-evict-retries`).
     pub max_evict_retries: u32,
-    /// How long the volumes of a drained Node may take to be detached (`--machine-pv-detach-timeout`).
+    /// How long a volume may take to be detached once its Pod has left the Node (`--machine-pv-detach-timeout`).
     pub detach_timeout: Duration,
+    /// How long such a volume may then take to be attached to another Node, before the next Pod with volumes is evicted
+    /// (`--machine-pv-reattach-timeout`).
+    pub reattach_timeout: Duration,
     /// Node conditions that make a Machine unhealthy unless they are False (`--node-conditions`).
     pub node_conditions: Vec<String>,
     /// Pause after a creation that failed because capacity or a quota is exhausted (`--resource-exhausted-retry`).
@@ -80,6 +84,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_hours(2),
             max_evict_retries: 360,
             detach_timeout: Duration::from_mins(2),
+            reattach_timeout: Duration::from_secs(90),
             node_conditions: conditions.iter().map(|&condition| condition.to_owned()).collect(),
             exhausted_retry: Duration::from_mins(10),
             short_retry: Duration::from_secs(5),

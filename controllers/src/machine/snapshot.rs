@@ -1,6 +1,6 @@
 //! What the decisions about a Machine may see, taken from the caches at one moment.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
-    drain::PodView,
+    drain::View,
     indexes::SET_BY_UID,
     ledger::{Ledger, Ordinal},
     node::Node,
@@ -49,10 +49,8 @@ pub struct Snapshot {
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
     pub contenders: Contenders,
-    /// The Pods of its Node; `None` while they are not watched or not listed yet.
-    pub pods: Option<Vec<Arc<PodView>>>,
-    /// What to say about a Pod of its Node that exists, has to leave, and cannot be read.
-    pub unreadable_pod: Option<String>,
+    /// What the drain of its Node sees, once it is being deleted.
+    pub(crate) drain: View,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +89,8 @@ impl Snapshot {
         } else {
             Lookup::Pending
         };
-        let pods = node.as_deref().and_then(|node| stores.seen::<PodView>(TARGET, &pods_of(name(node))));
+        let drained = node.as_deref().filter(|_| is_deleting(machine.as_ref()) && !is_forced(&machine));
+        let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
@@ -117,10 +116,9 @@ impl Snapshot {
             unseen_node,
             stranger,
             unreadable_node,
-            unreadable_pod: pods.as_deref().and_then(unreadable_pod),
             contenders,
             owner,
-            pods: pods.as_deref().map(sorted),
+            drain,
             machine,
         })
     }
@@ -168,18 +166,6 @@ fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
         .map_or(Lookup::Missing, Lookup::Found)
 }
 
-pub(super) fn pods_of(node: &str) -> String {
-    format!("spec.nodeName={node}")
-}
-
-/// The highest priority first, as in the drain of machine-controller-manager.
-fn sorted(pods: &Store<PodView>) -> Vec<Arc<PodView>> {
-    let mut pods = pods.all();
-    let key = |pod: &PodView| (namespace(pod).to_owned(), name(pod).to_owned());
-    pods.sort_by_cached_key(|pod| (Reverse(pod.spec.priority), key(pod)));
-    pods
-}
-
 /// The Nodes; `None` for a forced deletion while they are not listed yet. All other Machines wait for that.
 fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
     if is_forced(machine) { stores.listed::<Node>(TARGET) } else { Some(stores.of::<Node>(TARGET)) }
@@ -188,14 +174,6 @@ fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
 /// Whether the deletion of a Machine is forced: it waits for nothing in the target cluster.
 pub(super) fn is_forced(machine: &Machine) -> bool {
     is_deleting(machine) && machine.is_force_deletion()
-}
-
-fn unreadable_pod(pods: &Store<PodView>) -> Option<String> {
-    let leaves = |pod: &Arc<Unreadable>| {
-        let metadata = pod.metadata().cloned();
-        metadata.is_none_or(|metadata| PodView { metadata, ..PodView::default() }.leaves())
-    };
-    pods.unreadable().into_iter().find(leaves).map(|pod| pod.describe::<PodView>())
 }
 
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {

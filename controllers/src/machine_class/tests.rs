@@ -162,6 +162,7 @@ impl Held {
             failure: None,
             outcomes: &outcomes,
             refusals: &[],
+            notes: &[],
             status_written: None,
         };
         controller.plan(&moment, &snapshot)

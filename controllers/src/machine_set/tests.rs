@@ -57,6 +57,7 @@ fn planned(snapshot: &Snapshot) -> Plan<Never> {
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
+        notes: &[],
         status_written: None,
     };
     plan(&at, snapshot, true)
@@ -412,6 +413,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
         failure: Some(&failure),
         outcomes: &outcomes,
         refusals: &[],
+        notes: &[],
         status_written: None,
     };
     plan(&at, snapshot, true)
@@ -546,6 +548,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
         failure: None,
         outcomes: &outcomes,
         refusals: &[],
+        notes: &[],
         status_written: Some(now - jiff::SignedDuration::from_millis(500)),
     };
     let mut known = snapshot.clone();

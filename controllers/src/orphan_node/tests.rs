@@ -49,6 +49,7 @@ fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Pl
         failure: None,
         outcomes,
         refusals: &[],
+        notes: &[],
         status_written: None,
     };
     plan(&at, snapshot, SignedDuration::from_mins(5))

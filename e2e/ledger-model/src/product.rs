@@ -362,6 +362,7 @@ fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>
         failure,
         outcomes,
         refusals: &[],
+        notes: &[],
         status_written: None,
     }
 }

@@ -29,6 +29,7 @@ mod cleaning;
 pub mod clusters;
 pub mod collector;
 mod diagnosis;
+pub mod disks;
 pub mod environment;
 pub mod history;
 mod kubectl;

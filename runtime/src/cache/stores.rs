@@ -98,6 +98,14 @@ impl Stores {
         self.scoped_watch(cluster, selector).filter(|store| store.is_synced())
     }
 
+    /// Why a scoped watch has no first list yet, once the API server has failed to give it several times: its message.
+    pub fn unseen<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<str>> {
+        match self.scoped_watch::<K>(cluster, selector)?.first_list() {
+            FirstList::Failed(why) => Some(why),
+            FirstList::Pending | FirstList::Complete => None,
+        }
+    }
+
     /// The state of the object that [`ScopedWatch::named`] with the same arguments watches.
     pub fn named<K: Kind>(&self, key: &ObjectRef, fields: &str) -> Lookup<K> {
         let store = self.scoped_watch::<K>(key.cluster, &scoped_watch::named_selector(key, fields));

@@ -88,10 +88,10 @@ impl fmt::Display for Failure {
 pub struct Refusal {
     /// The UID of the object.
     pub uid: Arc<str>,
+    /// Since when it has been refused each time.
+    pub since: Timestamp,
     /// When it was last refused.
     pub at: Timestamp,
-    /// How many times in a row.
-    pub times: u32,
     /// The server's message.
     pub message: String,
     /// The server's `Retry-After`.

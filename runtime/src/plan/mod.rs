@@ -3,7 +3,7 @@
 mod failure;
 mod text;
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use json_patch::Patch;
@@ -40,6 +40,8 @@ pub struct Context<'a, E: Effect> {
     pub outcomes: &'a Outcomes<E>,
     /// Requests that were refused for now, such as evictions that a disruption budget does not allow.
     pub refusals: &'a [Refusal],
+    /// The notes of the last plan.
+    pub notes: &'a [Note],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
 }
@@ -48,6 +50,11 @@ impl<E: Effect> Context<'_, E> {
     /// The current refusal for the object with this UID.
     pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
         self.refusals.iter().find(|refusal| &*refusal.uid == uid)
+    }
+
+    /// Since when each plan has left this note.
+    pub fn noted(&self, text: &str) -> Option<Timestamp> {
+        self.notes.iter().find(|note| *note.text == *text).map(|note| note.since)
     }
 }
 
@@ -212,6 +219,16 @@ pub struct Wait {
     pub until: Option<Timestamp>,
 }
 
+/// What a plan leaves for the next one of the same object, to learn how long something has been so that no object says. A
+/// process that starts has no notes: use them for nothing whose loss would do harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What the plan noted.
+    pub text: Arc<str>,
+    /// Since when each plan has noted it.
+    pub since: Timestamp,
+}
+
 /// What a controller decided for one object.
 ///
 /// Stages run in order. The steps of a stage run concurrently and fail independently. A failure ends the plan after its stage
@@ -222,6 +239,8 @@ pub struct Plan<E> {
     pub stages: Vec<Vec<Planned<E>>>,
     /// The waits.
     pub waits: Vec<Wait>,
+    /// Notes for the next plan. A note that is not left again is forgotten.
+    pub notes: Vec<Arc<str>>,
     /// Events to publish once the steps have succeeded.
     pub events: Vec<Event>,
     /// Spans to record once the steps have succeeded.
@@ -249,6 +268,7 @@ impl<E> Plan<E> {
         Self {
             stages: vec![],
             waits: vec![],
+            notes: vec![],
             events: vec![],
             spans: vec![],
             wake: None,
@@ -309,9 +329,11 @@ impl<E> Plan<E> {
         self
     }
 
-    /// Adds a scoped watch.
+    /// Adds a scoped watch, unless the plan has it.
     pub fn scoped_watch(&mut self, watch: ScopedWatch) -> &mut Self {
-        self.scoped_watches.push(watch);
+        if self.scoped_watches.iter().all(|known| known.key() != watch.key()) {
+            self.scoped_watches.push(watch);
+        }
         self
     }
 
@@ -319,9 +341,12 @@ impl<E> Plan<E> {
     pub fn append(&mut self, more: Self) {
         self.stages.extend(more.stages);
         self.waits.extend(more.waits);
+        self.notes.extend(more.notes);
         self.events.extend(more.events);
         self.spans.extend(more.spans);
-        self.scoped_watches.extend(more.scoped_watches);
+        for watch in more.scoped_watches {
+            self.scoped_watch(watch);
+        }
         self.forgets_outcomes |= more.forgets_outcomes;
         self.wake = self.wake.into_iter().chain(more.wake).min();
     }

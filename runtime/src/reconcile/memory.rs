@@ -12,7 +12,7 @@ use crate::{
     fair::Flow,
     leadership::Clock,
     object::ObjectRef,
-    plan::{Failure, Refusal, Wait},
+    plan::{Failure, Note, Refusal, Wait},
     request::RequestError,
     scoped_watch::ScopedWatch,
 };
@@ -26,6 +26,7 @@ pub(super) struct Memory<E: Effect> {
     pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
+    pub(super) notes: Vec<Note>,
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
     /// Wall-clock time at monotonic zero, at the last reading; a change means that the clock was stepped.
@@ -56,6 +57,7 @@ impl<E: Effect> Memory<E> {
             unsure: vec![],
             failure: None,
             refusals: vec![],
+            notes: vec![],
             outcomes: Outcomes::default(),
             status_written: None,
             zero: None,
@@ -82,8 +84,9 @@ impl<E: Effect> Memory<E> {
 
     fn shift(&mut self, by: SignedDuration) {
         self.outcomes.shift(by);
-        let refused = self.refusals.iter_mut().map(|refusal| &mut refusal.at);
-        for at in refused.chain(&mut self.status_written) {
+        let refused = self.refusals.iter_mut().flat_map(|refusal| [&mut refusal.since, &mut refusal.at]);
+        let noted = self.notes.iter_mut().map(|note| &mut note.since);
+        for at in refused.chain(noted).chain(&mut self.status_written) {
             *at = at.saturating_add(by).unwrap_or(*at);
         }
     }
@@ -96,11 +99,14 @@ impl<E: Effect> Memory<E> {
     }
 
     fn is_blank(&self) -> bool {
-        let Self { barriers, unsure, failure, refusals, outcomes, status_written, scoped_watches, waits, .. } = self;
+        let Self {
+            barriers, unsure, failure, refusals, notes, outcomes, status_written, scoped_watches, waits, ..
+        } = self;
         barriers.is_empty()
             && unsure.is_empty()
             && failure.is_none()
             && refusals.is_empty()
+            && notes.is_empty()
             && outcomes.is_empty()
             && status_written.is_none()
             && scoped_watches.is_empty()
@@ -132,6 +138,13 @@ impl<E: Effect> Memory<E> {
         waits.iter().filter(|wait| logged(wait).is_none()).collect()
     }
 
+    /// Replaces the notes by those of a new plan, each with the time of its first plan.
+    pub(super) fn note(&mut self, notes: &[Arc<str>], now: Timestamp) {
+        let former = std::mem::take(&mut self.notes);
+        let since = |text: &str| former.iter().find(|note| *note.text == *text).map_or(now, |note| note.since);
+        self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+    }
+
     pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
         self.barriers.extend(execution.barriers);
         self.unsure.extend(execution.unsure);
@@ -141,9 +154,9 @@ impl<E: Effect> Memory<E> {
         self.refusals.retain(|refusal| !execution.evicted.contains(&refusal.uid));
         for (uid, error) in execution.refused {
             let former = self.refusals.extract_if(.., |refusal| refusal.uid == uid).next();
-            let times = former.map_or(0, |refusal| refusal.times).saturating_add(1);
+            let since = former.map_or(now, |refusal| refusal.since);
             let RequestError { message, retry_after, .. } = error;
-            self.refusals.push(Refusal { uid, at: now, times, message, retry_after });
+            self.refusals.push(Refusal { uid, since, at: now, message, retry_after });
         }
         self.failure.clone_from(&execution.failure);
         execution.failure

@@ -188,7 +188,8 @@ impl<C: Controller> Reconciler<C> {
             return;
         }
         let Some(live) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) else { return };
-        let waits_for = |cluster: Cluster| !self.controller.goes_on_without(&live, cluster);
+        let now = memory.now(self.shared.clock.as_ref());
+        let waits_for = |cluster: Cluster| !self.controller.goes_on_without(&live, cluster, now);
         memory.unsure.retain(|unsure| waits_for(unsure.key.cluster));
         memory.barriers.retain(|barrier| waits_for(barrier.key.cluster));
     }
@@ -263,6 +264,8 @@ impl<C: Controller> Reconciler<C> {
             memory.outcomes = Outcomes::default();
         }
         let pause = pause_after(self.controller.children(&snapshot));
+        let now = memory.now(self.shared.clock.as_ref());
+        memory.note(&plan.notes, now);
         let begun = memory.begun(&plan.waits);
         if !begun.is_empty() {
             let _entered = Subject::new::<C>(key, owner, &plan).line().entered();
@@ -306,6 +309,7 @@ impl<C: Controller> Reconciler<C> {
             failure: memory.failure.as_ref(),
             outcomes: &memory.outcomes,
             refusals: &memory.refusals,
+            notes: &memory.notes,
             status_written: memory.status_written,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -65,7 +66,7 @@ impl Controller for Mirror {
         Some((wanted, cluster, copy))
     }
 
-    fn goes_on_without(&self, wanted: &ConfigMap, cluster: Cluster) -> bool {
+    fn goes_on_without(&self, wanted: &ConfigMap, cluster: Cluster, _: Timestamp) -> bool {
         label(wanted, "without").is_some_and(|without| without == cluster.to_string())
     }
 

@@ -1,22 +1,26 @@
 //! The stages of a deletion. Objects and provider tell which are over, so that a restart goes on wherever things stand.
 
+mod drain;
 mod instance;
 mod node;
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations, reasons,
 };
 use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::{
+    clip::clip,
     finalizers as finalizer,
     object::{self, label},
     plan::Step,
 };
 
 pub(super) use self::{
+    drain::{drained, is_given_up, node_readable, volumes_detached},
     instance::{try_again, vm_deleted},
-    node::{drained, node_deleted, node_readable, volumes_detached},
+    node::node_deleted,
 };
 use super::{
     calls::Verb,
@@ -29,6 +33,8 @@ use super::{
 use crate::shared::{CONTROL, ledger::LedgerAnnotation};
 
 const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
+/// The pause between two texts about the same stage: a drain names what it waits for, which changes often.
+const SHOWN_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 const REQUEST_FAILED: &str = "RequestFailed";
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
@@ -126,25 +132,50 @@ impl Stage {
         Self::waiting(reason, message).showing(scope, progress, (reason, message))
     }
 
-    /// Shows the stage in the status once it has lasted for a while.
+    /// Shows the stage in the status once it has lasted for a while, and again only for another reason.
     fn showing(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
+        let known = scope.machine.condition(progress.1);
+        if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
+            return self;
+        }
         if let Some(due) = phase_since(scope.machine).and_then(|begun| scope.pause_end(begun, WORTH_SHOWING)) {
             return self.waking_at(due);
         }
-        let (operation, condition) = progress;
+        self.writing(scope, progress, (reason, message))
+    }
+
+    /// As `showing`, and again when the message changes, with a pause in between.
+    fn showing_news(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
+        let known = scope.machine.condition(progress.1).filter(|known| known.status == "False");
+        let is_shown = |known: &NodeCondition| known.reason.as_deref() == Some(reason);
+        let Some(known) = known.filter(|known| is_shown(known)) else {
+            return self.showing(scope, progress, (reason, message));
+        };
+        if known.message.as_deref() == Some(&*clip(message)) {
+            return self;
+        }
+        match scope.context.status_written.and_then(|written| scope.pause_end(written, SHOWN_AGAIN)) {
+            Some(due) => self.waking_at(due),
+            None => self.writing(scope, progress, (reason, message)),
+        }
+    }
+
+    fn writing(
+        self,
+        scope: &Scope<'_>,
+        (operation, condition): Progress<'_>,
+        (reason, message): (&'static str, &str),
+    ) -> Self {
         // While requests fail, the status says that.
         if reason != REQUEST_FAILED && scope.lasting_failure().is_some() {
             return self;
         }
-        // The message may count Pods; it is not written again for each of them.
-        let known = scope.machine.condition(condition);
-        if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
-            return self;
-        }
-        let draft = scope
-            .status()
-            .operation(OperationType::Delete, OperationState::Processing, operation, None)
-            .condition(condition, false, reason, message);
-        self.beside("the stage lasts", draft.step())
+        let draft = scope.status().operation(OperationType::Delete, OperationState::Processing, operation, None);
+        let draft = if condition == conditions::machine::VOLUMES_DETACHED {
+            draft.condition(conditions::machine::DRAINED, true, "Drained", "no pod is left that could leave")
+        } else {
+            draft
+        };
+        self.beside("the stage lasts", draft.condition(condition, false, reason, message).step())
     }
 }

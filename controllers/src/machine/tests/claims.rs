@@ -255,7 +255,7 @@ fn what_two_machines_name_is_touched_by_neither() {
 
 fn dying_of(scene: &Scene) -> Scene {
     let snapshot = scene.snapshot.clone();
-    dying(Scene { snapshot, outcomes: Outcomes::default(), refusals: vec![], failure: None, ..*scene })
+    dying(Scene { snapshot, outcomes: Outcomes::default(), refusals: vec![], notes: vec![], failure: None, ..*scene })
 }
 
 #[test]

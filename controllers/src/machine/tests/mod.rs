@@ -17,7 +17,7 @@ use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
     object::{Cluster, ObjectRef},
-    plan::{Context, Failure, FailureClass, Plan, Refusal, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Note, Plan, Refusal, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,12 @@ use super::{
     snapshot::{ClassProblem, Owner, Snapshot},
 };
 use crate::{
-    shared::{drain::PodView, ledger::Ledger, node::Node},
+    shared::{
+        TARGET,
+        drain::{PodView, View},
+        ledger::Ledger,
+        node::Node,
+    },
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, class, machine, machine_set},
 };
 
@@ -39,6 +44,7 @@ struct Scene {
     snapshot: Snapshot,
     outcomes: Outcomes<Call>,
     refusals: Vec<Refusal>,
+    notes: Vec<Note>,
     now: Timestamp,
     since: Timestamp,
     connected_since: Option<Timestamp>,
@@ -67,15 +73,15 @@ fn scene(machine: MachineBuilder) -> Scene {
         unseen_node: Lookup::Missing,
         stranger: None,
         unreadable_node: None,
-        unreadable_pod: None,
         owner: Owner::None,
         contenders: Contenders::default(),
-        pods: None,
+        drain: View::empty(TARGET),
     };
     Scene {
         snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
+        notes: vec![],
         now: at(NOW),
         since: at("2026-06-01T09:00:00Z"),
         connected_since: None,
@@ -96,7 +102,7 @@ impl Scene {
 
     fn pods(mut self, pods: &[Value]) -> Self {
         let parse = |pod: &Value| Arc::new(serde_json::from_value::<PodView>(pod.clone()).unwrap());
-        self.snapshot.pods = Some(pods.iter().map(parse).collect());
+        self.snapshot.drain.pods = Some(pods.iter().map(parse).collect());
         self
     }
 
@@ -135,6 +141,7 @@ impl Scene {
             failure: self.failure.as_ref(),
             outcomes: &self.outcomes,
             refusals: &self.refusals,
+            notes: &self.notes,
             status_written: self.status_written,
         }
     }

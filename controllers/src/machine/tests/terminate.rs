@@ -54,8 +54,13 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
     let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))
         .node(cordoned())
         .pods(&[pod]);
-    held.refusals =
-        vec![Refusal { uid: "uid-p".into(), at: held.now, times: 1, message: "needs 2".into(), retry_after: None }];
+    held.refusals = vec![Refusal {
+        uid: "uid-p".into(),
+        since: held.now,
+        at: held.now,
+        message: "needs 2".into(),
+        retry_after: None,
+    }];
     let plan = held.plan();
     assert_eq!(held.steps(), ["status Terminating"]);
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
@@ -133,13 +138,16 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
 }
 
 #[test]
-fn only_a_forced_deletion_goes_on_without_the_target_cluster() {
+fn a_deletion_goes_on_without_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
     let controller =
         MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
-    assert!(controller.goes_on_without(&forced().build(), TARGET));
-    assert!(!controller.goes_on_without(&forced().build(), CONTROL));
-    assert!(!controller.goes_on_without(&dying().build(), TARGET));
-    assert!(!controller.goes_on_without(&linked("Running").label("force-deletion", "true").build(), TARGET));
+    let goes_on = |machine: MachineBuilder, cluster, after: i64| {
+        controller.goes_on_without(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
+    };
+    assert!(goes_on(forced(), TARGET, 0) && !goes_on(forced(), CONTROL, 0));
+    assert!(!goes_on(linked("Running").label("force-deletion", "true"), TARGET, 0));
+    let timed = || dying().with("/spec/drainTimeout", json!("10m"));
+    assert!(!goes_on(timed(), TARGET, 600) && goes_on(timed(), TARGET, 720), "a drain that was given up");
 }
 
 #[test]
@@ -165,13 +173,32 @@ fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
 fn volumes_are_waited_for_but_not_for_ever() {
     let mut node = cordoned();
     node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
-    let attached = scene(dying()).node(node.clone()).pods(&[]);
-    assert_eq!(attached.steps(), ["status Terminating"]);
-    let noted = dying().with(
-        "/status/conditions",
-        json!([{"type": "VolumesDetached", "status": "False", "lastTransitionTime": "2026-06-01T11:57:00Z"}]),
-    );
-    assert_eq!(scene(noted).node(node).pods(&[]).steps(), ["call Delete"]);
+    let attached = |lasting: MachineBuilder| scene(lasting).node(node.clone()).pods(&[]);
+    let begun = attached(dying());
+    assert!(begun.steps().is_empty() && begun.plan().scoped_watches.len() == 3, "it may end within seconds");
+    let lasts = attached(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")));
+    let conditions = status_of(&lasts.plan())["conditions"].clone();
+    let told =
+        |index: usize| (conditions[index]["type"].as_str().unwrap(), conditions[index]["status"].as_str().unwrap());
+    assert_eq!([told(1), told(2)], [("Drained", "True"), ("VolumesDetached", "False")]);
+    let mut stuck = attached(dying());
+    stuck.notes = vec![Note { text: "detaching of the node".into(), since: at("2026-06-01T11:58:00Z") }];
+    assert_eq!(stuck.steps(), ["call Delete"]);
+}
+
+#[test]
+fn a_drain_goes_on_at_its_limit_although_the_api_server_refuses_everything() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let overdue = |seconds: i64, node: Value| {
+        let mut scene =
+            scene(dying().with("/spec/drainTimeout", json!("30s"))).node(node).pods(std::slice::from_ref(&pod));
+        scene.now = at("2026-06-01T11:59:30Z") + SignedDuration::from_secs(seconds);
+        (scene.attempt, scene.failure) = (4, Some(refusal()));
+        scene
+    };
+    assert_eq!(overdue(0, cordoned()).steps(), ["delete now Pod default/p"]);
+    assert_eq!(overdue(60, cordoned()).steps(), ["call Delete"]);
+    assert_eq!(overdue(60, synced(READY)).steps(), ["call Delete"], "the Node could not be marked, either");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
     cordoned["status"]["conditions"].as_array_mut().unwrap().push(terminating);
     let drain = |machine: MachineBuilder| {
         let mut scene = scene(machine).node(cordoned.clone()).pods(&[]);
-        scene.snapshot.unreadable_pod = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
+        scene.snapshot.drain.unreadable = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
         scene
     };
     let held = drain(linked("Terminating").deleting().with("/spec/drainTimeout", json!("2h")));

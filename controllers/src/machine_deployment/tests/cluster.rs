@@ -205,6 +205,7 @@ impl Cluster {
             failure: self.failure.as_ref(),
             outcomes: &outcomes,
             refusals: &[],
+            notes: &[],
             status_written: self.status_written,
         };
         plan(&context, &self.snapshot(), self.full_schema)

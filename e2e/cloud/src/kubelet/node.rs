@@ -22,7 +22,12 @@ use super::{
 /// The Node that the kubelet registers: not ready yet.
 pub(super) fn registration(name: &str, spec: &KubeletSpec, settings: &Settings, now: Timestamp) -> Node {
     Node {
-        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels(name, spec)), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels(name, spec)),
+            annotations: Some(annotations()),
+            ..ObjectMeta::default()
+        },
         spec: Some(NodeSpec {
             provider_id: Some(spec.provider_id.clone()),
             taints: taints(spec),
@@ -45,6 +50,11 @@ pub(super) fn labels(name: &str, spec: &KubeletSpec) -> BTreeMap<String, String>
     ];
     let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     spec.labels.clone().into_iter().chain(own).collect()
+}
+
+/// As by default, Kubernetes' attach-detach controller attaches the volumes of the Node's Pods.
+fn annotations() -> BTreeMap<String, String> {
+    BTreeMap::from([("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned())])
 }
 
 const ARCHITECTURE: &str = "amd64";

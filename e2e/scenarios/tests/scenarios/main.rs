@@ -24,5 +24,6 @@ mod secrets;
 mod selfhealing;
 mod traces;
 mod unreadable;
+mod volumes;
 mod webhooks;
 mod writes;

@@ -1,0 +1,180 @@
+//! The stages before the VM is deleted: the Pods leave the Node, and their volumes are detached.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use nodewright_api::{
+    Code, Machine, conditions, operations,
+    reasons::{self, unreadable},
+};
+use nodewright_runtime::{object::is_deleting, plan::Step};
+
+use super::{
+    super::{
+        calls::Verb,
+        decision::{Scope, Stage},
+        health, node_sync,
+        provider::Provider,
+        settings::Settings,
+    },
+    DRAINING, Progress as Shown,
+    instance::is_deletion_begun,
+};
+use crate::shared::{
+    TARGET,
+    drain::{self, Blocker, Drain, End, FORCED_LIMIT, Force, Progress, Rules},
+    node::Node,
+    ownership::NODE_AWAITED,
+};
+
+const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
+
+/// It can be seen what runs on the Node. A forced deletion does not wait for that.
+pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
+    let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());
+    let Some(message) = text else { return Stage::over() };
+    let event = scope.warning(unreadable::NODE, message.as_str());
+    Stage::blocked(scope, DRAINING, unreadable::NODE, message).telling(event)
+}
+
+/// A drain that has no end leaves the Machine's deletion without the target cluster, which may be away for good.
+pub(in super::super) fn is_given_up(settings: &Settings, machine: &Machine, now: Timestamp) -> bool {
+    let limit = settings.drain_deadline(machine).and_then(|limit| limit.checked_add(FORCED_LIMIT * 2).ok());
+    is_deleting(machine) && limit.is_some_and(|limit| limit <= now)
+}
+
+pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
+    let Some(node) = drains(scope) else { return Stage::over() };
+    if let Some(stage) = without_vm(scope, node) {
+        return stage;
+    }
+    let progress = of(scope, node).evictions();
+    if progress.end == Some(End::GivenUp) {
+        return stage(scope, node, progress, DRAINING);
+    }
+    let marked = mark(scope, node);
+    if !marked.plan.is_idle() {
+        return marked;
+    }
+    stage(scope, node, progress, DRAINING)
+}
+
+pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
+    let Some(node) = drains(scope) else { return Stage::over() };
+    stage(scope, node, of(scope, node).detachment(), DETACHING)
+}
+
+/// The Node that is drained. A forced deletion asks nothing of the target cluster, which may be away: not even to mark the Node.
+fn drains<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
+    let is_over = scope.machine.is_force_deletion() || is_deletion_begun(scope);
+    scope.snapshot.node.as_deref().filter(|_| !is_over)
+}
+
+fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
+    let (machine, settings) = (scope.machine, scope.settings);
+    let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+    let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
+    let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
+    let begun = machine.metadata.deletion_timestamp.as_ref().map_or(scope.now(), |deleted| deleted.0);
+    Drain {
+        node,
+        view: &scope.snapshot.drain,
+        begun,
+        rules: Rules {
+            force: force(scope, node),
+            patience: signed(settings.evict_retry.saturating_mul(retries)),
+            retry: signed(settings.evict_retry),
+            detach_timeout: signed(settings.detach_timeout),
+            reattach_timeout: signed(settings.reattach_timeout),
+        },
+        refusals: scope.context.refusals,
+        notes: scope.context.notes,
+        now: scope.now(),
+    }
+}
+
+fn force(scope: &Scope<'_>, node: &Node) -> Option<Force> {
+    let over =
+        |limit: Option<Timestamp>, why| limit.filter(|limit| *limit <= scope.now()).map(|since| Force { why, since });
+    let timeout = over(scope.settings.drain_deadline(scope.machine), "the drain timeout is over");
+    let dead = "the node has not been ready for too long: its pods cannot answer";
+    timeout.or_else(|| over(not_ready_deadline(scope, node), dead))
+}
+
+fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
+    health::not_ready_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
+}
+
+/// The part of the plan that makes progress with a drain, and says what it waits for.
+fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> Stage {
+    let mut stage = Stage { is_over: progress.end.is_some(), ..Stage::default() };
+    stage.plan.notes = progress.notes;
+    for removal in progress.removals {
+        stage = stage.beside(removal.why, removal.step());
+    }
+    stage = progress.watches.into_iter().fold(stage, Stage::scoped_watch).waking_at(progress.wake);
+    if stage.is_over {
+        return stage;
+    }
+    let limits = [scope.settings.drain_deadline(scope.machine), not_ready_deadline(scope, node)];
+    stage = limits.into_iter().flatten().filter(|limit| *limit > scope.now()).fold(stage, Stage::waking_at);
+    let message = drain::describe(&progress.blockers);
+    let (wait, reason) = match progress.blockers.first() {
+        None => return stage.and_wait("Listing", "the pods of the node and their volumes are being listed"),
+        Some(Blocker::Unreadable(_)) => (unreadable::POD, unreadable::POD),
+        Some(refused @ Blocker::Refused { .. }) => {
+            stage = stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, refused.to_string()));
+            ("Draining", "EvictionRefused")
+        }
+        Some(_) if shown == DETACHING => ("DetachingVolumes", "Attached"),
+        Some(_) => ("Draining", "PodsLeft"),
+    };
+    stage.showing_news(scope, shown, (reason, &message)).and_wait(wait, message)
+}
+
+/// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.
+fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<Stage> {
+    health::not_ready_since(node)?;
+    let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
+    let status = provider.call(Verb::Status);
+    // An answer from before the deletion may be from before the VM existed.
+    let asked = scope.context.outcomes.asked(&status).filter(|asked| asked.request.deleting);
+    match asked.and_then(|asked| scope.context.outcomes.get(asked)) {
+        None => Some(Stage::step("the node is not ready: is there a VM at all?", Step::Call(status))),
+        Some(known) if known.running => {
+            Some(Stage::waiting("CallingProvider", "the provider has not said yet whether there is a VM"))
+        }
+        Some(known) => {
+            let error = known.last.as_ref().and_then(|(_, outcome)| outcome.error());
+            error.is_some_and(|error| error.code == Code::NotFound).then(Stage::over)
+        }
+    }
+}
+
+fn mark(scope: &Scope<'_>, node: &Node) -> Stage {
+    let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(TARGET, node, patch));
+    let terminating = node_sync::terminating(node, &terminating(scope, node));
+    let terminating = terminating.and_then(|patch| Step::edit_status(TARGET, node, patch));
+    Stage::step("no new pod may start on the node", cordon).beside("the node says that it goes", terminating)
+}
+
+/// The condition that machine-controller-manager puts on a Node before it drains it.
+fn terminating(scope: &Scope<'_>, node: &Node) -> NodeCondition {
+    let has_failed = scope
+        .machine
+        .condition(conditions::machine::NODE_JOINED)
+        .is_some_and(|joined| joined.reason.as_deref() != Some(NODE_AWAITED))
+        && health::not_ready_since(node).is_some();
+    let (reason, message) = if has_failed {
+        (reasons::node::UNHEALTHY, "Machine controller is terminating failed machine")
+    } else {
+        (reasons::node::SCALE_DOWN, "Machine controller is scaling down machine")
+    };
+    NodeCondition {
+        type_: conditions::node::TERMINATING.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(scope.now())),
+        last_heartbeat_time: Some(Time(scope.now())),
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a disruption budget refuses an eviction.
+
+use nodewright_api::selector;
+use nodewright_runtime::object::{name, namespace};
+
+use super::{
+    Drain, PodView,
+    view::{BudgetStatusView, BudgetView},
+};
+
+/// What the disruption budgets say about the eviction of a Pod.
+pub(super) enum Verdict<'a> {
+    /// They are not known, or none selects the Pod: only the API server knows why it refuses.
+    Unknown,
+    /// The API server evicts no Pod that several budgets select.
+    Several(Vec<&'a str>),
+    /// The eviction may succeed now.
+    Room,
+    /// The status of the budget is older than its spec.
+    Stale(&'a str),
+    /// The budget allows no disruption although all its Pods are healthy: it will never allow one.
+    Never(&'a BudgetView),
+    /// The budget allows no disruption now.
+    Full(&'a BudgetView),
+}
+
+impl Drain<'_> {
+    pub(super) fn verdict(&self, pod: &PodView) -> Verdict<'_> {
+        let selects = |budget: &BudgetView| {
+            namespace(budget) == namespace(pod)
+                && selector::matches(budget.spec.selector.as_ref(), pod.metadata.labels.as_ref())
+        };
+        let budgets = self.view.budgets.iter().flatten().map(AsRef::as_ref);
+        let found: Vec<&BudgetView> = budgets.filter(|budget| selects(budget)).collect();
+        match found[..] {
+            [] => Verdict::Unknown,
+            [budget] => Verdict::of(budget),
+            _ => Verdict::Several(found.into_iter().map(name).collect()),
+        }
+    }
+}
+
+impl<'a> Verdict<'a> {
+    fn of(budget: &'a BudgetView) -> Self {
+        let BudgetStatusView { observed_generation, disruptions_allowed, current_healthy, expected_pods, .. } =
+            budget.status;
+        if budget.metadata.generation.is_some_and(|generation| observed_generation < generation) {
+            Self::Stale(name(budget))
+        } else if disruptions_allowed > 0 {
+            Self::Room
+        } else if expected_pods > 0 && current_healthy >= expected_pods && budget.status.disrupted_pods.is_empty() {
+            Self::Never(budget)
+        } else {
+            Self::Full(budget)
+        }
+    }
+
+    /// Why the eviction is refused, and what to do about it. `said` is what the API server said.
+    pub(super) fn why(&self, said: &str) -> String {
+        match self {
+            Self::Unknown | Self::Room => said.to_owned(),
+            Self::Several(names) => format!(
+                "the disruption budgets {} select it, and the API server evicts no pod that several select: narrow a selector",
+                names.join(" and ")
+            ),
+            Self::Stale(budget) => format!("the status of disruption budget {budget} is older than its spec"),
+            Self::Never(budget) => format!(
+                "disruption budget {} allows no disruption although all its {} pods are healthy: raise its maxUnavailable or \
+                 lower its minAvailable",
+                name(*budget),
+                budget.status.expected_pods
+            ),
+            Self::Full(budget) => format!(
+                "disruption budget {} wants {} healthy pods and has {}",
+                name(*budget),
+                budget.status.desired_healthy,
+                budget.status.current_healthy
+            ),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which Pods leave now, and what keeps the others.
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_runtime::object::{Target, name, namespace, uid};
+
+use super::{
+    Blocker, Drain, End, Force, How, PodView, Progress, Removal, budgets::Verdict, view::Volumes, volumes::WATCHED,
+};
+
+/// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
+const REFUSED_TOO_LONG: &str = "its eviction was refused for too long";
+
+impl Drain<'_> {
+    /// Empties the Node of Pods.
+    pub(crate) fn evictions(&self) -> Progress {
+        if self.is_given_up() {
+            return Progress::ended(End::GivenUp);
+        }
+        let mut progress = Progress { wake: self.gives_up_at(), ..Progress::default() };
+        progress.watches.push(self.view.watch_pods(self.node));
+        let Some(pods) = &self.view.pods else { return progress };
+        let left: Vec<&PodView> =
+            pods.iter().map(AsRef::as_ref).filter(|pod| self.counts(pod, &mut progress)).collect();
+        match (self.rules.force, &self.view.unreadable) {
+            (None, Some(message)) if left.is_empty() => progress.blockers.push(Blocker::Unreadable(message.clone())),
+            _ if left.is_empty() => progress.end = Some(End::Done),
+            (Some(force), _) => self.delete(&left, force, &mut progress),
+            (None, _) => self.evict(&left, &mut progress),
+        }
+        if self.has_volumes(&left) {
+            progress.watches.extend(self.view.watch_volumes());
+            progress.notes.push(WATCHED.into());
+            if let Volumes::Unknown(why) = &self.view.volumes {
+                progress.blockers.push(Blocker::VolumesUnknown(why.clone()));
+            }
+        }
+        progress.blockers.sort_unstable();
+        progress
+    }
+
+    fn counts(&self, pod: &PodView, progress: &mut Progress) -> bool {
+        if !pod.leaves() || self.rules.force.is_some() && pod.is_gone_but_for_finalizers() {
+            return false;
+        }
+        let Some(ends_at) = pod.ends_at().filter(|_| self.is_silent()) else { return true };
+        if ends_at > self.now {
+            progress.wake_at(ends_at);
+        }
+        ends_at > self.now
+    }
+
+    /// Whether the kubelet does not answer: nobody would confirm the end of a Pod.
+    fn is_silent(&self) -> bool {
+        self.node.conditions().iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
+    }
+
+    fn delete(&self, left: &[&PodView], force: Force, progress: &mut Progress) {
+        for pod in left {
+            progress.removals.push(self.removal(pod, How::DeleteNow, force.why));
+            progress.blockers.push(Blocker::Leaving { pod: title(pod) });
+        }
+    }
+
+    fn evict(&self, left: &[&PodView], progress: &mut Progress) {
+        let (queued, free): (Vec<&PodView>, Vec<&PodView>) = left.iter().partition(|pod| self.has_turns(pod));
+        for pod in free {
+            self.ask(pod, progress);
+        }
+        let mut is_busy = self.moving(progress) || matches!(self.view.volumes, Volumes::Pending);
+        for pod in &queued {
+            let limit = pod.ends_at().and_then(|ends_at| self.pending(ends_at, self.rules.detach_timeout));
+            if let Some(limit) = limit {
+                progress.wake_at(limit);
+                is_busy = true;
+            }
+        }
+        for pod in queued {
+            if is_busy && pod.ends_at().is_none() {
+                progress.blockers.push(Blocker::Queued { pod: title(pod) });
+            } else {
+                is_busy |= self.ask(pod, progress);
+            }
+        }
+        if left.iter().any(|pod| self.refusals.iter().any(|refusal| *refusal.uid == *uid(*pod))) {
+            progress.watches.push(self.view.watch_budgets());
+        }
+    }
+
+    /// Asks for a Pod to be evicted, unless the time for that has yet to come. Returns whether the Pod is asked for.
+    fn ask(&self, pod: &PodView, progress: &mut Progress) -> bool {
+        if let Some(ends_at) = pod.ends_at() {
+            let pod = title(pod);
+            let is_overdue = ends_at < self.now;
+            let overdue = |pod| Blocker::Overdue { pod, since: ends_at };
+            progress.blockers.push(if is_overdue { overdue(pod) } else { Blocker::Leaving { pod } });
+            return false;
+        }
+        let Some(refusal) = self.refusals.iter().find(|refusal| *refusal.uid == *uid(pod)) else {
+            progress.removals.push(self.removal(pod, How::Evict, "the node is drained"));
+            progress.blockers.push(Blocker::Leaving { pod: title(pod) });
+            return true;
+        };
+        let verdict = self.verdict(pod);
+        let why = verdict.why(&refusal.message);
+        progress.blockers.push(Blocker::Refused { pod: title(pod), since: refusal.since, why });
+        let may_be_deleted = !matches!(verdict, Verdict::Never(_));
+        let patience = self.pending(refusal.since, self.rules.patience);
+        if patience.is_none() && may_be_deleted {
+            progress.removals.push(self.removal(pod, How::DeleteNow, REFUSED_TOO_LONG));
+            return true;
+        }
+        let asked = refusal.retry_after.and_then(|after| SignedDuration::try_from(after).ok()).unwrap_or_default();
+        let pause = if matches!(verdict, Verdict::Room) { SOON } else { self.rules.retry };
+        if let Some(due) = self.pending(refusal.at, pause.max(asked)) {
+            progress.wake_at(patience.map_or(due, |patience: Timestamp| patience.min(due)));
+            return false;
+        }
+        progress.removals.push(self.removal(pod, How::Evict, "the node is drained"));
+        true
+    }
+
+    fn removal(&self, pod: &PodView, how: How, why: &'static str) -> Removal {
+        Removal { why, how, target: Target::of(self.view.cluster(), pod) }
+    }
+}
+
+fn title(pod: &PodView) -> String {
+    format!("{}/{}", namespace(pod), name(pod))
+}

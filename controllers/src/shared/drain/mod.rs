@@ -1,0 +1,217 @@
+//! The drain of a Node: its Pods are evicted, and the volumes of these Pods are detached. It serves whoever has a Node to
+//! empty, and knows nothing of Machines.
+//!
+//! ```text
+//! caches ── view ─► Drain ─┬─ evictions ─► which Pods leave now, and what keeps the others? ─┐
+//!                          └─ detachment ─► which volumes are still attached?                ├─► Progress
+//! ```
+//!
+//! A drain is not a task. Whenever something changes, the caller asks what is to be done now. So a restart, another deadline
+//! or a force takes effect at once, and a drain that waits costs nothing.
+//!
+//! # Rules
+//! * Mirror Pods and Pods of DaemonSets stay, as in `kubectl drain`. So does a Pod whose time has run out on a Node that does
+//!   not answer: nobody is there to end it.
+//! * Pods without attached volumes leave at the same time. Pods with attached volumes leave one after the other, the highest
+//!   priority first: the next one waits until the volumes are detached here and attached elsewhere, each for a limited time.
+//!   So does machine-controller-manager, because providers throttle such requests.
+//! * A volume counts if there is a `VolumeAttachment` for it: without one nobody attaches or detaches it. Volumes of Pods that
+//!   stay do not count.
+//! * A refused eviction is made again after a pause, and soon if the disruption budget has room. Once it has been refused for
+//!   longer than [`Rules::patience`], the Pod is deleted, unless its budget can never allow a disruption.
+//! * A forced drain deletes Pods without grace and waits at most [`FORCED_LIMIT`] for that, whatever the API server says.
+
+mod budgets;
+mod evictions;
+mod pods;
+#[cfg(test)]
+mod tests;
+mod view;
+mod volumes;
+
+use std::{fmt, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_runtime::{
+    clip::clip_to,
+    object::Target,
+    plan::{Note, Refusal, Step},
+    scoped_watch::ScopedWatch,
+};
+
+pub(crate) use self::{pods::PodView, view::View};
+use super::node::Node;
+
+/// How long a forced drain waits until the API server has deleted the Pods, as in machine-controller-manager.
+pub(crate) const FORCED_LIMIT: SignedDuration = SignedDuration::from_mins(1);
+/// Limit of the text about one blocker, in bytes.
+const LONGEST_BLOCKER: usize = 200;
+/// How many blockers a text names.
+const NAMED: usize = 3;
+
+/// What a drain may know.
+#[derive(Clone, Copy)]
+pub(crate) struct Drain<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) view: &'a View,
+    /// When it began.
+    pub(crate) begun: Timestamp,
+    pub(crate) rules: Rules,
+    /// The evictions that were refused.
+    pub(crate) refusals: &'a [Refusal],
+    /// The notes of the last [`Progress`].
+    pub(crate) notes: &'a [Note],
+    pub(crate) now: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Set once Pods are deleted instead of evicted.
+    pub(crate) force: Option<Force>,
+    /// For how long the evictions of a Pod may be refused.
+    pub(crate) patience: SignedDuration,
+    /// The pause after a refused eviction.
+    pub(crate) retry: SignedDuration,
+    /// How long a volume may take to be detached.
+    pub(crate) detach_timeout: SignedDuration,
+    /// How long a detached volume may take to be attached elsewhere.
+    pub(crate) reattach_timeout: SignedDuration,
+}
+
+/// Why Pods are deleted instead of evicted, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Force {
+    pub(crate) why: &'static str,
+    pub(crate) since: Timestamp,
+}
+
+/// What is to be done now, and what is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) removals: Vec<Removal>,
+    /// What has to be watched until the next plan.
+    pub(crate) watches: Vec<ScopedWatch>,
+    /// To be given to the next plan.
+    pub(crate) notes: Vec<Arc<str>>,
+    /// What keeps the drain from its end; the ones that need somebody's attention first.
+    pub(crate) blockers: Vec<Blocker>,
+    /// When to look again at the latest.
+    pub(crate) wake: Option<Timestamp>,
+    pub(crate) end: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Done,
+    /// A forced drain has waited long enough.
+    GivenUp,
+}
+
+/// A request that removes an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Removal {
+    pub(crate) why: &'static str,
+    pub(crate) how: How,
+    pub(crate) target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Evict,
+    Delete,
+    DeleteNow,
+}
+
+impl Removal {
+    pub(crate) fn step<E>(self) -> Step<E> {
+        match self.how {
+            How::Evict => Step::Evict(self.target),
+            How::Delete => Step::Delete(self.target),
+            How::DeleteNow => Step::DeleteNow(self.target),
+        }
+    }
+}
+
+/// Something that keeps a drain from its end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Blocker {
+    /// An eviction is refused: the Pod, since when, and why.
+    Refused { pod: String, since: Timestamp, why: String },
+    /// An object cannot be read: what to say about it.
+    Unreadable(String),
+    /// A Pod is being deleted, and should be gone since then.
+    Overdue { pod: String, since: Timestamp },
+    /// A volume is being detached since then.
+    Detaching { volume: String, since: Timestamp },
+    /// A volume is being attached to another Node since then.
+    Attaching { volume: String, since: Timestamp },
+    /// A Pod with volumes waits for its turn.
+    Queued { pod: String },
+    /// A Pod is being deleted, and has time.
+    Leaving { pod: String },
+    /// The API server does not list volumes: what it said. The drain goes on.
+    VolumesUnknown(Arc<str>),
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { pod, since, why } => write!(f, "pod {pod} is not evicted since {since:.0}: {why}"),
+            Self::Unreadable(text) => f.write_str(text),
+            Self::Overdue { pod, since } => write!(f, "pod {pod} should have ended at {since:.0}"),
+            Self::Detaching { volume, since } => write!(f, "volume {volume} is being detached since {since:.0}"),
+            Self::Attaching { volume, since } => {
+                write!(f, "volume {volume} has yet to be attached to another node since {since:.0}")
+            }
+            Self::Queued { pod } => write!(f, "pod {pod} waits for its turn: pods with volumes leave one by one"),
+            Self::Leaving { pod } => write!(f, "pod {pod} is ending"),
+            Self::VolumesUnknown(why) => {
+                write!(
+                    f,
+                    "volumes are not waited for: persistentvolumeclaims and volumeattachments are not listed: {why}"
+                )
+            }
+        }
+    }
+}
+
+/// Names the first blockers and counts the others.
+pub(crate) fn describe(blockers: &[Blocker]) -> String {
+    let named = blockers.iter().take(NAMED).map(|blocker| clip_to(LONGEST_BLOCKER, blocker.to_string()));
+    let text = named.collect::<Vec<_>>().join("; ");
+    match blockers.len().saturating_sub(NAMED) {
+        0 => text,
+        more => format!("{text}; and {more} more"),
+    }
+}
+
+impl Progress {
+    fn ended(end: End) -> Self {
+        Self { end: Some(end), ..Self::default() }
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.wake = self.wake.into_iter().chain([at]).min();
+    }
+}
+
+impl Drain<'_> {
+    /// When a forced drain ends, whatever is left.
+    fn gives_up_at(&self) -> Option<Timestamp> {
+        let force = self.rules.force?;
+        force.since.max(self.begun).checked_add(FORCED_LIMIT).ok()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.gives_up_at().is_some_and(|at| at <= self.now)
+    }
+
+    fn noted(&self, text: &str) -> Option<Timestamp> {
+        self.notes.iter().find(|note| *note.text == *text).map(|note| note.since)
+    }
+
+    /// The end of a span of time that began then, while that end is yet to come.
+    fn pending(&self, begun: Timestamp, span: SignedDuration) -> Option<Timestamp> {
+        begun.checked_add(span).ok().filter(|end| *end > self.now)
+    }
+}

@@ -1,0 +1,364 @@
+//! Views in, progress out.
+
+use std::time::Duration;
+
+use nodewright_runtime::cache::{Store, Stores};
+use serde_json::{Value, json};
+
+use super::{
+    view::{AttachmentView, BudgetView, ClaimView, Volumes},
+    *,
+};
+use crate::shared::TARGET;
+
+const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
+
+/// A Node, and what a drain sees of it.
+struct Scene {
+    node: Value,
+    stores: Stores,
+    pods: Vec<Value>,
+    claims: Vec<Value>,
+    attachments: Vec<Value>,
+    budgets: Vec<Value>,
+    /// Whether claims and attachments are listed.
+    has_volumes: bool,
+    force: Option<Force>,
+    refusals: Vec<Refusal>,
+    notes: Vec<Note>,
+    now: Timestamp,
+}
+
+fn now() -> Timestamp {
+    crate::testing::NOW.parse().unwrap()
+}
+
+fn after(seconds: i64) -> Timestamp {
+    now() + SignedDuration::from_secs(seconds)
+}
+
+fn scene(pods: &[Value]) -> Scene {
+    Scene {
+        node: json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        stores: Stores::default(),
+        pods: pods.to_vec(),
+        claims: vec![],
+        attachments: vec![],
+        budgets: vec![],
+        has_volumes: true,
+        force: None,
+        refusals: vec![],
+        notes: vec![],
+        now: now(),
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": {"app": "a"}}})
+}
+
+/// A Pod with the volume `pv-NAME`.
+fn stateful(name: &str) -> Value {
+    merged(pod(name), json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}}))
+}
+
+fn leaving(pod: Value, ends_at: Timestamp) -> Value {
+    merged(pod, json!({"metadata": {"deletionTimestamp": ends_at, "deletionGracePeriodSeconds": 30}}))
+}
+
+#[allow(clippy::needless_pass_by_value)] // a test gives its values away
+fn merged(mut object: Value, patch: Value) -> Value {
+    json_patch::merge(&mut object, &patch);
+    object
+}
+
+fn budget(name: &str, status: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": merged(json!({"observedGeneration": 1, "expectedPods": 3, "currentHealthy": 2, "desiredHealthy": 2}), status)})
+}
+
+impl Scene {
+    /// The volume of this name is claimed, and attached to a Node.
+    fn attached(mut self, name: &str, node: &str) -> Self {
+        let claim =
+            json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"volumeName": format!("pv-{name}")}});
+        self.claims.push(claim);
+        self.attachments.push(json!({"metadata": {"name": format!("va-{name}-{node}"), "uid": name},
+            "spec": {"nodeName": node, "source": {"persistentVolumeName": format!("pv-{name}")}},
+            "status": {"attached": true}}));
+        self
+    }
+
+    fn refused(mut self, pod: &str, since: i64, at: i64) -> Self {
+        let uid = format!("uid-{pod}").into();
+        let (since, at) = (after(since), after(at));
+        self.refusals.push(Refusal { uid, since, at, message: "no".into(), retry_after: None });
+        self
+    }
+
+    fn noted(mut self, text: &str, seconds: i64) -> Self {
+        self.notes.push(Note { text: text.into(), since: after(seconds) });
+        self
+    }
+
+    fn with<T>(&self, look: impl FnOnce(Drain<'_>) -> T) -> T {
+        let node: Node = serde_json::from_value(self.node.clone()).unwrap();
+        add::<PodView>(&self.stores, "spec.nodeName=n", &self.pods);
+        if self.has_volumes {
+            add::<ClaimView>(&self.stores, "", &self.claims);
+            add::<AttachmentView>(&self.stores, "", &self.attachments);
+        }
+        add::<BudgetView>(&self.stores, "", &self.budgets);
+        let view = View::take(&self.stores, TARGET, &node);
+        let rules = Rules {
+            force: self.force,
+            patience: PATIENCE,
+            retry: SignedDuration::from_secs(20),
+            detach_timeout: SignedDuration::from_mins(2),
+            reattach_timeout: SignedDuration::from_secs(90),
+        };
+        let (refusals, notes) = (self.refusals.as_slice(), self.notes.as_slice());
+        look(Drain { node: &node, view: &view, begun: now(), rules, refusals, notes, now: self.now })
+    }
+
+    fn evictions(&self) -> Progress {
+        self.with(|drain| drain.evictions())
+    }
+
+    fn detachment(&self) -> Progress {
+        self.with(|drain| drain.detachment())
+    }
+
+    /// The removals of Pods, as words.
+    fn told(&self) -> Vec<String> {
+        let removals = self.evictions().removals;
+        removals.iter().map(|it| format!("{:?} {}", it.how, it.target.key().name)).collect()
+    }
+}
+
+fn add<K: nodewright_runtime::object::Kind>(stores: &Stores, selector: &str, objects: &[Value]) {
+    let store = Arc::new(Store::<K>::new(TARGET, ""));
+    store.begin_list();
+    for object in objects {
+        store.apply(serde_json::from_value(object.clone()).unwrap());
+    }
+    store.end_list(1, tokio::time::Instant::now());
+    stores.add_scoped(&ScopedWatch::at::<K>(TARGET, selector), store);
+}
+
+fn selectors(progress: &Progress) -> usize {
+    progress.watches.len()
+}
+
+#[test]
+fn mirror_and_daemon_pods_stay() {
+    let daemon = merged(
+        pod("d"),
+        json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}}),
+    );
+    let mirror = merged(pod("m"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}));
+    let finished = merged(pod("p"), json!({"status": {"phase": "Succeeded"}}));
+    let full = scene(&[daemon.clone(), mirror.clone(), finished]);
+    assert_eq!(full.told(), ["Evict p"]);
+    assert_eq!((full.evictions().end, selectors(&full.evictions())), (None, 1));
+    assert_eq!(scene(&[daemon, mirror]).evictions().end, Some(End::Done));
+}
+
+#[test]
+fn pods_without_volumes_leave_together_and_nothing_else_is_watched() {
+    let progress = scene(&[pod("a"), pod("b")]).evictions();
+    assert_eq!((progress.removals.len(), progress.blockers.len(), selectors(&progress)), (2, 2, 1));
+    let unlisted = Scene { stores: Stores::default(), ..scene(&[]) };
+    let node: Node = serde_json::from_value(unlisted.node.clone()).unwrap();
+    let view = View::take(&unlisted.stores, TARGET, &node);
+    unlisted.with(|drain| {
+        let progress = Drain { view: &view, ..drain }.evictions();
+        assert!(progress.end.is_none() && progress.removals.is_empty() && selectors(&progress) == 1);
+    });
+}
+
+#[test]
+fn a_pod_on_a_silent_node_is_not_waited_for_once_its_time_is_up() {
+    let silent = |ends: i64| {
+        let node =
+            json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+        Scene { node, ..scene(&[leaving(pod("p"), after(ends))]) }
+    };
+    assert_eq!(silent(0).evictions().end, Some(End::Done));
+    let progress = silent(10).evictions();
+    assert_eq!((progress.end, progress.wake), (None, Some(after(10))));
+    let answers = scene(&[leaving(pod("p"), after(-10))]).evictions();
+    assert_eq!(answers.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(-10) }]);
+}
+
+#[test]
+fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
+    let held = |since, at| scene(&[pod("p")]).refused("p", since, at);
+    let progress = held(-5, -5).evictions();
+    assert_eq!((progress.removals.len(), progress.wake), (0, Some(after(15))));
+    assert_eq!(selectors(&progress), 2, "its disruption budget is watched");
+    assert_eq!(held(-300, -20).told(), ["Evict p"]);
+    assert_eq!(held(-7_199, -5).evictions().wake, Some(after(1)), "the end of patience");
+    assert_eq!(held(-7_200, -5).told(), ["DeleteNow p"]);
+    let mut asked = held(-5, -5);
+    asked.refusals[0].retry_after = Some(Duration::from_mins(1));
+    assert_eq!(asked.evictions().wake, Some(after(55)), "Retry-After counts");
+}
+
+#[test]
+fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
+    let held = |status: Value| {
+        let mut scene = scene(&[pod("p")]).refused("p", -7_300, -1);
+        scene.budgets.push(budget("b", status));
+        scene
+    };
+    assert_eq!(held(json!({"disruptionsAllowed": 1, "currentHealthy": 3})).evictions().wake, None);
+    let text = |scene: &Scene| describe(&scene.evictions().blockers);
+    let full = held(json!({}));
+    assert_eq!(full.told(), ["DeleteNow p"]);
+    assert!(text(&full).contains("budget b wants 2 healthy pods and has 2"), "{}", text(&full));
+    let stale = held(json!({"observedGeneration": 0, "currentHealthy": 3}));
+    assert!(text(&stale).contains("older than its spec"), "{}", text(&stale));
+    let mut two = held(json!({}));
+    two.budgets.push(budget("c", json!({})));
+    assert!(text(&two).contains("b and c select it"), "{}", text(&two));
+    let mut soon = scene(&[pod("p")]).refused("p", -60, -1);
+    soon.budgets.push(budget("b", json!({"disruptionsAllowed": 1})));
+    assert_eq!(soon.told(), ["Evict p"]);
+}
+
+/// MCM #1127: a budget is misconfigured only if its status is that of its spec.
+#[test]
+fn a_budget_that_can_never_allow_a_disruption_is_named_and_respected_until_the_drain_timeout() {
+    let never = json!({"currentHealthy": 3, "desiredHealthy": 3});
+    let mut held = scene(&[pod("p")]).refused("p", -7_300, -1);
+    held.budgets.push(budget("b", never));
+    let progress = held.evictions();
+    assert!(progress.removals.is_empty());
+    assert!(describe(&progress.blockers).contains("although all its 3 pods are healthy: raise its maxUnavailable"));
+    let force = Force { why: "the drain timeout is over", since: now() };
+    assert_eq!(Scene { force: Some(force), ..held }.told(), ["DeleteNow p"]);
+}
+
+#[test]
+fn pods_with_volumes_leave_one_after_the_other_by_priority() {
+    let urgent = merged(stateful("z"), json!({"spec": {"priority": 7}}));
+    let two = |pods: &[Value]| scene(pods).attached("a", "n").attached("z", "n");
+    assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).told(), ["Evict p", "Evict z"]);
+    let first = two(&[stateful("a"), leaving(urgent, after(30))]);
+    let progress = first.evictions();
+    assert!(progress.removals.is_empty());
+    assert_eq!(progress.wake, Some(after(150)), "a pod that does not end holds up the others for a while only");
+    assert_eq!(Scene { now: after(150), ..first }.told(), ["Evict a"]);
+    assert_eq!(scene(&[stateful("a"), stateful("z")]).told().len(), 2, "volumes that nobody attaches do not count");
+}
+
+#[test]
+fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere() {
+    let next = || scene(&[stateful("b")]).attached("b", "n");
+    let detaching = next().attached("a", "n");
+    let progress = detaching.evictions();
+    assert!(progress.removals.is_empty());
+    assert_eq!((progress.notes[0].as_ref(), progress.wake), ("detaching pv-a", Some(after(120))));
+    assert_eq!(next().attached("a", "n").noted("detaching pv-a", -120).told(), ["Evict b"], "not for ever");
+    let detached = next().noted("detaching pv-a", -30).evictions();
+    assert_eq!((detached.notes[0].as_ref(), detached.wake), ("attaching pv-a", Some(after(90))));
+    assert!(detached.removals.is_empty());
+    assert_eq!(next().noted("attaching pv-a", -90).told(), ["Evict b"], "not for ever");
+    assert_eq!(next().attached("a", "m").noted("attaching pv-a", -1).told(), ["Evict b"]);
+    let mut begun = next().attached("a", "m").noted("attaching pv-a", -1);
+    begun.attachments[1]["status"]["attached"] = false.into();
+    assert!(begun.told().is_empty());
+}
+
+#[test]
+fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
+    let mut unlisted = scene(&[pod("a"), stateful("b")]);
+    unlisted.has_volumes = false;
+    assert_eq!(unlisted.told(), ["Evict a"]);
+    let store = Arc::new(Store::<ClaimView>::new(TARGET, ""));
+    store.fail("forbidden");
+    unlisted.stores.add_scoped(&ScopedWatch::at::<ClaimView>(TARGET, ""), store);
+    assert_eq!(unlisted.told(), ["Evict a", "Evict b"]);
+}
+
+fn with_volumes(mut scene: Scene, names: &[&str]) -> Scene {
+    let volumes: Vec<_> = names.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
+    scene.node["status"]["volumesAttached"] = volumes.into();
+    scene
+}
+
+#[test]
+fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
+    assert_eq!(scene(&[]).detachment().end, Some(End::Done), "without volumes nothing is watched");
+    let begun = with_volumes(scene(&[]).attached("a", "n"), &["v"]);
+    assert_eq!((begun.detachment().end, begun.detachment().wake), (None, Some(after(120))));
+    // Kubernetes takes the volume off the Node when it begins, and deletes the attachment at the end.
+    let last = scene(&[leaving(stateful("a"), after(9))]).attached("a", "n").evictions();
+    assert_eq!(last.notes[0].as_ref(), "watching volumes");
+    assert_eq!(scene(&[]).attached("a", "n").noted("watching volumes", -1).detachment().wake, Some(after(120)));
+    let under_way = scene(&[]).attached("a", "n").noted("detaching pv-a", -5);
+    assert_eq!(under_way.detachment().wake, Some(after(115)));
+    assert_eq!(scene(&[]).noted("detaching pv-a", -5).detachment().end, Some(End::Done));
+    let stuck = with_volumes(scene(&[]).attached("a", "n").noted("detaching pv-a", -120), &["v"]);
+    assert_eq!(stuck.detachment().end, Some(End::Done));
+    let unnamed = with_volumes(scene(&[]), &["v"]);
+    assert_eq!(unnamed.detachment().blockers, [Blocker::Detaching { volume: "of the node".into(), since: now() }]);
+}
+
+/// MCM #937: volumes that nobody detaches are not waited for.
+#[test]
+fn the_volumes_of_pods_that_stay_are_not_waited_for() {
+    let daemon = merged(
+        stateful("d"),
+        json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}}),
+    );
+    let staying = with_volumes(scene(&[daemon]).attached("d", "n"), &["v"]);
+    assert_eq!((staying.evictions().end, staying.detachment().end), (Some(End::Done), Some(End::Done)));
+}
+
+#[test]
+fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
+    let force = Some(Force { why: "the drain timeout is over", since: after(-600) });
+    let forced = |now| {
+        let finalizer = json!({"metadata": {"deletionTimestamp": after(0), "deletionGracePeriodSeconds": 0}});
+        let pods = [stateful("a"), leaving(stateful("b"), after(30)), merged(pod("c"), finalizer)];
+        let scene = with_volumes(scene(&pods).attached("a", "n").attached("b", "n"), &["v", "w"]);
+        Scene { force, now, ..scene }
+    };
+    assert_eq!(forced(now()).told(), ["DeleteNow a", "DeleteNow b"]);
+    assert_eq!(forced(now()).evictions().wake, Some(after(60)), "a minute from the beginning, not from the limit");
+    assert_eq!(forced(after(60)).evictions().end, Some(End::GivenUp));
+    let detached = forced(after(60)).detachment();
+    assert!(detached.removals.iter().all(|it| it.how == How::Delete) && detached.removals.len() == 2);
+    assert_eq!(forced(after(120)).detachment().end, Some(End::GivenUp));
+    let mut asked = forced(now());
+    for attachment in &mut asked.attachments {
+        attachment["metadata"]["deletionTimestamp"] = json!(now());
+    }
+    assert_eq!(asked.detachment().end, Some(End::Done), "their end is not waited for");
+}
+
+#[test]
+fn a_text_names_what_needs_attention_first_and_has_a_limit() {
+    let pods: Vec<_> = (0..60).map(|index| pod(&format!("p{index:02}{}", "x".repeat(200)))).collect();
+    let mut crowd = scene(&pods);
+    for pod in &pods[40..] {
+        let uid = pod["metadata"]["uid"].as_str().unwrap().into();
+        crowd.refusals.push(Refusal { uid, since: now(), at: now(), message: "y".repeat(5_000), retry_after: None });
+    }
+    let text = describe(&crowd.evictions().blockers);
+    assert!(text.contains("p40") && text.ends_with("and 57 more") && text.len() < 700, "{text}");
+}
+
+#[test]
+fn an_ephemeral_volume_has_the_claim_that_kubernetes_makes() {
+    let ephemeral =
+        merged(pod("p"), json!({"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}}));
+    let view: PodView = serde_json::from_value(ephemeral).unwrap();
+    assert_eq!(view.claims().collect::<Vec<_>>(), ["p-v"]);
+    assert!(matches!(View::empty(TARGET).volumes, Volumes::Pending));
+}

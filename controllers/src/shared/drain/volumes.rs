@@ -1,0 +1,160 @@
+//! The volumes of the Pods that leave: whether they are still attached.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use nodewright_runtime::object::{Target, namespace};
+
+use super::{
+    Blocker, Drain, End, FORCED_LIMIT, How, PodView, Progress, Removal,
+    view::{Attached, AttachmentView, Volumes},
+};
+
+/// Noted as long as volumes are watched. Kubernetes may take a volume off the Node's status before its Pod is seen to be gone.
+pub(super) const WATCHED: &str = "watching volumes";
+const DETACHING: &str = "detaching ";
+const ATTACHING: &str = "attaching ";
+/// Stands for volumes without a `VolumeAttachment`, whose names on the Node do not tell the Pods that use them.
+const UNNAMED: &str = "of the node";
+const ABANDONED: &str = "its node is given up";
+
+impl Drain<'_> {
+    /// Waits until the volumes of the Pods that left are detached. A forced drain has them detached, and does not wait.
+    ///
+    /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process began after that,
+    /// it does not look for the `VolumeAttachment`, and the end of the detachment is not waited for.
+    pub(crate) fn detachment(&self) -> Progress {
+        let limit = self.gives_up_at().and_then(|at| at.checked_add(FORCED_LIMIT).ok());
+        if limit.is_some_and(|limit| limit <= self.now) {
+            return Progress::ended(End::GivenUp);
+        }
+        if !self.has_volumes(&[]) {
+            return Progress::ended(End::Done);
+        }
+        let mut progress = Progress { wake: limit, ..Progress::default() };
+        progress.watches.extend(self.view.watch_volumes());
+        match &self.view.volumes {
+            Volumes::Known(attached) if self.rules.force.is_some() => self.abandon(attached, &mut progress),
+            Volumes::Unknown(_) if self.rules.force.is_some() => progress.end = Some(End::Done),
+            Volumes::Known(_) => {
+                let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
+                progress.end = (!is_moving).then_some(End::Done);
+            }
+            Volumes::Pending | Volumes::Unknown(_) => {
+                let is_moving = self.detaches(UNNAMED, &mut progress);
+                progress.end = (!is_moving).then_some(End::Done);
+            }
+        }
+        progress
+    }
+
+    /// Deletes the attachments: Kubernetes would wait six minutes before it takes a volume from a Node that does not answer.
+    fn abandon(&self, attached: &Attached, progress: &mut Progress) {
+        let left = attached.here.iter().filter(|attachment| attachment.metadata.deletion_timestamp.is_none());
+        let removal = |attachment: &Arc<AttachmentView>| {
+            let target = Target::of(self.view.cluster(), attachment.as_ref());
+            Removal { why: ABANDONED, how: How::Delete, target }
+        };
+        progress.removals.extend(left.map(removal));
+        progress.end = progress.removals.is_empty().then_some(End::Done);
+    }
+
+    /// Whether the drain has to see volumes: only then are they watched.
+    pub(super) fn has_volumes(&self, left: &[&PodView]) -> bool {
+        let is_attached = self.node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
+        is_attached || !self.notes.is_empty() || left.iter().any(|pod| pod.claims().next().is_some())
+    }
+
+    /// Whether a Pod has attached volumes, or may have some: such Pods leave one after the other.
+    pub(super) fn has_turns(&self, pod: &PodView) -> bool {
+        match &self.view.volumes {
+            _ if pod.is_finished() => false,
+            Volumes::Pending => pod.claims().next().is_some(),
+            Volumes::Unknown(_) => false,
+            Volumes::Known(attached) => {
+                let mut volumes = attached.volumes_of(pod);
+                volumes.any(|volume| attached.here.iter().any(|attachment| attachment.volume() == Some(volume)))
+            }
+        }
+    }
+
+    /// Notes the volumes that are on their way from this Node to another. Returns whether the next Pod with volumes waits.
+    pub(super) fn moving(&self, progress: &mut Progress) -> bool {
+        self.detaching(progress) | self.attaching(progress)
+    }
+
+    fn detaching(&self, progress: &mut Progress) -> bool {
+        let mut is_moving = false;
+        for volume in self.loose() {
+            is_moving |= self.detaches(volume, progress);
+        }
+        is_moving
+    }
+
+    /// The volumes that are attached and that no Pod of the Node uses.
+    fn loose(&self) -> BTreeSet<&str> {
+        let (Volumes::Known(attached), Some(pods)) = (&self.view.volumes, &self.view.pods) else {
+            return BTreeSet::new();
+        };
+        let users = pods.iter().filter(|pod| !pod.is_finished());
+        let used: BTreeSet<&str> = users.flat_map(|pod| attached.volumes_of(pod)).collect();
+        attached.here.iter().filter_map(|attachment| attachment.volume()).filter(|it| !used.contains(it)).collect()
+    }
+
+    /// Whether the Node names more volumes than there are attachments: those of plug-ins that make none.
+    fn unnamed(&self, progress: &mut Progress) -> bool {
+        let Volumes::Known(attached) = &self.view.volumes else { return false };
+        let named = self.node.status.volumes_attached.as_ref().map_or(0, Vec::len);
+        named > attached.here.len() && self.detaches(UNNAMED, progress)
+    }
+
+    fn detaches(&self, volume: &str, progress: &mut Progress) -> bool {
+        let text = format!("{DETACHING}{volume}");
+        let since = self.noted(&text).unwrap_or(self.now);
+        progress.notes.push(text.into());
+        let Some(limit) = self.pending(since, self.rules.detach_timeout) else { return false };
+        progress.wake_at(limit);
+        progress.blockers.push(Blocker::Detaching { volume: volume.to_owned(), since });
+        true
+    }
+
+    fn attaching(&self, progress: &mut Progress) -> bool {
+        let Volumes::Known(attached) = &self.view.volumes else { return false };
+        let is_there =
+            |volume: &str| attached.elsewhere.iter().any(|it| it.status.attached && it.volume() == Some(volume));
+        let mut is_moving = false;
+        for (volume, since) in self.detached(attached) {
+            let limit = self.pending(since, self.rules.reattach_timeout).filter(|_| !is_there(volume));
+            let Some(limit) = limit else { continue };
+            progress.notes.push(format!("{ATTACHING}{volume}").into());
+            progress.wake_at(limit);
+            progress.blockers.push(Blocker::Attaching { volume: volume.to_owned(), since });
+            is_moving = true;
+        }
+        is_moving
+    }
+
+    /// The noted volumes that are no longer attached to the Node, and since when.
+    fn detached(&self, attached: &Attached) -> Vec<(&str, Timestamp)> {
+        let gone = self.notes.iter().filter_map(|note| match note.text.strip_prefix(ATTACHING) {
+            Some(volume) => Some((volume, note.since)),
+            None => Some((note.text.strip_prefix(DETACHING)?, self.now)),
+        });
+        gone.filter(|(volume, _)| *volume != UNNAMED && attached.here.iter().all(|it| it.volume() != Some(volume)))
+            .collect()
+    }
+}
+
+impl Attached {
+    /// The volumes of a Pod's claims.
+    fn volumes_of(&self, pod: &PodView) -> impl Iterator<Item = &str> {
+        let namespace = namespace(pod).to_owned();
+        pod.claims().filter_map(move |claim| Some(self.claims.get(&(namespace.clone(), claim))?.as_str()))
+    }
+}
+
+impl AttachmentView {
+    fn volume(&self) -> Option<&str> {
+        self.spec.source.persistent_volume_name.as_deref()
+    }
+}

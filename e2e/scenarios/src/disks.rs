@@ -1,0 +1,122 @@
+//! Disks that have to be attached, by the part of a CSI driver that attaches them, as the sidecar external-attacher does. There
+//! is no part on the nodes. A real kubelet waits for such a disk to be mounted; a stand-in does not. Neither matters for
+//! Kubernetes' attach-detach controller, which is the real one.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::AbortHandle;
+
+use crate::{Environment, TestResult};
+
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// The disks of one scenario. Dropping it ends the driver.
+#[derive(Debug)]
+pub struct Disks {
+    driver: String,
+    ended: Arc<Mutex<Vec<(String, Timestamp)>>>,
+    task: AbortHandle,
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Disks {
+    /// Starts the driver. A detachment takes `detaching`.
+    pub fn start(env: &Environment, detaching: Duration) -> Self {
+        let (driver, ended) = (format!("{}.disks.e2e.nodewright.dev", env.namespace()), Arc::default());
+        let task = tokio::spawn(attach(env.target_client(), driver.clone(), detaching, Arc::clone(&ended)));
+        Self { driver, ended, task: task.abort_handle() }
+    }
+
+    /// When each detachment ended: the volume, and the time.
+    pub fn detached(&self) -> Vec<(String, Timestamp)> {
+        self.ended.lock().clone()
+    }
+
+    /// The driver, and a volume for each claim of a `StatefulSet`'s template `data`: the claims are bound to them.
+    pub fn objects(&self, env: &Environment, set: &str, replicas: usize) -> Vec<Value> {
+        let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": self.driver},
+            "spec": {"attachRequired": true}});
+        let size = json!({"storage": "1Gi"});
+        let of = |index: usize| {
+            let (claim, volume) = (format!("data-{set}-{index}"), self.volume(env, set, index));
+            let own = json!({"name": claim, "namespace": env.namespace()});
+            [
+                json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": {
+                    "capacity": size, "accessModes": ["ReadWriteOnce"], "claimRef": own, "storageClassName": "",
+                    "persistentVolumeReclaimPolicy": "Retain", "csi": {"driver": self.driver, "volumeHandle": volume},
+                }}),
+                json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim}, "spec": {
+                    "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume,
+                    "resources": {"requests": size},
+                }}),
+            ]
+        };
+        [driver].into_iter().chain((0..replicas).flat_map(of)).collect()
+    }
+
+    /// The name of a volume.
+    pub fn volume(&self, env: &Environment, set: &str, index: usize) -> String {
+        format!("{}-{set}-{index}", env.namespace())
+    }
+
+    /// Removes what has no namespace.
+    pub async fn clean(self, env: &Environment) -> TestResult {
+        let volumes = env.kubectl("get persistentvolumes -o name").await?;
+        for volume in volumes.lines().filter(|volume| volume.contains(&format!("/{}-", env.namespace()))) {
+            env.kubectl(&format!("delete {volume} --wait=false")).await?;
+        }
+        env.kubectl(&format!("delete csidriver {}", self.driver)).await.map(drop)
+    }
+}
+
+async fn attach(client: Client, driver: String, detaching: Duration, ended: Arc<Mutex<Vec<(String, Timestamp)>>>) {
+    let attachments: Api<VolumeAttachment> = Api::all(client);
+    let under_way = Arc::new(Mutex::new(BTreeSet::new()));
+    loop {
+        for attachment in attachments.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+            if attachment.spec.attacher != driver || !under_way.lock().insert(attachment.name_any()) {
+                continue;
+            }
+            let (attachments, under_way, ended) = (attachments.clone(), Arc::clone(&under_way), Arc::clone(&ended));
+            tokio::spawn(async move {
+                // The next round tries again what failed.
+                let _ = handle(&attachments, &attachment, detaching, &ended).await;
+                under_way.lock().remove(&attachment.name_any());
+            });
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn handle(
+    api: &Api<VolumeAttachment>,
+    attachment: &VolumeAttachment,
+    detaching: Duration,
+    ended: &Mutex<Vec<(String, Timestamp)>>,
+) -> kube::Result<()> {
+    let (name, parameters) = (attachment.name_any(), PatchParams::default());
+    if attachment.metadata.deletion_timestamp.is_some() {
+        tokio::time::sleep(detaching).await;
+        let volume = attachment.spec.source.persistent_volume_name.clone().unwrap_or_default();
+        ended.lock().push((volume, Timestamp::now()));
+        api.patch(&name, &parameters, &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+    } else if attachment.status.as_ref().is_none_or(|status| !status.attached) {
+        let finalizer = format!("external-attacher/{}", attachment.spec.attacher.replace('.', "-"));
+        api.patch(&name, &parameters, &Patch::Merge(json!({"metadata": {"finalizers": [finalizer]}}))).await?;
+        api.patch_status(&name, &parameters, &Patch::Merge(json!({"status": {"attached": true}}))).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Pods with volumes: they leave a node one after the other, and the VM goes after the last volume.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
+use kube::{Api, ResourceExt};
+use nodewright_e2e_cloud::EventKind;
+use nodewright_e2e_scenarios::{
+    Environment, History, TestResult, disks::Disks, ensure, history::Change, objects::ENVIRONMENT_LABEL,
+};
+use serde_json::{Value, json};
+
+/// How many pods with volumes there are. Two nodes share them.
+const PODS: usize = 6;
+const DETACHING: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_last_volume() -> TestResult {
+    let env = Environment::start("volumes").await?;
+    let disks = Disks::start(&env, DETACHING);
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    env.wait_for_running(2).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    let attachments: History<VolumeAttachment> = History::record(Api::all(env.target_client()), "").await?;
+    let mut items = disks.objects(&env, "store", PODS);
+    items.push(store(&env));
+    env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+    let volumes: Vec<String> = (0..PODS).map(|index| disks.volume(&env, "store", index)).collect();
+    env.wait_for("all volumes to be attached", async || {
+        let current = attachments.current();
+        Ok(volumes.iter().all(|volume| current.values().any(|it| volume_of(it) == Some(volume) && is_attached(it))))
+    })
+    .await?;
+
+    env.scale("a", 1).await?;
+    let machines = env.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
+    let leaving = machines.values().find(|machine| machine.is_deleting()).map(|it| it.name_any()).unwrap_or_default();
+    let moved: Vec<(String, String)> =
+        pods.current().values().filter(|pod| node_of(pod) == leaving).map(claim_of).collect();
+    ensure(moved.len() > 1, || format!("the node of {leaving} has the volumes {moved:?}"))?;
+    env.wait_for_running(1).await?;
+
+    let begun = evictions(&pods.changes()?);
+    let detached: BTreeMap<String, Timestamp> = disks.detached().into_iter().collect();
+    let mut order: Vec<_> = moved
+        .iter()
+        .map(|(pod, index)| (begun.get(pod).copied(), disks.volume(&env, "store", index.parse().unwrap_or(0))))
+        .collect();
+    order.sort_unstable();
+    for pair in order.windows(2) {
+        let [(_, volume), (next, _)] = pair else { continue };
+        let end = detached.get(volume).copied();
+        ensure(end.is_some() && end <= *next, || {
+            format!("{volume} was detached at {end:?}, and the next pod was evicted at {next:?}: {order:?}")
+        })?;
+        ensure(attached_elsewhere(&attachments.changes()?, volume, &leaving) <= *next, || {
+            format!("{volume} was attached elsewhere after {next:?}")
+        })?;
+    }
+    let events = env.cloud().events(0).await?;
+    let deleted = events.iter().find(|event| event.kind == EventKind::DeleteAccepted).map(|event| event.at);
+    let last = order.last().and_then(|(_, volume)| detached.get(volume)).copied();
+    ensure(last.is_some() && last <= deleted, || {
+        format!("the last volume was detached at {last:?}, and the VM was deleted at {deleted:?}")
+    })?;
+    disks.clean(&env).await?;
+    env.end().await
+}
+
+/// When the deletion of each pod began first.
+fn evictions(changes: &[Change<Pod>]) -> BTreeMap<String, Timestamp> {
+    let mut begun = BTreeMap::new();
+    for change in changes.iter().filter(|change| change.object.metadata.deletion_timestamp.is_some()) {
+        begun.entry(change.object.name_any()).or_insert(change.at);
+    }
+    begun
+}
+
+fn attached_elsewhere(changes: &[Change<VolumeAttachment>], volume: &str, node: &str) -> Option<Timestamp> {
+    let is_elsewhere = |change: &&Change<VolumeAttachment>| {
+        let attachment = &change.object;
+        volume_of(attachment).is_some_and(|it| it == volume)
+            && attachment.spec.node_name != node
+            && is_attached(attachment)
+    };
+    changes.iter().find(is_elsewhere).map(|change| change.at)
+}
+
+fn volume_of(attachment: &VolumeAttachment) -> Option<&String> {
+    attachment.spec.source.persistent_volume_name.as_ref()
+}
+
+fn is_attached(attachment: &VolumeAttachment) -> bool {
+    attachment.status.as_ref().is_some_and(|status| status.attached)
+}
+
+fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+/// A pod, and the index of its volume.
+fn claim_of(pod: &std::sync::Arc<Pod>) -> (String, String) {
+    let name = pod.name_any();
+    let index = name.rsplit('-').next().unwrap_or_default().to_owned();
+    (name, index)
+}
+
+fn store(env: &Environment) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "store"}, "spec": {
+        "serviceName": "store", "replicas": PODS, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "store"}},
+        "template": {"metadata": {"labels": {"app": "store"}}, "spec": {
+            "nodeSelector": {ENVIRONMENT_LABEL: env.namespace()},
+            "terminationGracePeriodSeconds": 1,
+            "topologySpreadConstraints": [{
+                "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "store"}},
+            }],
+            "containers": [{"name": "main", "image": "none"}],
+        }},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}},
+        }}],
+    }})
+}
