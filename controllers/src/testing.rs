@@ -129,7 +129,7 @@ impl Driver for Uncalled {
     fn initialize(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
         unreachable!()
     }
-    fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
+    fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Option<String>>> {
         unreachable!()
     }
     fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {

@@ -16,6 +16,8 @@
 //!
 //! # What a driver may rely on
 //! * Calls for one Machine never overlap.
+//! * The notes that a call leaves (`last_known_state`), whether it succeeds or fails, are in the requests of later calls, also
+//!   after a restart. They are stored in the Machine's status: they must not contain a secret.
 //! * `user_data` has its placeholders replaced.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -37,6 +39,8 @@ pub struct DriverError {
     pub message: String,
     /// Set if the VM that the Machine names is not proven to be the Machine's.
     pub mismatch: Option<Mismatch>,
+    /// Notes to keep for later calls, as of a creation that got half-way; `None` keeps the previous ones.
+    pub last_known_state: Option<String>,
 }
 
 /// How the tags of a VM differ from those of the Machine that names it.
@@ -51,13 +55,19 @@ pub enum Mismatch {
 impl DriverError {
     /// A failure with a code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), mismatch: None }
+        Self { code, message: message.into(), mismatch: None, last_known_state: None }
     }
 
     /// The same failure, for a VM that the Machine names and that is not proven to be the Machine's.
     #[must_use]
     pub fn with_mismatch(self, mismatch: Mismatch) -> Self {
         Self { mismatch: Some(mismatch), ..self }
+    }
+
+    /// The same failure, with notes to keep for later calls.
+    #[must_use]
+    pub fn with_last_known_state(self, state: impl Into<String>) -> Self {
+        Self { last_known_state: Some(state.into()), ..self }
     }
 
     /// Whether the failure is transient: the same call may succeed a little later without help.
@@ -182,8 +192,8 @@ pub trait Driver: Send + Sync + 'static {
     }
 
     /// Deletes the VMs of a Machine and their resources, and the VM of `provider_id` only if its tags prove it, or if it is not
-    /// visible and `is_proven`. May return before they are gone: `status` tells.
-    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>>;
+    /// visible and `is_proven`. May return before they are gone: `status` tells. Returns notes to keep for later calls, if any.
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>>;
 
     /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name. [`Code::NotFound`] if
     /// there is none, [`Code::OutOfRange`] if there are several, a [`Mismatch`] if the Machine has none and the VM of

@@ -12,7 +12,7 @@ use futures::{
     future::{BoxFuture, WeakShared},
 };
 use nodewright_api::{Code, MachineSet, operations};
-use nodewright_driver::{Driver, DriverError, MachineRequest, SecretText};
+use nodewright_driver::{Driver, DriverError, Instance, MachineRequest, SecretText};
 use nodewright_observability::trace::{SpanRecord, Spans};
 use nodewright_runtime::{
     leadership::Clock,
@@ -61,13 +61,16 @@ impl Caller {
                 Err(outcome) => return outcome,
             },
             Verb::Initialize => self.driver.initialize(machine).await,
-            Verb::Delete => return self.driver.delete(machine).await.map_or_else(Outcome::Failed, |()| Outcome::Done),
+            Verb::Delete => {
+                let deleted = self.driver.delete(machine).await;
+                return deleted.map_or_else(Outcome::Failed, |notes| notes.map_or(Outcome::Done, Outcome::Noted));
+            }
             Verb::DropToken => {
                 let Some(target) = &self.target else { return Outcome::Done };
                 return token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done);
             }
         };
-        found.map_or_else(Outcome::Failed, Outcome::Instance)
+        found.map_or_else(Outcome::Failed, with_id)
     }
 
     async fn prepare(&self, request: &Request) -> Result<MachineRequest, Outcome> {
@@ -157,6 +160,29 @@ async fn get(control: Connection, key: ObjectRef) -> Reading {
     }
 }
 
+/// A VM without an id could be neither found nor deleted later: the call is made again.
+fn with_id(instance: Instance) -> Outcome {
+    if instance.provider_id.is_empty() {
+        let error = DriverError::new(Code::Internal, "the driver has answered without a provider id");
+        return Outcome::Failed(DriverError { last_known_state: instance.last_known_state, ..error });
+    }
+    Outcome::Instance(instance)
+}
+
 fn unavailable(message: String) -> Outcome {
     Outcome::Failed(DriverError::new(Code::Unavailable, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_without_an_id_is_a_failure_that_keeps_the_drivers_notes() {
+        let instance = Instance { last_known_state: Some("disk-1".to_owned()), ..Instance::default() };
+        let Outcome::Failed(error) = with_id(instance.clone()) else { panic!("it has no id") };
+        assert_eq!((error.code, error.last_known_state.as_deref()), (Code::Internal, Some("disk-1")));
+        let named = Instance { provider_id: "p:///1".to_owned(), ..instance };
+        assert_eq!(with_id(named.clone()), Outcome::Instance(named));
+    }
 }

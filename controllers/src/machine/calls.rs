@@ -28,7 +28,7 @@ pub enum Verb {
     Initialize,
     /// Delete the VM.
     Delete,
-    /// Delete the bootstrap token of a Machine that has joined.
+    /// Delete the bootstrap token of a Machine that has joined, or will not.
     DropToken,
 }
 
@@ -107,6 +107,8 @@ pub enum Outcome {
     Instance(Instance),
     /// The VM or the token is deleted.
     Done,
+    /// The VM is deleted, and the driver has notes to keep for later calls.
+    Noted(String),
     /// The ordinal of the Machine is retired, or its set is gone: it gets no VM.
     Retired,
     /// It failed.

@@ -69,7 +69,7 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
             provider.ask("the machine has no VM", Verb::Create)
         }
         Outcome::Failed(error) => try_again(&provider, (&answer, error), Verb::Status),
-        Outcome::Done => unknown(),
+        Outcome::Done | Outcome::Noted(_) => unknown(),
     }
 }
 
@@ -181,7 +181,8 @@ fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
     let phase = if overdue { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
     let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
     let (kind, state) = (OperationType::Create, OperationState::Failed);
-    scope.status().phase(phase).operation(kind, state, text, Some(error.code.name()))
+    let draft = scope.status().last_known_state(error.last_known_state.as_ref()).phase(phase);
+    draft.operation(kind, state, text, Some(error.code.name()))
 }
 
 fn is_of_owner(call: &Call, machine: &Machine) -> bool {

@@ -40,7 +40,7 @@ type Decision = fn(&Scope<'_>) -> Stage;
 
 const MAINTENANCE: [Decision; 4] = [finalizer_added, claim_reported, vm_proven, maintained];
 
-const TERMINATION: [Decision; 12] = [
+const TERMINATION: [Decision; 13] = [
     terminate::has_finalizer,
     terminate::begun,
     terminate::failure_reported,
@@ -50,6 +50,7 @@ const TERMINATION: [Decision; 12] = [
     terminate::drained,
     terminate::volumes_detached,
     terminate::vm_deleted,
+    terminate::token_dropped,
     terminate::node_deleted,
     terminate::name_retired,
     terminate::finished,

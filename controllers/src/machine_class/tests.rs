@@ -83,7 +83,7 @@ impl Driver for Sized {
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
         Uncalled.initialize(request)
     }
-    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<()>> {
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Option<String>>> {
         Uncalled.delete(request)
     }
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {

@@ -26,7 +26,7 @@ mod user_data;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 use nodewright_runtime::leadership::Leadership;
@@ -219,8 +219,8 @@ impl Driver for LocalDriver {
         self.clone().create_container(request).boxed()
     }
 
-    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
-        self.clone().delete_container(request).boxed()
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
+        self.clone().delete_container(request).map_ok(|()| None).boxed()
     }
 
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {

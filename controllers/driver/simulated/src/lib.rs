@@ -18,7 +18,7 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
@@ -307,8 +307,8 @@ impl Driver for SimulatedDriver {
         self.clone().create_vm(request).boxed()
     }
 
-    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<()>> {
-        self.clone().delete_vms(request).boxed()
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
+        self.clone().delete_vms(request).map_ok(|()| None).boxed()
     }
 
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {

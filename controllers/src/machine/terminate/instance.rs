@@ -15,6 +15,7 @@ use super::super::{
     provision::link,
     snapshot::{CLASS_NOT_FOUND, ClassProblem},
     status::{phase_since, true_since},
+    token,
 };
 use crate::shared::ownership::vm_id;
 
@@ -53,7 +54,30 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
         Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
-        None => confirmed(&provider, deleted.known),
+        None => noted(scope, deleted.outcome).unwrap_or_else(|| confirmed(&provider, deleted.known)),
+    }
+}
+
+/// Keeps the notes that the driver has left with the deletion, for the calls that follow.
+fn noted(scope: &Scope<'_>, deleted: &Outcome) -> Option<Stage> {
+    let Outcome::Noted(state) = deleted else { return None };
+    let step = scope.status().last_known_state(Some(state)).step()?;
+    Some(Stage::step("the driver has notes to keep", step))
+}
+
+/// The bootstrap token of a Machine that has never joined is of no more use: nobody else may join with it. It is tried once: a
+/// token expires by itself.
+pub(in super::super) fn token_dropped(scope: &Scope<'_>) -> Stage {
+    let has_joined = true_since(scope.machine, conditions::machine::NODE_JOINED).is_some();
+    let class = scope.snapshot.class.as_ref().ok().filter(|class| scope.settings.has_target && token::is_used(class));
+    let Some(class) = class.filter(|_| !has_joined) else { return Stage::over() };
+    let provider = Provider::of(scope, class);
+    match provider.known(Verb::DropToken) {
+        None => provider.ask("it has not joined, and has a token", Verb::DropToken),
+        Some(known) if known.running && !scope.machine.is_force_deletion() => {
+            Stage::waiting("DroppingToken", "the bootstrap token of the machine is being deleted")
+        }
+        _ => Stage::over(),
     }
 }
 
@@ -194,6 +218,7 @@ pub(in super::super) fn try_again(
     let text = format!("{}: {error}", operations::INITIATE_VM_DELETION);
     let draft = scope
         .status()
+        .last_known_state(error.last_known_state.as_ref())
         .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
     let event = scope.warning(reasons::machine::FAILED_TERMINATION, error.to_string());

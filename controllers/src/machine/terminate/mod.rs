@@ -19,7 +19,7 @@ use nodewright_runtime::{
 
 pub(super) use self::{
     drain::{drained, is_given_up, node_readable, volumes_detached},
-    instance::{try_again, vm_deleted},
+    instance::{token_dropped, try_again, vm_deleted},
     node::node_deleted,
 };
 use super::{

@@ -73,6 +73,20 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 }
 
 #[test]
+fn what_a_driver_notes_in_a_failure_is_in_its_next_request() {
+    let refusal = DriverError::new(Code::Internal, "half-way").with_last_known_state("disk-1 exists");
+    let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, Outcome::Failed(refusal));
+    assert_eq!(status_of(&refused.plan())["lastKnownState"], "disk-1 exists");
+    let later = scene(machine("m").with("/status/lastKnownState", json!("disk-1 exists")));
+    assert_eq!(later.call(Verb::Create).request.machine.last_known_state, "disk-1 exists");
+    let silent =
+        later.answered(Verb::Status, 10, failed(Code::NotFound)).answered(Verb::Create, 2, failed(Code::Internal));
+    assert_eq!(status_of(&silent.plan())["lastKnownState"], "disk-1 exists", "a failure without notes keeps them");
+}
+
+#[test]
 fn refused_creations_are_tried_less_and_less_often() {
     let pause = |code, times, settings: &Settings| {
         super::super::provider::creation_pause(&DriverError::new(code, "no"), times, settings).as_secs()

@@ -232,6 +232,39 @@ fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
 }
 
 #[test]
+fn what_a_driver_notes_in_a_deletion_is_kept_before_it_is_asked_again() {
+    let noted =
+        |machine: MachineBuilder| scene(machine).answered(Verb::Delete, 2, Outcome::Noted("disk-1 is left".into()));
+    assert_eq!(status_of(&noted(dying()).plan())["lastKnownState"], "disk-1 is left");
+    assert_eq!(noted(dying().with("/status/lastKnownState", json!("disk-1 is left"))).steps(), ["call Status"]);
+}
+
+#[test]
+fn the_token_of_a_machine_that_never_joined_is_deleted() {
+    let gone = |machine: MachineBuilder| {
+        let mut scene = scene(machine);
+        let secret = json!({"data": {"userData": "PDxCT09UU1RSQVBfVE9LRU4+Pg=="}});
+        let secret = SecretData::of(vec![Arc::new(serde_json::from_value(secret).unwrap())]);
+        scene.snapshot.class.as_mut().unwrap().secret = secret;
+        let mut scene = scene.answered(Verb::Delete, 40, Outcome::Done);
+        scene.now += SignedDuration::from_secs(40);
+        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
+        scene.snapshot.unseen_node = Lookup::Missing;
+        scene
+    };
+    assert_eq!(gone(unseen()).steps()[0], "call DropToken");
+    assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it has joined: its token is gone");
+    let waiting = gone(unseen()).running(Verb::DropToken);
+    assert_eq!((waiting.steps().len(), waiting.plan().waits[0].reason), (0, "DroppingToken"));
+    assert_eq!(
+        gone(unseen().label("force-deletion", "true")).running(Verb::DropToken).steps(),
+        ["edit Machine default/m"]
+    );
+    let refused = gone(unseen()).answered(Verb::DropToken, 1, failed(Code::Unavailable));
+    assert_eq!(refused.steps(), ["edit Machine default/m"], "it expires by itself");
+}
+
+#[test]
 fn a_refused_deletion_is_tried_again_and_shows() {
     let refused = scene(dying()).answered(Verb::Delete, 2, failed(Code::Internal));
     let status = status_of(&refused.plan());

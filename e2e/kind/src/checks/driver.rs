@@ -94,7 +94,7 @@ async fn foreign_is_left_alone(contract: &Contract) -> TestResult {
     ensure(code(driver.status(ours()).await) == Some(Code::NotFound), || "another cluster's is found".to_owned())?;
     ensure(code(driver.create(ours()).await) == Some(Code::AlreadyExists), || "its name is not refused".to_owned())?;
     driver.delete(ours()).await?;
-    for result in [driver.status(claims()).await.map(drop), driver.delete(claims()).await] {
+    for result in [driver.status(claims()).await.map(drop), driver.delete(claims()).await.map(drop)] {
         let mismatch = result.err().and_then(|error| error.mismatch);
         ensure(mismatch == Some(Mismatch::Cluster), || format!("the mismatch is {mismatch:?}"))?;
     }

@@ -1,7 +1,8 @@
 //! A MachineDeployment becomes nodes.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::{Api, ResourceExt, api::ListParams};
+use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder};
 use nodewright_e2e_scenarios::{Environment, Table, TestResult, ensure};
 use serde_json::json;
 
@@ -80,4 +81,35 @@ async fn a_pool_with_a_long_name_lives_and_dies_like_any_other() -> TestResult {
     env.kubectl("delete machinedeployments --all").await?;
     env.wait_for_nothing().await?;
     env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_goes_before_it_joins_leaves_no_bootstrap_token() -> TestResult {
+    let env = Environment::start("unjoined").await?;
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::NeverJoins)).await?;
+    env.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"},
+        "stringData": {"userData": "join with <<BOOTSTRAP_TOKEN>>"},
+    }))
+    .await?;
+    env.apply(&env.class("small").secret("user-data")).await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for("the VM and its token", async || Ok(tokens(&env).await?.len() == 1 && env.vms().await?.len() == 1))
+        .await?;
+    env.kubectl("delete machinedeployments --all --wait=false").await?;
+    env.wait_for_nothing().await?;
+    ensure(tokens(&env).await?.is_empty(), || "the token is valid for twenty minutes".to_owned())?;
+    env.end().await
+}
+
+/// The bootstrap tokens of the environment's machines.
+async fn tokens(env: &Environment) -> TestResult<Vec<String>> {
+    let secrets: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
+    let of_type = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
+    let is_ours = |secret: &Secret| {
+        let description = secret.data.as_ref().and_then(|data| data.get("description"));
+        description.is_some_and(|text| String::from_utf8_lossy(&text.0).contains(env.namespace()))
+    };
+    let listed = secrets.list(&of_type).await?.items;
+    Ok(listed.iter().filter(|secret| is_ours(secret)).map(ResourceExt::name_any).collect())
 }
