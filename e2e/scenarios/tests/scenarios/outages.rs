@@ -190,3 +190,35 @@ async fn has_lost_nothing(env: &Environment) -> TestResult {
     assert_eq!(env.manager().await?.pid(), pid, "it was started once");
     Ok(())
 }
+
+/// A drain ends at its limit, whatever the target cluster says: here it says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_whose_time_is_over_goes_on_while_the_target_cluster_is_away() -> TestResult {
+    if skip_on_external_cluster("overdue", "there is no second control plane to break") {
+        return Ok(());
+    }
+    let target = clusters::exclusive().await?;
+    let Some(plane) = target.control_plane() else { return Ok(()) };
+    let env = Environment::builder("overdue").cloud_flags(["--delete-seconds=0"]).with_target(&target);
+    let env = env.mostly_waiting().start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1).machine("drainTimeout", "5s")).await?;
+    env.wait_for_running(1).await?;
+    let (machine, id) = (env.only_machine()?, env.vms().await?.swap_remove(0).id);
+
+    plane.stop(Component::ApiServer)?;
+    let begun = Instant::now();
+    env.kubectl(&format!("delete machine {} --wait=false", machine.name_any())).await?;
+    env.wait_for("the VM to go", async || Ok(env.vms().await?.iter().all(|vm| vm.id != id))).await?;
+    let lasted = begun.elapsed();
+    ensure(lasted > Duration::from_mins(1), || format!("the pods had {lasted:?} to leave"))?;
+    ensure(env.machines().current().contains_key(&machine.name_any()), || {
+        "its node is still to be deleted".to_owned()
+    })?;
+
+    plane.start_again(Component::ApiServer).await?;
+    env.wait_for_machines("the machine to go", |machines| !machines.contains_key(&machine.name_any())).await?;
+    env.wait_for_running(1).await?;
+    ensure(env.nodes().current().len() == 1, || "a node has stayed behind".to_owned())?;
+    env.end().await
+}
