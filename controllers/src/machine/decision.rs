@@ -128,6 +128,11 @@ impl Stage {
         self
     }
 
+    pub(super) fn noting(mut self, text: &str) -> Self {
+        self.plan.notes.push(text.into());
+        self
+    }
+
     pub(super) fn telling(mut self, event: Event) -> Self {
         self.plan.event(event);
         self

@@ -24,6 +24,8 @@ use crate::shared::{
     ownership::{node_name, vm_id},
 };
 
+/// Noted from the deletion of a Node that the cache showed, so that it need not be looked for afterwards.
+const SEEN: &str = "the Node is deleted";
 /// A process that has been connected to a cluster for less than this has just lost that connection.
 const CONNECTION_LOST: SignedDuration = SignedDuration::from_secs(1);
 /// How long after its start a manager waits for the list of Nodes at the end of a forced deletion.
@@ -36,7 +38,7 @@ const REFUSALS: u32 = 3;
 
 pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
     if let Some(node) = &scope.snapshot.node {
-        return delete(scope, node);
+        return delete(scope, node).noting(SEEN);
     }
     match of_missing_vm(scope) {
         Some(node) => delete_once_silent(scope, node),
@@ -98,7 +100,7 @@ fn ends_without_target(scope: &Scope<'_>) -> bool {
 }
 
 /// A VM may have a Node that this process's cache does not show yet. No controller would delete that Node later, so the API
-/// server is asked, except by a forced deletion.
+/// server is asked, except by a forced deletion, or if this process has just deleted the Node.
 fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let (machine, snapshot) = (scope.machine, scope.snapshot);
     if !snapshot.nodes_listed {
@@ -107,6 +109,10 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let asks = scope.settings.has_target && !machine.is_force_deletion();
     let is_ours = snapshot.claim.vm == Vm::Proven;
     let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return Stage::over() };
+    // The VM was gone before its Node: no other Node of it can have come since.
+    if scope.context.noted(SEEN).is_some() {
+        return Stage::over().noting(SEEN);
+    }
     let stage = match &snapshot.unseen_node {
         Lookup::Missing => Stage::over(),
         Lookup::Found(node) => delete(scope, node),

@@ -371,6 +371,11 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
         scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     seen.snapshot.unseen_node = Lookup::Pending;
     assert_eq!((seen.plan().scoped_watches.len(), seen.steps()), (1, vec![]), "that it goes has been told");
+    // This process has deleted it.
+    let going = scene(dying()).node(synced(READY)).answered(Verb::Delete, 2, Outcome::Done);
+    let notes = going.answered(Verb::Status, 1, failed(Code::NotFound)).plan().notes;
+    seen.notes = notes.into_iter().map(|text| Note { text, since: at(NOW) }).collect();
+    assert_eq!((seen.plan().notes.len(), seen.steps()), (1, vec!["edit Machine default/m".to_owned()]));
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_runtime::object::{Target, namespace};
+use nodewright_runtime::{
+    object::{Target, namespace},
+    plan::Note,
+};
 
 use super::{
     Blocker, Drain, End, FORCED_LIMIT, How, PodView, Progress, Removal,
@@ -62,7 +65,7 @@ impl Drain<'_> {
     /// Whether the drain has to see volumes: only then are they watched.
     pub(super) fn has_volumes(&self, left: &[&PodView]) -> bool {
         let is_attached = self.node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
-        is_attached || !self.notes.is_empty() || left.iter().any(|pod| pod.claims().next().is_some())
+        is_attached || self.notes.iter().any(is_of_volumes) || left.iter().any(|pod| pod.claims().next().is_some())
     }
 
     /// Whether a Pod has attached volumes, or may have some: such Pods leave one after the other.
@@ -143,6 +146,11 @@ impl Drain<'_> {
         gone.filter(|(volume, _)| *volume != UNNAMED && attached.here.iter().all(|it| it.volume() != Some(volume)))
             .collect()
     }
+}
+
+/// The notes of a Node's deletion are others.
+fn is_of_volumes(note: &Note) -> bool {
+    *note.text == *WATCHED || note.text.starts_with(DETACHING) || note.text.starts_with(ATTACHING)
 }
 
 impl Attached {
