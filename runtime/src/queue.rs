@@ -30,8 +30,8 @@ pub(crate) enum ReconcileResult {
     Done { wake: Option<Instant>, pause: Duration },
     /// The run failed: retry after the back-off, and not before the given pause.
     Failed(Option<Duration>),
-    /// The object waits for a cache. The store adds the key again.
-    Parked,
+    /// The object waits for a cache. The store adds the key again, or this time comes first.
+    Parked(Option<Instant>),
     /// Not done yet: run again at once.
     Again,
 }
@@ -194,7 +194,7 @@ impl Queue {
                 entry.not_before = Some(now + pause);
                 Some(now + pause)
             }
-            ReconcileResult::Parked => None,
+            ReconcileResult::Parked(look) => look,
             ReconcileResult::Again => Some(now),
         };
         let soonest = if again { Some(entry.not_before.unwrap_or(now)) } else { wake };
@@ -441,7 +441,7 @@ mod tests {
         let queue = queue();
         queue.add(key("a"), Priority::Live);
         queue.next().await;
-        queue.done(&key("a"), ReconcileResult::Parked);
+        queue.done(&key("a"), ReconcileResult::Parked(None));
         assert!(is_empty(&queue).await);
         queue.add(key("a"), Priority::Live);
         assert_eq!(queue.next().await, key("a"));

@@ -166,7 +166,7 @@ pub(crate) struct MachineFlags {
     /// Time from the deletion of a machine until its Pods are deleted by force.
     #[arg(long, default_value = "2h", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_drain_timeout: Duration,
-    /// How many waits of --evict-retry the eviction of a Pod may be refused before it is deleted.
+    /// A Pod is deleted once its eviction has been refused for this many waits of --evict-retry.
     #[arg(long, default_value_t = 360)]
     pub(crate) machine_max_evict_retries: u32,
     /// Time for a volume to be detached once its Pod has left.

@@ -105,6 +105,11 @@ impl Stage {
         self
     }
 
+    pub(super) fn beside_planned(mut self, planned: Planned<Call>) -> Self {
+        self.plan.beside(planned.why, planned.step);
+        self
+    }
+
     pub(super) fn side_by_side<const N: usize>(mut self, steps: [(&'static str, Option<Step<Call>>); N]) -> Self {
         let steps = steps.into_iter().filter_map(|(why, step)| Some(Planned { why: why.into(), step: step? }));
         self.plan.stage(steps);
@@ -129,7 +134,7 @@ impl Stage {
     }
 
     pub(super) fn noting(mut self, text: &str) -> Self {
-        self.plan.notes.push(text.into());
+        self.plan.notes.get_or_insert_default().push(text.into());
         self
     }
 

@@ -92,6 +92,8 @@ pub struct Refusal {
     pub since: Timestamp,
     /// When it was last refused.
     pub at: Timestamp,
+    /// Of which class it was the last time: a disruption budget refuses with [`FailureClass::TooManyRequests`].
+    pub class: FailureClass,
     /// The server's message.
     pub message: String,
     /// The server's `Retry-After`.

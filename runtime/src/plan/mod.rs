@@ -40,7 +40,7 @@ pub struct Context<'a, E: Effect> {
     pub outcomes: &'a Outcomes<E>,
     /// Requests that were refused for now, such as evictions that a disruption budget does not allow.
     pub refusals: &'a [Refusal],
-    /// The notes of the last plan.
+    /// The notes that earlier plans have left.
     pub notes: &'a [Note],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
@@ -52,7 +52,7 @@ impl<E: Effect> Context<'_, E> {
         self.refusals.iter().find(|refusal| &*refusal.uid == uid)
     }
 
-    /// Since when each plan has left this note.
+    /// Since when this note has been left.
     pub fn noted(&self, text: &str) -> Option<Timestamp> {
         self.notes.iter().find(|note| *note.text == *text).map(|note| note.since)
     }
@@ -225,7 +225,7 @@ pub struct Wait {
 pub struct Note {
     /// What the plan noted.
     pub text: Arc<str>,
-    /// Since when each plan has noted it.
+    /// When it was noted first.
     pub since: Timestamp,
 }
 
@@ -239,8 +239,8 @@ pub struct Plan<E> {
     pub stages: Vec<Vec<Planned<E>>>,
     /// The waits.
     pub waits: Vec<Wait>,
-    /// Notes for the next plan. A note that is not left again is forgotten.
-    pub notes: Vec<Arc<str>>,
+    /// Notes for the next plan; `None` keeps those of the last one, as does a plan that gets no further than to another matter.
+    pub notes: Option<Vec<Arc<str>>>,
     /// Events to publish once the steps have succeeded.
     pub events: Vec<Event>,
     /// Spans to record once the steps have succeeded.
@@ -268,7 +268,7 @@ impl<E> Plan<E> {
         Self {
             stages: vec![],
             waits: vec![],
-            notes: vec![],
+            notes: None,
             events: vec![],
             spans: vec![],
             wake: None,
@@ -341,7 +341,9 @@ impl<E> Plan<E> {
     pub fn append(&mut self, more: Self) {
         self.stages.extend(more.stages);
         self.waits.extend(more.waits);
-        self.notes.extend(more.notes);
+        if let Some(notes) = more.notes {
+            self.notes.get_or_insert_default().extend(notes);
+        }
         self.events.extend(more.events);
         self.spans.extend(more.spans);
         for watch in more.scoped_watches {

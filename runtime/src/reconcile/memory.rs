@@ -138,7 +138,7 @@ impl<E: Effect> Memory<E> {
         waits.iter().filter(|wait| logged(wait).is_none()).collect()
     }
 
-    /// Replaces the notes by those of a new plan, each with the time of its first plan.
+    /// Replaces the notes by those of a new plan. Those that were left before keep their time.
     pub(super) fn note(&mut self, notes: &[Arc<str>], now: Timestamp) {
         let former = std::mem::take(&mut self.notes);
         let since = |text: &str| former.iter().find(|note| *note.text == *text).map_or(now, |note| note.since);
@@ -155,8 +155,8 @@ impl<E: Effect> Memory<E> {
         for (uid, error) in execution.refused {
             let former = self.refusals.extract_if(.., |refusal| refusal.uid == uid).next();
             let since = former.map_or(now, |refusal| refusal.since);
-            let RequestError { message, retry_after, .. } = error;
-            self.refusals.push(Refusal { uid, since, at: now, message, retry_after });
+            let RequestError { class, message, retry_after, .. } = error;
+            self.refusals.push(Refusal { uid, since, at: now, class, message, retry_after });
         }
         self.failure.clone_from(&execution.failure);
         execution.failure
@@ -223,6 +223,20 @@ mod tests {
         assert!(!begins("Unhealthy", Some(6)));
         assert!(begins("Unhealthy", None));
         assert!(begins("Other", None) && !begins("Other", None));
+    }
+
+    #[test]
+    fn a_note_keeps_the_time_at_which_it_was_left_first() {
+        let noon: Timestamp = "2026-06-01T12:00:00Z".parse().expect("it is a time");
+        let later = noon + SignedDuration::from_secs(9);
+        let mut memory = Memory::<Never>::new("uid", Flow::default());
+        memory.note(&["a".into(), "b".into()], noon);
+        memory.note(&["b".into(), "c".into()], later);
+        let notes: Vec<_> = memory.notes.iter().map(|note| (&*note.text, note.since)).collect();
+        assert_eq!(notes, [("b", noon), ("c", later)]);
+        assert!(!memory.is_blank());
+        memory.note(&["a".into()], later);
+        assert_eq!(memory.notes[0].since, later, "it had been forgotten");
     }
 
     #[tokio::test(start_paused = true)]

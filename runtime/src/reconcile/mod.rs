@@ -43,6 +43,8 @@ use nodewright_observability::{
 const EXECUTING: usize = 64;
 /// The shortest time between two plans of an object: a plan may ask for a time in the past again and again.
 const SOONEST: Duration = Duration::from_millis(100);
+/// How often an object that waits for the cache of another cluster asks whether it has to.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// Conflicts are normal up to this many in a row.
 const CONFLICTS: u32 = 5;
 /// Limit of a message in a log line, in bytes.
@@ -155,7 +157,7 @@ impl<C: Controller> Reconciler<C> {
             ReconcileResult::Failed(_) => Some(ReconcileOutcome::Error),
             ReconcileResult::Done { wake: Some(_), .. } => Some(ReconcileOutcome::RequeueAfter),
             ReconcileResult::Done { .. } => Some(ReconcileOutcome::Success),
-            ReconcileResult::Parked | ReconcileResult::Again => None,
+            ReconcileResult::Parked(_) | ReconcileResult::Again => None,
         };
         if let Some(outcome) = outcome {
             self.shared.metrics.reconciled(C::NAME, outcome, begun.elapsed());
@@ -172,7 +174,9 @@ impl<C: Controller> Reconciler<C> {
             }
             if !self.is_fresh(key, &mut memory) {
                 self.shared.metrics.stale_skipped(C::NAME);
-                return Work::None(ReconcileResult::Parked);
+                // The controller may not wait for another cluster for ever.
+                let is_apart = memory.barriers.iter().any(|barrier| barrier.key.cluster != key.cluster);
+                return Work::None(ReconcileResult::Parked(is_apart.then(|| Instant::now() + LOOK_AGAIN)));
             }
         }
         catch_unwind(AssertUnwindSafe(|| self.decide(key))).unwrap_or_else(|_| {
@@ -245,7 +249,7 @@ impl<C: Controller> Reconciler<C> {
         if !reads.behind.is_empty() {
             // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
             let listed = self.wait(key, &reads.behind, &Until::Listed(self.shared.gained));
-            return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked });
+            return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked(None) });
         }
         let (Some(snapshot), Some(live)) = (snapshot, live) else {
             self.forget(key);
@@ -265,7 +269,9 @@ impl<C: Controller> Reconciler<C> {
         }
         let pause = pause_after(self.controller.children(&snapshot));
         let now = memory.now(self.shared.clock.as_ref());
-        memory.note(&plan.notes, now);
+        if let Some(notes) = &plan.notes {
+            memory.note(notes, now);
+        }
         let begun = memory.begun(&plan.waits);
         if !begun.is_empty() {
             let _entered = Subject::new::<C>(key, owner, &plan).line().entered();

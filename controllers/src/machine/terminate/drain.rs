@@ -21,7 +21,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    drain::{self, Blocker, Drain, End, FORCED_LIMIT, Force, Progress, Rules},
+    drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
     node::Node,
     ownership::NODE_AWAITED,
 };
@@ -36,7 +36,7 @@ pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
     Stage::blocked(scope, DRAINING, unreadable::NODE, message).telling(event)
 }
 
-/// A drain that has no end leaves the Machine's deletion without the target cluster, which may be away for good.
+/// Whether the drain timeout was over so long ago that the deletion goes on without the target cluster, which may be away.
 pub(in super::super) fn is_given_up(settings: &Settings, machine: &Machine, now: Timestamp) -> bool {
     let limit = settings.drain_deadline(machine).and_then(|limit| limit.checked_add(FORCED_LIMIT * 2).ok());
     is_deleting(machine) && limit.is_some_and(|limit| limit <= now)
@@ -47,15 +47,18 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
     if let Some(stage) = without_vm(scope, node) {
         return stage;
     }
-    let progress = of(scope, node).evictions();
-    if progress.end == Some(End::GivenUp) {
+    let drain = of(scope, node);
+    let progress = drain.evictions();
+    let marked = mark(scope, node);
+    if progress.end == Some(End::GivenUp) || marked.plan.is_idle() {
         return stage(scope, node, progress, DRAINING);
     }
-    let marked = mark(scope, node);
-    if !marked.plan.is_idle() {
+    if drain.rules.force.is_none() {
         return marked;
     }
-    stage(scope, node, progress, DRAINING)
+    // What refuses the marks does not hold up a forced drain.
+    let marks = marked.plan.stages.into_iter().flatten();
+    marks.fold(stage(scope, node, progress, DRAINING), Stage::beside_planned)
 }
 
 pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
@@ -74,11 +77,9 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
     let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
     let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
-    let begun = machine.metadata.deletion_timestamp.as_ref().map_or(scope.now(), |deleted| deleted.0);
     Drain {
         node,
         view: &scope.snapshot.drain,
-        begun,
         rules: Rules {
             force: force(scope, node),
             patience: signed(settings.evict_retry.saturating_mul(retries)),
@@ -92,12 +93,14 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
     }
 }
 
-fn force(scope: &Scope<'_>, node: &Node) -> Option<Force> {
-    let over =
-        |limit: Option<Timestamp>, why| limit.filter(|limit| *limit <= scope.now()).map(|since| Force { why, since });
-    let timeout = over(scope.settings.drain_deadline(scope.machine), "the drain timeout is over");
-    let dead = "the node has not been ready for too long: its pods cannot answer";
-    timeout.or_else(|| over(not_ready_deadline(scope, node), dead))
+/// Why the drain is forced, if it is.
+fn force(scope: &Scope<'_>, node: &Node) -> Option<&'static str> {
+    let is_over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= scope.now());
+    if is_over(scope.settings.drain_deadline(scope.machine)) {
+        return Some("the drain timeout is over");
+    }
+    let is_dead = is_over(not_ready_deadline(scope, node));
+    is_dead.then_some("the node has not been ready for too long: its pods cannot answer")
 }
 
 fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
@@ -107,7 +110,7 @@ fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
 /// The part of the plan that makes progress with a drain, and says what it waits for.
 fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> Stage {
     let mut stage = Stage { is_over: progress.end.is_some(), ..Stage::default() };
-    stage.plan.notes = progress.notes;
+    stage.plan.notes = Some(progress.notes);
     for removal in progress.removals {
         stage = stage.beside(removal.why, removal.step());
     }

@@ -54,14 +54,16 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
         Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
-        None => noted(scope, deleted.outcome).unwrap_or_else(|| confirmed(&provider, deleted.known)),
+        None => noted(&provider, &deleted).unwrap_or_else(|| confirmed(&provider, deleted.known)),
     }
 }
 
-/// Keeps the notes that the driver has left with the deletion, for the calls that follow.
-fn noted(scope: &Scope<'_>, deleted: &Outcome) -> Option<Stage> {
-    let Outcome::Noted(state) = deleted else { return None };
-    let step = scope.status().last_known_state(Some(state)).step()?;
+/// Keeps the notes that the driver has left with the deletion, for the calls that follow. A later answer may have newer ones.
+fn noted(provider: &Provider<'_>, deleted: &Answer<'_>) -> Option<Stage> {
+    let Outcome::Noted(state) = deleted.outcome else { return None };
+    let newest = provider.newest(&[Verb::Status, Verb::Delete])?;
+    let draft = provider.scope.status().last_known_state(Some(state));
+    let step = draft.step().filter(|_| newest.known.order == deleted.known.order)?;
     Some(Stage::step("the driver has notes to keep", step))
 }
 

@@ -1,11 +1,12 @@
 //! Which Pods leave now, and what keeps the others.
 
-use jiff::{SignedDuration, Timestamp};
-use nodewright_runtime::object::{Target, name, namespace, uid};
-
-use super::{
-    Blocker, Drain, End, Force, How, PodView, Progress, Removal, budgets::Verdict, view::Volumes, volumes::WATCHED,
+use jiff::SignedDuration;
+use nodewright_runtime::{
+    object::{Target, name, namespace, uid},
+    plan::FailureClass,
 };
+
+use super::{Blocker, Drain, End, FORCED, How, PodView, Progress, Removal, budgets::Verdict, view::Volumes};
 
 /// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
@@ -14,26 +15,26 @@ const REFUSED_TOO_LONG: &str = "its eviction was refused for too long";
 impl Drain<'_> {
     /// Empties the Node of Pods.
     pub(crate) fn evictions(&self) -> Progress {
-        if self.is_given_up() {
-            return Progress::ended(End::GivenUp);
-        }
-        let mut progress = Progress { wake: self.gives_up_at(), ..Progress::default() };
+        let mut progress = Progress::default();
         progress.watches.push(self.view.watch_pods(self.node));
+        if self.has_volumes(self.view.pods.iter().flatten()) {
+            self.watch_volumes(&mut progress);
+        }
+        if let Some(limit) = self.gives_up_at() {
+            progress.notes.push(FORCED.into());
+            if limit <= self.now {
+                return Progress { end: Some(End::GivenUp), ..progress };
+            }
+            progress.wake_at(limit);
+        }
         let Some(pods) = &self.view.pods else { return progress };
         let left: Vec<&PodView> =
             pods.iter().map(AsRef::as_ref).filter(|pod| self.counts(pod, &mut progress)).collect();
         match (self.rules.force, &self.view.unreadable) {
             (None, Some(message)) if left.is_empty() => progress.blockers.push(Blocker::Unreadable(message.clone())),
             _ if left.is_empty() => progress.end = Some(End::Done),
-            (Some(force), _) => self.delete(&left, force, &mut progress),
+            (Some(why), _) => self.delete(&left, why, &mut progress),
             (None, _) => self.evict(&left, &mut progress),
-        }
-        if self.has_volumes(&left) {
-            progress.watches.extend(self.view.watch_volumes());
-            progress.notes.push(WATCHED.into());
-            if let Volumes::Unknown(why) = &self.view.volumes {
-                progress.blockers.push(Blocker::VolumesUnknown(why.clone()));
-            }
         }
         progress.blockers.sort_unstable();
         progress
@@ -55,9 +56,9 @@ impl Drain<'_> {
         self.node.conditions().iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
     }
 
-    fn delete(&self, left: &[&PodView], force: Force, progress: &mut Progress) {
+    fn delete(&self, left: &[&PodView], why: &'static str, progress: &mut Progress) {
         for pod in left {
-            progress.removals.push(self.removal(pod, How::DeleteNow, force.why));
+            progress.removals.push(self.removal(pod, How::DeleteNow, why));
             progress.blockers.push(Blocker::Leaving { pod: title(pod) });
         }
     }
@@ -91,7 +92,10 @@ impl Drain<'_> {
     fn ask(&self, pod: &PodView, progress: &mut Progress) -> bool {
         if let Some(ends_at) = pod.ends_at() {
             let pod = title(pod);
-            let is_overdue = ends_at < self.now;
+            let is_overdue = ends_at <= self.now;
+            if !is_overdue {
+                progress.wake_at(ends_at);
+            }
             let overdue = |pod| Blocker::Overdue { pod, since: ends_at };
             progress.blockers.push(if is_overdue { overdue(pod) } else { Blocker::Leaving { pod } });
             return false;
@@ -104,16 +108,17 @@ impl Drain<'_> {
         let verdict = self.verdict(pod);
         let why = verdict.why(&refusal.message);
         progress.blockers.push(Blocker::Refused { pod: title(pod), since: refusal.since, why });
-        let may_be_deleted = !matches!(verdict, Verdict::Never(_));
-        let patience = self.pending(refusal.since, self.rules.patience);
-        if patience.is_none() && may_be_deleted {
+        let is_over = refusal.at.duration_since(refusal.since) >= self.rules.patience;
+        if is_over && !matches!(verdict, Verdict::Never(_) | Verdict::Room) {
             progress.removals.push(self.removal(pod, How::DeleteNow, REFUSED_TOO_LONG));
-            return true;
+            // If that is refused as well, the other Pods go on.
+            return false;
         }
         let asked = refusal.retry_after.and_then(|after| SignedDuration::try_from(after).ok()).unwrap_or_default();
-        let pause = if matches!(verdict, Verdict::Room) { SOON } else { self.rules.retry };
+        let is_of_budget = refusal.class == FailureClass::TooManyRequests;
+        let pause = if is_of_budget && matches!(verdict, Verdict::Room) { SOON } else { self.rules.retry };
         if let Some(due) = self.pending(refusal.at, pause.max(asked)) {
-            progress.wake_at(patience.map_or(due, |patience: Timestamp| patience.min(due)));
+            progress.wake_at(due);
             return false;
         }
         progress.removals.push(self.removal(pod, How::Evict, "the node is drained"));

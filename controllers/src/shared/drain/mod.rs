@@ -44,6 +44,8 @@ use super::node::Node;
 
 /// How long a forced drain waits until the API server has deleted the Pods, as in machine-controller-manager.
 pub(crate) const FORCED_LIMIT: SignedDuration = SignedDuration::from_mins(1);
+/// Noted while a drain is forced.
+const FORCED: &str = "the drain is forced";
 /// Limit of the text about one blocker, in bytes.
 const LONGEST_BLOCKER: usize = 200;
 /// How many blockers a text names.
@@ -54,8 +56,6 @@ const NAMED: usize = 3;
 pub(crate) struct Drain<'a> {
     pub(crate) node: &'a Node,
     pub(crate) view: &'a View,
-    /// When it began.
-    pub(crate) begun: Timestamp,
     pub(crate) rules: Rules,
     /// The evictions that were refused.
     pub(crate) refusals: &'a [Refusal],
@@ -66,8 +66,8 @@ pub(crate) struct Drain<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Set once Pods are deleted instead of evicted.
-    pub(crate) force: Option<Force>,
+    /// Why Pods are deleted instead of evicted, once they are.
+    pub(crate) force: Option<&'static str>,
     /// For how long the evictions of a Pod may be refused.
     pub(crate) patience: SignedDuration,
     /// The pause after a refused eviction.
@@ -76,13 +76,6 @@ pub(crate) struct Rules {
     pub(crate) detach_timeout: SignedDuration,
     /// How long a detached volume may take to be attached elsewhere.
     pub(crate) reattach_timeout: SignedDuration,
-}
-
-/// Why Pods are deleted instead of evicted, and since when.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Force {
-    pub(crate) why: &'static str,
-    pub(crate) since: Timestamp,
 }
 
 /// What is to be done now, and what is waited for.
@@ -139,6 +132,8 @@ pub(crate) enum Blocker {
     Refused { pod: String, since: Timestamp, why: String },
     /// An object cannot be read: what to say about it.
     Unreadable(String),
+    /// The API server does not list volumes: what it said. The drain goes on.
+    VolumesUnknown(Arc<str>),
     /// A Pod is being deleted, and should be gone since then.
     Overdue { pod: String, since: Timestamp },
     /// A volume is being detached since then.
@@ -149,8 +144,6 @@ pub(crate) enum Blocker {
     Queued { pod: String },
     /// A Pod is being deleted, and has time.
     Leaving { pod: String },
-    /// The API server does not list volumes: what it said. The drain goes on.
-    VolumesUnknown(Arc<str>),
 }
 
 impl fmt::Display for Blocker {
@@ -186,24 +179,16 @@ pub(crate) fn describe(blockers: &[Blocker]) -> String {
 }
 
 impl Progress {
-    fn ended(end: End) -> Self {
-        Self { end: Some(end), ..Self::default() }
-    }
-
     fn wake_at(&mut self, at: Timestamp) {
         self.wake = self.wake.into_iter().chain([at]).min();
     }
 }
 
 impl Drain<'_> {
-    /// When a forced drain ends, whatever is left.
+    /// When a forced drain ends, whatever is left. Its time begins with the first plan that is forced: each Pod is asked for.
     fn gives_up_at(&self) -> Option<Timestamp> {
-        let force = self.rules.force?;
-        force.since.max(self.begun).checked_add(FORCED_LIMIT).ok()
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.gives_up_at().is_some_and(|at| at <= self.now)
+        self.rules.force?;
+        self.noted(FORCED).unwrap_or(self.now).checked_add(FORCED_LIMIT).ok()
     }
 
     fn noted(&self, text: &str) -> Option<Timestamp> {

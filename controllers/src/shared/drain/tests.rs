@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use nodewright_runtime::cache::{Store, Stores};
+use nodewright_runtime::{
+    cache::{Store, Stores},
+    plan::FailureClass,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +26,7 @@ struct Scene {
     budgets: Vec<Value>,
     /// Whether claims and attachments are listed.
     has_volumes: bool,
-    force: Option<Force>,
+    force: Option<&'static str>,
     refusals: Vec<Refusal>,
     notes: Vec<Note>,
     now: Timestamp,
@@ -93,7 +96,8 @@ impl Scene {
     fn refused(mut self, pod: &str, since: i64, at: i64) -> Self {
         let uid = format!("uid-{pod}").into();
         let (since, at) = (after(since), after(at));
-        self.refusals.push(Refusal { uid, since, at, message: "no".into(), retry_after: None });
+        let class = FailureClass::TooManyRequests;
+        self.refusals.push(Refusal { uid, since, at, class, message: "no".into(), retry_after: None });
         self
     }
 
@@ -119,7 +123,7 @@ impl Scene {
             reattach_timeout: SignedDuration::from_secs(90),
         };
         let (refusals, notes) = (self.refusals.as_slice(), self.notes.as_slice());
-        look(Drain { node: &node, view: &view, begun: now(), rules, refusals, notes, now: self.now })
+        look(Drain { node: &node, view: &view, rules, refusals, notes, now: self.now })
     }
 
     fn evictions(&self) -> Progress {
@@ -200,8 +204,8 @@ fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
     assert_eq!((progress.removals.len(), progress.wake), (0, Some(after(15))));
     assert_eq!(selectors(&progress), 2, "its disruption budget is watched");
     assert_eq!(held(-300, -20).told(), ["Evict p"]);
-    assert_eq!(held(-7_199, -5).evictions().wake, Some(after(1)), "the end of patience");
-    assert_eq!(held(-7_200, -5).told(), ["DeleteNow p"]);
+    assert_eq!(held(-7_300, -200).told(), ["Evict p"], "it has not been asked for long");
+    assert_eq!(held(-7_205, -5).told(), ["DeleteNow p"]);
     let mut asked = held(-5, -5);
     asked.refusals[0].retry_after = Some(Duration::from_mins(1));
     assert_eq!(asked.evictions().wake, Some(after(55)), "Retry-After counts");
@@ -214,7 +218,11 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
         scene.budgets.push(budget("b", status));
         scene
     };
-    assert_eq!(held(json!({"disruptionsAllowed": 1, "currentHealthy": 3})).evictions().wake, None);
+    let room = || json!({"disruptionsAllowed": 1, "currentHealthy": 3});
+    assert_eq!(held(room()).told(), ["Evict p"], "not deleted, however long it took");
+    let mut denied = held(room());
+    denied.refusals[0].class = FailureClass::Forbidden;
+    assert_eq!(denied.evictions().wake, Some(after(19)), "it is not the budget that refuses");
     let text = |scene: &Scene| describe(&scene.evictions().blockers);
     let full = held(json!({}));
     assert_eq!(full.told(), ["DeleteNow p"]);
@@ -238,8 +246,7 @@ fn a_budget_that_can_never_allow_a_disruption_is_named_and_respected_until_the_d
     let progress = held.evictions();
     assert!(progress.removals.is_empty());
     assert!(describe(&progress.blockers).contains("although all its 3 pods are healthy: raise its maxUnavailable"));
-    let force = Force { why: "the drain timeout is over", since: now() };
-    assert_eq!(Scene { force: Some(force), ..held }.told(), ["DeleteNow p"]);
+    assert_eq!(Scene { force: Some("the drain timeout is over"), ..held }.told(), ["DeleteNow p"]);
 }
 
 #[test]
@@ -250,8 +257,13 @@ fn pods_with_volumes_leave_one_after_the_other_by_priority() {
     let first = two(&[stateful("a"), leaving(urgent, after(30))]);
     let progress = first.evictions();
     assert!(progress.removals.is_empty());
-    assert_eq!(progress.wake, Some(after(150)), "a pod that does not end holds up the others for a while only");
-    assert_eq!(Scene { now: after(150), ..first }.told(), ["Evict a"]);
+    let later = Scene { now: after(31), ..first };
+    assert_eq!(
+        later.evictions().wake,
+        Some(after(150)),
+        "a pod that does not end holds up the others for a while only"
+    );
+    assert_eq!(Scene { now: after(150), ..later }.told(), ["Evict a"]);
     assert_eq!(scene(&[stateful("a"), stateful("z")]).told().len(), 2, "volumes that nobody attaches do not count");
 }
 
@@ -261,10 +273,10 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
     let detaching = next().attached("a", "n");
     let progress = detaching.evictions();
     assert!(progress.removals.is_empty());
-    assert_eq!((progress.notes[0].as_ref(), progress.wake), ("detaching pv-a", Some(after(120))));
+    assert_eq!((progress.notes[1].as_ref(), progress.wake), ("detaching pv-a", Some(after(120))));
     assert_eq!(next().attached("a", "n").noted("detaching pv-a", -120).told(), ["Evict b"], "not for ever");
     let detached = next().noted("detaching pv-a", -30).evictions();
-    assert_eq!((detached.notes[0].as_ref(), detached.wake), ("attaching pv-a", Some(after(90))));
+    assert_eq!((detached.notes[1].as_ref(), detached.wake), ("attaching pv-a", Some(after(90))));
     assert!(detached.removals.is_empty());
     assert_eq!(next().noted("attaching pv-a", -90).told(), ["Evict b"], "not for ever");
     assert_eq!(next().attached("a", "m").noted("attaching pv-a", -1).told(), ["Evict b"]);
@@ -322,20 +334,25 @@ fn the_volumes_of_pods_that_stay_are_not_waited_for() {
 
 #[test]
 fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
-    let force = Some(Force { why: "the drain timeout is over", since: after(-600) });
-    let forced = |now| {
+    let forced = |begun: i64| {
         let finalizer = json!({"metadata": {"deletionTimestamp": after(0), "deletionGracePeriodSeconds": 0}});
         let pods = [stateful("a"), leaving(stateful("b"), after(30)), merged(pod("c"), finalizer)];
         let scene = with_volumes(scene(&pods).attached("a", "n").attached("b", "n"), &["v", "w"]);
-        Scene { force, now, ..scene }
+        let force = Some("the drain timeout is over");
+        Scene { force, ..scene }.noted("the drain is forced", begun)
     };
-    assert_eq!(forced(now()).told(), ["DeleteNow a", "DeleteNow b"]);
-    assert_eq!(forced(now()).evictions().wake, Some(after(60)), "a minute from the beginning, not from the limit");
-    assert_eq!(forced(after(60)).evictions().end, Some(End::GivenUp));
-    let detached = forced(after(60)).detachment();
+    let fresh = Scene { notes: vec![], ..forced(0) };
+    assert_eq!(fresh.told(), ["DeleteNow a", "DeleteNow b"], "however long the limit has been over");
+    assert!(fresh.evictions().notes.iter().any(|note| **note == *"the drain is forced"));
+    assert_eq!(forced(-20).evictions().wake, Some(after(40)));
+    let given_up = forced(-60).evictions();
+    assert_eq!((given_up.end, given_up.watches.len()), (Some(End::GivenUp), 3), "volumes are still to be seen");
+    let detached = forced(-60).detachment();
     assert!(detached.removals.iter().all(|it| it.how == How::Delete) && detached.removals.len() == 2);
-    assert_eq!(forced(after(120)).detachment().end, Some(End::GivenUp));
-    let mut asked = forced(now());
+    assert_eq!(forced(-120).detachment().end, Some(End::GivenUp));
+    let unlisted = Scene { has_volumes: false, ..forced(-60) }.detachment();
+    assert_eq!((unlisted.end, unlisted.wake), (None, Some(after(60))));
+    let mut asked = forced(0);
     for attachment in &mut asked.attachments {
         attachment["metadata"]["deletionTimestamp"] = json!(now());
     }
@@ -348,7 +365,8 @@ fn a_text_names_what_needs_attention_first_and_has_a_limit() {
     let mut crowd = scene(&pods);
     for pod in &pods[40..] {
         let uid = pod["metadata"]["uid"].as_str().unwrap().into();
-        crowd.refusals.push(Refusal { uid, since: now(), at: now(), message: "y".repeat(5_000), retry_after: None });
+        let (class, message) = (FailureClass::Forbidden, "y".repeat(5_000));
+        crowd.refusals.push(Refusal { uid, since: now(), at: now(), class, message, retry_after: None });
     }
     let text = describe(&crowd.evictions().blockers);
     assert!(text.contains("p40") && text.ends_with("and 57 more") && text.len() < 700, "{text}");

@@ -130,14 +130,15 @@ impl View {
     }
 
     pub(crate) fn take(stores: &Stores, cluster: Cluster, node: &Node) -> Self {
-        let Some(listed) = stores.seen::<PodView>(cluster, &pods_of(name(node))) else { return Self::empty(cluster) };
-        let pods = sorted(&listed);
+        let listed = stores.seen::<PodView>(cluster, &pods_of(name(node)));
+        let pods = listed.as_deref().map(sorted);
+        let known = pods.as_deref().unwrap_or_default();
         Self {
             cluster,
-            unreadable: unreadable(&listed),
-            volumes: volumes(stores, cluster, node, &pods),
-            budgets: budgets(stores, cluster, &pods),
-            pods: Some(pods),
+            unreadable: listed.as_deref().and_then(unreadable),
+            volumes: volumes(stores, cluster, node, known),
+            budgets: budgets(stores, cluster, known),
+            pods,
         }
     }
 

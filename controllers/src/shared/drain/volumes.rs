@@ -9,7 +9,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    Blocker, Drain, End, FORCED_LIMIT, How, PodView, Progress, Removal,
+    Blocker, Drain, End, FORCED, FORCED_LIMIT, How, PodView, Progress, Removal,
     view::{Attached, AttachmentView, Volumes},
 };
 
@@ -24,31 +24,37 @@ const ABANDONED: &str = "its node is given up";
 impl Drain<'_> {
     /// Waits until the volumes of the Pods that left are detached. A forced drain has them detached, and does not wait.
     ///
-    /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process began after that,
+    /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process started after that,
     /// it does not look for the `VolumeAttachment`, and the end of the detachment is not waited for.
     pub(crate) fn detachment(&self) -> Progress {
-        let limit = self.gives_up_at().and_then(|at| at.checked_add(FORCED_LIMIT).ok());
-        if limit.is_some_and(|limit| limit <= self.now) {
-            return Progress::ended(End::GivenUp);
+        let mut progress = Progress::default();
+        if !self.has_volumes([]) {
+            return Progress { end: Some(End::Done), ..progress };
         }
-        if !self.has_volumes(&[]) {
-            return Progress::ended(End::Done);
+        self.watch_volumes(&mut progress);
+        let Some(limit) = self.gives_up_at().and_then(|at| at.checked_add(FORCED_LIMIT).ok()) else {
+            let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
+            return Progress { end: (!is_moving).then_some(End::Done), ..progress };
+        };
+        progress.notes.push(FORCED.into());
+        if limit <= self.now {
+            return Progress { end: Some(End::GivenUp), ..progress };
         }
-        let mut progress = Progress { wake: limit, ..Progress::default() };
-        progress.watches.extend(self.view.watch_volumes());
+        progress.wake_at(limit);
         match &self.view.volumes {
-            Volumes::Known(attached) if self.rules.force.is_some() => self.abandon(attached, &mut progress),
-            Volumes::Unknown(_) if self.rules.force.is_some() => progress.end = Some(End::Done),
-            Volumes::Known(_) => {
-                let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
-                progress.end = (!is_moving).then_some(End::Done);
-            }
-            Volumes::Pending | Volumes::Unknown(_) => {
-                let is_moving = self.detaches(UNNAMED, &mut progress);
-                progress.end = (!is_moving).then_some(End::Done);
-            }
+            Volumes::Known(attached) => self.abandon(attached, &mut progress),
+            Volumes::Unknown(_) => progress.end = Some(End::Done),
+            Volumes::Pending => {}
         }
         progress
+    }
+
+    pub(super) fn watch_volumes(&self, progress: &mut Progress) {
+        progress.watches.extend(self.view.watch_volumes());
+        progress.notes.push(WATCHED.into());
+        if let Volumes::Unknown(why) = &self.view.volumes {
+            progress.blockers.push(Blocker::VolumesUnknown(why.clone()));
+        }
     }
 
     /// Deletes the attachments: Kubernetes would wait six minutes before it takes a volume from a Node that does not answer.
@@ -63,9 +69,10 @@ impl Drain<'_> {
     }
 
     /// Whether the drain has to see volumes: only then are they watched.
-    pub(super) fn has_volumes(&self, left: &[&PodView]) -> bool {
+    pub(super) fn has_volumes<'p>(&self, pods: impl IntoIterator<Item = &'p Arc<PodView>>) -> bool {
         let is_attached = self.node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
-        is_attached || self.notes.iter().any(is_of_volumes) || left.iter().any(|pod| pod.claims().next().is_some())
+        let mut leaving = pods.into_iter().filter(|pod| pod.leaves());
+        is_attached || self.notes.iter().any(is_of_volumes) || leaving.any(|pod| pod.claims().next().is_some())
     }
 
     /// Whether a Pod has attached volumes, or may have some: such Pods leave one after the other.
@@ -104,11 +111,15 @@ impl Drain<'_> {
         attached.here.iter().filter_map(|attachment| attachment.volume()).filter(|it| !used.contains(it)).collect()
     }
 
-    /// Whether the Node names more volumes than there are attachments: those of plug-ins that make none.
+    /// Whether the Node names more volumes than there are attachments: those of plug-ins that make none, or that are not known.
     fn unnamed(&self, progress: &mut Progress) -> bool {
-        let Volumes::Known(attached) = &self.view.volumes else { return false };
         let named = self.node.status.volumes_attached.as_ref().map_or(0, Vec::len);
-        named > attached.here.len() && self.detaches(UNNAMED, progress)
+        let is_so = match &self.view.volumes {
+            Volumes::Known(attached) => named > attached.here.len(),
+            Volumes::Unknown(_) => named > 0,
+            Volumes::Pending => true,
+        };
+        is_so && self.detaches(UNNAMED, progress)
     }
 
     fn detaches(&self, volume: &str, progress: &mut Progress) -> bool {
