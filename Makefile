@@ -132,7 +132,7 @@ build-bench:
 	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
 
 .PHONY: test
-test: ## Check everything: format, lints, unit and end-to-end tests (37 minutes at first, then 26)
+test: ## Check everything: format, lints, unit and end-to-end tests (33 minutes at first, then 23)
 test: fmt-check control-plane clippy unit-test scenario-test deny
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
 test: left_out := cloud_faults crashes kwok leaders metrics outages planes played secrets traces

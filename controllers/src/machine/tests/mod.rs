@@ -32,7 +32,7 @@ use super::{
 use crate::{
     shared::{
         TARGET,
-        drain::{PodView, View},
+        drain::{Attached, PodView, View, Volumes},
         ledger::Ledger,
         node::Node,
     },

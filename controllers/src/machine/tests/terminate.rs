@@ -174,7 +174,11 @@ fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
 fn volumes_are_waited_for_but_not_for_ever() {
     let mut node = cordoned();
     node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
-    let attached = |lasting: MachineBuilder| scene(lasting).node(node.clone()).pods(&[]);
+    let attached = |lasting: MachineBuilder| {
+        let mut scene = scene(lasting).node(node.clone()).pods(&[]);
+        scene.snapshot.drain.volumes = Volumes::Known(Attached::default());
+        scene
+    };
     let begun = attached(dying());
     assert!(begun.steps().is_empty() && begun.plan().scoped_watches.len() == 3, "it may end within seconds");
     let lasts = attached(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")));

@@ -6,7 +6,7 @@ use nodewright_runtime::{
     plan::FailureClass,
 };
 
-use super::{Blocker, Drain, End, FORCED, How, PodView, Progress, Removal, budgets::Verdict, view::Volumes};
+use super::{Blocker, Drain, End, FORCED, How, PodView, Progress, Removal, budgets::Verdict};
 
 /// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
@@ -68,7 +68,7 @@ impl Drain<'_> {
         for pod in free {
             self.ask(pod, progress);
         }
-        let mut is_busy = self.moving(progress) || matches!(self.view.volumes, Volumes::Pending);
+        let mut is_busy = self.moving(progress);
         for pod in &queued {
             let limit = pod.ends_at().and_then(|ends_at| self.pending(ends_at, self.rules.detach_timeout));
             if let Some(limit) = limit {

@@ -39,6 +39,8 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
+#[cfg(test)]
+pub(crate) use self::view::{Attached, Volumes};
 pub(crate) use self::{pods::PodView, view::View};
 use super::node::Node;
 

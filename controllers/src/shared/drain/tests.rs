@@ -289,7 +289,9 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
 fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
     let mut unlisted = scene(&[pod("a"), stateful("b")]);
     unlisted.has_volumes = false;
+    unlisted = unlisted.noted("attaching pv-z", -9);
     assert_eq!(unlisted.told(), ["Evict a"]);
+    assert!(unlisted.evictions().notes.iter().any(|note| **note == *"attaching pv-z"), "its time goes on");
     let store = Arc::new(Store::<ClaimView>::new(TARGET, ""));
     store.fail("forbidden");
     unlisted.stores.add_scoped(&ScopedWatch::at::<ClaimView>(TARGET, ""), store);

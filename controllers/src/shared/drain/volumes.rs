@@ -94,6 +94,12 @@ impl Drain<'_> {
     }
 
     fn detaching(&self, progress: &mut Progress) -> bool {
+        if matches!(self.view.volumes, Volumes::Pending) {
+            // What was noted before a watch began again still counts.
+            let kept = self.notes.iter().filter(|note| is_of_volumes(note) && *note.text != *WATCHED);
+            progress.notes.extend(kept.map(|note| note.text.clone()));
+            return true;
+        }
         let mut is_moving = false;
         for volume in self.loose() {
             is_moving |= self.detaches(volume, progress);
@@ -117,7 +123,7 @@ impl Drain<'_> {
         let is_so = match &self.view.volumes {
             Volumes::Known(attached) => named > attached.here.len(),
             Volumes::Unknown(_) => named > 0,
-            Volumes::Pending => true,
+            Volumes::Pending => false,
         };
         is_so && self.detaches(UNNAMED, progress)
     }
