@@ -9,7 +9,7 @@ use nodewright_runtime::{
     events::Event,
     finalizers as finalizer,
     object::{annotation, has_finalizer, is_deleting, name, uid},
-    plan::{Context, Plan, Planned, Step, reference},
+    plan::{Context, Failure, Plan, Planned, Step, StepVerb, reference},
 };
 
 use super::{
@@ -47,6 +47,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
             return plan;
         }
     }
+    plan.events.extend(refusal(set, context.failure));
     // The status is written with the version that was read, so not in one plan with another write of the set.
     if plan.steps().any(|planned| writes(&planned.step, set)) {
         return plan;
@@ -57,6 +58,17 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
         other => other.add_to(&mut plan),
     }
     plan
+}
+
+/// The last plan could not create or delete a Machine, and not because another writer was faster.
+fn refusal(set: &MachineSet, failure: Option<&Failure>) -> Option<Event> {
+    let failure = failure.filter(|failure| failure.is_of::<Machine>() && !failure.is_passing())?;
+    let reason = match failure.verb {
+        StepVerb::Create => reasons::events::FAILED_CREATE,
+        StepVerb::Delete => reasons::events::FAILED_DELETE,
+        _ => return None,
+    };
+    Some(Event::warning(reference(set), reason, failure.to_string()))
 }
 
 fn writes(step: &Step<Never>, set: &MachineSet) -> bool {

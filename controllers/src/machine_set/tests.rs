@@ -435,6 +435,24 @@ fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
     assert!(matches!(plan.stages[1][0].step, Step::Create { .. }));
 }
 
+#[test]
+fn what_is_refused_is_an_event_unless_another_writer_was_faster() {
+    let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
+    let events = |class| {
+        let plan = with_failure(&snapshot, class, "x");
+        plan.events.into_iter().map(|event| (event.reason, event.message)).collect::<Vec<_>>()
+    };
+    for class in [FailureClass::Forbidden, FailureClass::Invalid, FailureClass::TooManyRequests, FailureClass::Unknown]
+    {
+        let all = events(class);
+        let (_, message) = all.iter().find(|(reason, _)| *reason == "FailedCreate").unwrap();
+        assert!(message.starts_with("failed to create Machine default/x: no"), "{message}");
+    }
+    for class in [FailureClass::Conflict, FailureClass::AlreadyExists] {
+        assert!(events(class).iter().all(|(reason, _)| *reason != "FailedCreate"), "{class:?}");
+    }
+}
+
 fn frozen_set(replicas: i32) -> MachineSet {
     let mut set = machine_set("set", replicas, Some("k7f;0"));
     set.metadata.labels.get_or_insert_default().insert("freeze".into(), "True".into());

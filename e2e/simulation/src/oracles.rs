@@ -146,6 +146,7 @@ impl Oracles {
 
     /// Notes the death of the VM of the machine with this name.
     pub(super) fn died(&mut self, name: &str) {
+        self.replacements.is_dead(name);
         if let Some(deaths) = self.deaths {
             self.replacements.died(name, deaths.saturating_sub(1));
         }

@@ -1,6 +1,9 @@
 //! The invariants for replacements because of bad health: I13, I14 and I16 of `docs/reference/simulation.md`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -41,6 +44,8 @@ pub(super) struct Replacements {
     ready: BTreeMap<String, Instant>,
     /// The deadlines for the replacement of machines whose VM died.
     due: BTreeMap<String, Instant>,
+    /// The machines whose VM died.
+    dead: BTreeSet<String>,
     /// Whether all clocks are right.
     pub(super) trusts_clocks: bool,
 }
@@ -116,12 +121,21 @@ impl Replacements {
         if self.has_been_ready(&machine.node, WELL) {
             return Some(format!("I14: machine {name} is given up, and its node has been ready for {WELL:?}"));
         }
+        // The provider says that the VM is gone: no kubelet can report any more.
+        if self.dead.contains(name) {
+            return None;
+        }
         let report = self.reports.get(&machine.node).map(|report| at(*report));
         let is_proven = report.is_some_and(|report| report > connected_since);
         let waited = connected_since.elapsed();
         (!is_proven && waited < REPORTS).then(|| {
             format!("I14: machine {name} is given up {waited:?} after the manager was connected, by what was reported before")
         })
+    }
+
+    /// Notes that a VM is dead: the provider says so, whatever its Node reported before.
+    pub(super) fn is_dead(&mut self, name: &str) {
+        self.dead.insert(name.to_owned());
     }
 
     /// Notes the death of a VM with default settings; `others` is the number of other deaths in the run.

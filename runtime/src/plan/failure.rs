@@ -70,9 +70,19 @@ impl Failure {
         Self { verb, kind, key, class, message, retry_after: None }
     }
 
+    /// Whether the step was one on an object of kind `K`.
+    pub fn is_of<K: Kind>(&self) -> bool {
+        self.kind == ResourceType::of::<K>().kind
+    }
+
     /// Whether the step was the creation of an object of kind `K`.
     pub fn creates<K: Kind>(&self) -> bool {
-        self.verb == StepVerb::Create && self.kind == ResourceType::of::<K>().kind
+        self.verb == StepVerb::Create && self.is_of::<K>()
+    }
+
+    /// Whether another writer was faster. That is normal, and the next plan sees the change.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.class, FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Expired)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     controller::Controller,
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
-    events::{Event, Recorder},
+    events::{Event, EventKind, Recorder},
     execute::{Barrier, Executor, RequestContext},
     fair::{FairSemaphore, Permit},
     leadership::Clock,
@@ -356,6 +356,10 @@ impl<C: Controller> Reconciler<C> {
         match failed {
             Some(failure) => {
                 self.report(key, &failure);
+                // A warning is about what the plan has seen. Other events say that its steps succeeded.
+                let warnings =
+                    plan.events.into_iter().filter(|event| event.kind == EventKind::Warning && !failure.is_passing());
+                warnings.for_each(|event| self.shared.recorder.publish(event));
                 ReconcileResult::Failed(failure.retry_after)
             }
             None => self.conclude(plan, pause, refused),
