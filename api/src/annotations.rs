@@ -30,6 +30,8 @@ pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRES
 /// On a Node: the annotations, labels and taints that were last copied from the Machine, as JSON. The base of MCM's
 /// three-way merge. Nodewright writes it for MCM, and reads [`APPLIED_NODE_TEMPLATE`].
 pub const LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: &str = "node.machine.sapcloud.io/last-applied-anno-labels-taints";
+/// On a Node: the `virtualCapacity` of its class that was added to its capacity, as JSON.
+pub const LAST_APPLIED_VIRTUAL_CAPACITY: &str = "node.machine.sapcloud.io/last-applied-virtual-capacity";
 /// On a MachineDeployment or MachineSet, with any value: unfreezes it once. The controller removes it.
 pub const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
 /// On a MachineSet or MachineDeployment: the revision of the template.
@@ -63,6 +65,11 @@ pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
 pub const TRACEPARENT: &str = "nodewright.dev/traceparent";
 /// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage (default 1).
 pub const REMEDIATION_MAX_IN_FLIGHT: &str = "nodewright.dev/remediation-max-in-flight";
+/// Ours, on a Node: the controller has made it unschedulable, and nobody else had before.
+pub const CORDONED: &str = "nodewright.dev/cordoned";
+/// Ours, on a MachineDeployment, or on one Machine: [`HealthTimeouts`](crate::HealthTimeouts) of single Node conditions, such as
+/// `DiskPressure=30m,Ready=5m`.
+pub const HEALTH_TIMEOUTS: &str = "nodewright.dev/health-timeouts";
 /// Ours, on a MachineDeployment or MachineSet: which of equal machines is deleted first. Defaults to the oldest, as in MCM.
 pub const DELETION_ORDER: &str = "nodewright.dev/deletion-order";
 /// Value of [`DELETION_ORDER`]: the newest machine is deleted first.

@@ -11,7 +11,7 @@
 //!
 //! * Kinds: [`Machine`], [`MachineSet`], [`MachineDeployment`], [`MachineClass`], and their [`common`] types.
 //! * Names: [`annotations`], [`labels`], [`taints`], [`finalizers`], [`conditions`], [`reasons`], [`operations`], [`codes`].
-//! * Values: [`GoDuration`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
+//! * Values: [`GoDuration`], [`HealthTimeouts`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
 //! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
 //! * Definitions: [`crd`], and [`served`], which says what an API server has of them.
 //!
@@ -36,6 +36,7 @@ pub mod defaults;
 pub mod field;
 pub mod finalizers;
 mod go_duration;
+mod health_timeouts;
 pub mod int_or_percent;
 pub mod labels;
 pub mod lenient;
@@ -60,6 +61,7 @@ pub use common::{
     OperationType, Taint,
 };
 pub use go_duration::{GoDuration, ParseGoDurationError};
+pub use health_timeouts::{HealthTimeouts, ParseHealthTimeoutsError};
 pub use machine::{CurrentStatus, Machine, MachinePhase, MachineSpec, MachineStatus, MachineTemplate};
 pub use machine_class::{MachineClass, MachineClassCondition, MachineClassNodeTemplate, MachineClassStatus};
 pub use machine_deployment::{

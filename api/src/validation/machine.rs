@@ -2,7 +2,7 @@
 
 use super::{Validate, local, template};
 use crate::field::{FieldError, FieldPath};
-use crate::{GoDuration, Machine, annotations};
+use crate::{GoDuration, HealthTimeouts, Machine, annotations};
 use kube::ResourceExt;
 
 /// The error of a changed `spec.providerID`, here and in our definitions.
@@ -13,6 +13,7 @@ impl Validate for Machine {
         let path = FieldPath::new("spec");
         let mut errors = local::errors(&self.spec, &path);
         errors.extend(template::node_template_errors(&self.spec.node_template, &path.child("nodeTemplate")));
+        errors.extend(health_timeouts_error(self));
         errors
     }
 
@@ -37,6 +38,14 @@ impl Validate for Machine {
         warnings.extend(creation_timeout_warning(self));
         warnings
     }
+}
+
+pub(super) fn health_timeouts_error(object: &impl ResourceExt) -> Option<FieldError> {
+    let key = annotations::HEALTH_TIMEOUTS;
+    let text = object.annotations().get(key)?;
+    let error = text.parse::<HealthTimeouts>().err()?;
+    let path = FieldPath::new("metadata").child("annotations").key(key);
+    Some(FieldError::invalid(path, text.as_str(), error.to_string()))
 }
 
 /// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration.

@@ -1,6 +1,6 @@
 //! Rules of a MachineDeployment.
 
-use super::machine::creation_timeout_warning;
+use super::machine::{creation_timeout_warning, health_timeouts_error};
 use super::machine_set::deletion_order_error;
 use super::{Validate, local, template};
 use crate::field::{FieldError, FieldPath};
@@ -142,5 +142,6 @@ fn annotation_errors(deployment: &MachineDeployment) -> Vec<FieldError> {
         let error = int_or_percent_error(&value, deployment.spec.replicas, path);
         errors.extend(error.map(|error| error.with_value(text)));
     }
+    errors.extend(health_timeouts_error(deployment));
     errors
 }

@@ -26,7 +26,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{NodeAddress, Secret};
 use nodewright_api::{Code, RawJson};
 
 /// The failure of a call.
@@ -41,6 +41,17 @@ pub struct DriverError {
     pub mismatch: Option<Mismatch>,
     /// Notes to keep for later calls, as of a creation that got half-way; `None` keeps the previous ones.
     pub last_known_state: Option<String>,
+    /// What is exhausted, with [`Code::ResourceExhausted`], if the provider says so.
+    pub exhausted: Option<Exhausted>,
+}
+
+/// Which capacity is exhausted, and until when. Machines in other zones, and of other classes, are not held up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The zone; `None` if the provider names none, as for a quota of the account.
+    pub zone: Option<String>,
+    /// When to try again; `None` for the manager's own pause (`--resource-exhausted-retry`).
+    pub retry_after: Option<Duration>,
 }
 
 /// How the tags of a VM differ from those of the Machine that names it.
@@ -55,7 +66,7 @@ pub enum Mismatch {
 impl DriverError {
     /// A failure with a code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), mismatch: None, last_known_state: None }
+        Self { code, message: message.into(), mismatch: None, last_known_state: None, exhausted: None }
     }
 
     /// The same failure, for a VM that the Machine names and that is not proven to be the Machine's.
@@ -68,6 +79,12 @@ impl DriverError {
     #[must_use]
     pub fn with_last_known_state(self, state: impl Into<String>) -> Self {
         Self { last_known_state: Some(state.into()), ..self }
+    }
+
+    /// The same failure, with what is exhausted.
+    #[must_use]
+    pub fn with_exhausted(self, exhausted: Exhausted) -> Self {
+        Self { exhausted: Some(exhausted), ..self }
     }
 
     /// Whether the failure is transient: the same call may succeed a little later without help.
@@ -155,6 +172,8 @@ pub struct Instance {
     pub provider_id: String,
     /// The name that its Node will have.
     pub node_name: String,
+    /// Its addresses, for `status.addresses`; empty keeps the previous ones.
+    pub addresses: Vec<NodeAddress>,
     /// Notes to keep for later calls; `None` keeps the previous ones.
     pub last_known_state: Option<String>,
     /// Whether [`Driver::initialize`] still has to be called.
@@ -181,6 +200,11 @@ pub trait Driver: Send + Sync + 'static {
 
     /// How long a new VM may stay invisible to `status` and `list` after its `create` was answered or dropped.
     fn consistency(&self) -> Duration;
+
+    /// Pause between two questions whether a VM that is being deleted is gone.
+    fn poll(&self) -> Duration {
+        Duration::from_secs(2)
+    }
 
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;

@@ -5,7 +5,7 @@ use nodewright_api::Machine;
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::Event,
-    plan::{Context, Failure, FailureClass, Plan, Planned, Step, reference},
+    plan::{Context, Failure, Plan, Planned, Step, reference},
     scoped_watch::ScopedWatch,
 };
 
@@ -54,8 +54,7 @@ impl<'a> Scope<'a> {
 
     /// Why the last plan failed, unless another writer was faster.
     pub(super) fn lasting_failure(&self) -> Option<&'a Failure> {
-        let passing = [FailureClass::Conflict, FailureClass::AlreadyExists, FailureClass::Expired];
-        self.context.failure.filter(|failure| !passing.contains(&failure.class))
+        self.context.failure.filter(|failure| !failure.is_passing())
     }
 
     /// The failure that the status is to name: in every other attempt, in case the API server refuses the status itself.
@@ -135,6 +134,11 @@ impl Stage {
 
     pub(super) fn noting(mut self, text: &str) -> Self {
         self.plan.notes.get_or_insert_default().push(text.into());
+        self
+    }
+
+    pub(super) fn forgetting_notes(mut self) -> Self {
+        self.plan.notes.get_or_insert_default();
         self
     }
 

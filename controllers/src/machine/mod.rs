@@ -11,7 +11,6 @@ mod budget;
 mod caller;
 mod calls;
 mod claim;
-mod contenders;
 mod decision;
 mod health;
 mod node_sync;
@@ -27,10 +26,12 @@ mod terminate;
 mod tests;
 mod token;
 mod trace;
+mod virtual_capacity;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -41,14 +42,14 @@ use nodewright_runtime::{
 };
 
 pub(crate) use self::caller::Caller;
+use self::{
+    budget::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
+    decision::Scope,
+    snapshot::{Snapshot, is_forced, needs_class},
+};
 pub use self::{
     calls::{Call, Outcome, Request, Verb},
     settings::Settings,
-};
-use self::{
-    contenders::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
-    decision::Scope,
-    snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -105,8 +106,14 @@ impl Controller for MachineController {
         on.kind::<MachineClass>(CONTROL, &self.namespace)
             .wakes_unreadable(|class, stores, wake| machines_of_class(stores, class.namespace(), class.name(), wake))
             .wakes(|change, stores, wake| {
+                let is_of_nodes = virtual_capacity(change.old.as_deref()) != virtual_capacity(change.new.as_deref());
                 for class in change.sides() {
-                    machines_of_class(stores, namespace(class.as_ref()), name(class.as_ref()), wake);
+                    let (namespace, name) = (namespace(class.as_ref()), name(class.as_ref()));
+                    if is_of_nodes {
+                        wake_all(all_of_class(stores, namespace, name), wake);
+                    } else {
+                        machines_of_class(stores, namespace, name, wake);
+                    }
                 }
             });
         if self.settings.has_target {
@@ -119,7 +126,7 @@ impl Controller for MachineController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.name())
+        Snapshot::take(stores, key, self.driver.name(), &self.settings)
     }
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
@@ -148,7 +155,8 @@ fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut
     }
 }
 
-/// Machines wait for three changes of their set: an ordinal is retired, the budget changes, or the set appears after them.
+/// Machines wait for these changes of their set: an ordinal is retired, the budget or the health timeouts change, or the set
+/// appears after them.
 fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     budget::wake_held(change, stores, wake);
     let machines = stores.of::<Machine>(CONTROL);
@@ -156,7 +164,13 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
     let ledger = |set: &Option<Arc<MachineSet>>| {
         set.as_deref().and_then(|set| annotation(set, annotations::LEDGER)).map(str::to_owned)
     };
+    let timeouts = |set: &Option<Arc<MachineSet>>| {
+        set.as_deref().and_then(|set| annotation(set, annotations::HEALTH_TIMEOUTS)).map(str::to_owned)
+    };
     let mut waiting = vec![];
+    if timeouts(&change.old) != timeouts(&change.new) {
+        waiting.extend(machines.by(WAITING_BY_SET, uid(set.as_ref())));
+    }
     if change.new.is_none() || ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
     }
@@ -177,7 +191,15 @@ fn machines_of_unreadable_node(node: &Unreadable, stores: &Stores, wake: &mut dy
 
 /// The Machines that need their class. Each watches the Secrets of its class itself.
 fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut dyn FnMut(ObjectRef)) {
-    let mut machines = stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &object_key(namespace, class));
+    let mut machines = all_of_class(stores, namespace, class);
     machines.retain(|machine| needs_class(machine));
     wake_all(machines, wake);
+}
+
+fn all_of_class(stores: &Stores, namespace: &str, class: &str) -> Vec<Arc<Machine>> {
+    stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &object_key(namespace, class))
+}
+
+fn virtual_capacity(class: Option<&MachineClass>) -> Option<&BTreeMap<String, Quantity>> {
+    class?.node_template.as_ref().map(|template| &template.virtual_capacity)
 }

@@ -180,9 +180,12 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
     }))
 }
 
+/// The patch that keeps new Pods off a Node, and marks that it was this controller that did so: a Node that a user had cordoned
+/// before stays without the mark.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let cordoned = node.spec.unschedulable.unwrap_or_default();
-    (!cordoned).then(|| Patch(vec![patch::set(&["spec", "unschedulable"], true.into())]))
+    let mark = || nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some("true"));
+    (!cordoned).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
 }
 
 /// The keys of labels and annotations, and the taints as `key:effect`.
@@ -268,6 +271,18 @@ mod tests {
 
     fn bare() -> Value {
         json!({"metadata": {"name": "n", "uid": "u"}, "spec": {}})
+    }
+
+    #[test]
+    fn a_cordon_is_marked_unless_somebody_else_was_first() {
+        let mut live = bare();
+        let patch = cordon(&node(live.clone())).unwrap();
+        nodewright_testing::json_patch(&mut live, &patch).unwrap();
+        assert_eq!(
+            (&live["spec"]["unschedulable"], &live["metadata"]["annotations"]["nodewright.dev/cordoned"]),
+            (&json!(true), &json!("true"))
+        );
+        assert!(cordon(&node(json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}}))).is_none());
     }
 
     #[test]

@@ -24,7 +24,10 @@ use crate::shared::ownership::vm_id;
 /// The longest pause after a failure that may pass by itself.
 const PASSING: Duration = Duration::from_mins(1);
 /// The longest pause after any other failure, such as revoked credentials. A correction of the class ends it.
-const LASTING: Duration = Duration::from_mins(10);
+pub(super) const LASTING: Duration = Duration::from_mins(10);
+
+/// The longest pause that a driver may ask for after a failure for lack of capacity.
+const LONGEST_TOLD: Duration = Duration::from_hours(1);
 
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
 
@@ -135,10 +138,13 @@ pub(super) fn awaiting_answer() -> Stage {
 }
 
 /// The pause after a call has failed `failures` times in a row, as in machine-controller-manager, except that it grows. By
-/// default 5 s to 1 min if the failure may pass by itself, 10 min without capacity, else 3 to 10 min.
+/// default 5 s to 1 min if the failure may pass by itself, 10 min without capacity unless the driver names a time, else 3 to 10 min.
 pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     match error.code {
-        Code::ResourceExhausted => settings.exhausted_retry.max(settings.short_retry),
+        Code::ResourceExhausted => {
+            let told = error.exhausted.as_ref().and_then(|exhausted| exhausted.retry_after);
+            told.map_or(settings.exhausted_retry, |told| told.min(LONGEST_TOLD)).max(settings.short_retry)
+        }
         _ if error.is_passing() => grown(settings.short_retry, failures, PASSING),
         _ => grown(settings.medium_retry, failures, LASTING),
     }

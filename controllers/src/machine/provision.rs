@@ -111,6 +111,7 @@ pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
 fn initialized(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
     let state = instance.and_then(|instance| instance.last_known_state.as_ref());
     let draft = created(scope).proven(instance).last_known_state(state);
+    let draft = instance.filter(|_| !scope.settings.has_target).into_iter().fold(draft, StatusDraft::addresses);
     let text = match instance {
         Some(instance) => format!("VM {} exists", instance.provider_id),
         None => format!("VM {} is taken for the machine's: the provider cannot tell", scope.machine.spec.provider_id),
@@ -169,7 +170,7 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
     let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, next) };
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     let draft = back_off(scope, error).condition(kind, false, code, error.message.clone());
-    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    let text = refusal(scope, error);
     Stage::reporting("the provider refused", draft.step(), scope.warning(reasons::machine::FAILED_PROVISION, text))
         .and_wait("ProviderFailed", format!("{error}; next attempt at {due}"))
         .waking_at(due)
@@ -179,10 +180,21 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
 fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
     let overdue = scope.is_creation_overdue();
     let phase = if overdue { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
-    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    let text = refusal(scope, error);
     let (kind, state) = (OperationType::Create, OperationState::Failed);
     let draft = scope.status().last_known_state(error.last_known_state.as_ref()).phase(phase);
     draft.operation(kind, state, text, Some(error.code.name()))
+}
+
+/// The text of machine-controller-manager, and which capacity is exhausted. `status.failedMachines` has it, too.
+fn refusal(scope: &Scope<'_>, error: &DriverError) -> String {
+    let text = format!("{}{error}", operations::PROVIDER_MESSAGE_PREFIX);
+    let class = scope.machine.class_name();
+    match error.exhausted.as_ref().map(|exhausted| exhausted.zone.as_deref()) {
+        None => text,
+        Some(None) => format!("{text}; exhausted for MachineClass {class:?}"),
+        Some(Some(zone)) => format!("{text}; exhausted for MachineClass {class:?} in zone {zone:?}"),
+    }
 }
 
 fn is_of_owner(call: &Call, machine: &Machine) -> bool {

@@ -15,8 +15,9 @@ use nodewright_runtime::{
 };
 
 use super::{
+    budget::{Pool, may_be_replaced},
     claim::{self, Claim, Found, Vm},
-    contenders::{Contenders, may_be_replaced},
+    settings::Settings,
 };
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
@@ -31,6 +32,7 @@ use crate::shared::{
 pub struct Snapshot {
     pub machine: Arc<Machine>,
     pub class: Result<Class, ClassProblem>,
+    pub machine_class: Option<Arc<MachineClass>>,
     /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
     /// The class's Secrets, while the Machine needs its class.
@@ -48,7 +50,7 @@ pub struct Snapshot {
     pub unreadable_node: Option<String>,
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
-    pub contenders: Contenders,
+    pub pool: Pool,
     /// What the drain of its Node sees, once it is being deleted.
     pub(crate) drain: View,
 }
@@ -78,7 +80,7 @@ pub struct ClassProblem {
 
 impl Snapshot {
     /// `provider` is the one whose classes this controller handles.
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, provider: &str) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, provider: &str, settings: &Settings) -> Option<Self> {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes = nodes(stores, &machine);
         let nodes_listed = nodes.is_some();
@@ -95,12 +97,13 @@ impl Snapshot {
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
-        let contenders = match &owner {
-            Owner::Set(set) if may_be_replaced(&machine) || lost_node => Contenders::of(stores, &machine, set),
-            _ => Contenders::default(),
+        let pool = match &owner {
+            Owner::Set(set) if may_be_replaced(&machine) || lost_node => Pool::take(stores, set, settings),
+            _ => Pool::default(),
         };
         let found = stores.of::<MachineClass>(CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
-        let found = found.as_deref();
+        let machine_class = found;
+        let found = machine_class.as_deref();
         Some(Self {
             class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| class(stores, found, provider)),
             class_held: found.is_some_and(|class| is_held(stores, class)),
@@ -116,9 +119,10 @@ impl Snapshot {
             unseen_node,
             stranger,
             unreadable_node,
-            contenders,
+            pool,
             owner,
             drain,
+            machine_class: machine_class.clone(),
             machine,
         })
     }
@@ -216,9 +220,15 @@ fn is_held(stores: &Stores, class: &MachineClass) -> bool {
     has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)
 }
 
-/// Whether plans of a Machine call the provider: until it is Running, and once it is being deleted.
+/// Whether plans of a Machine call the provider: until it is Running, while it is unhealthy, and once it is being deleted.
 pub(super) fn needs_class(machine: &Machine) -> bool {
-    let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending, MachinePhase::Failed];
+    let phases = [
+        MachinePhase::Unset,
+        MachinePhase::CrashLoopBackOff,
+        MachinePhase::Pending,
+        MachinePhase::Unknown,
+        MachinePhase::Failed,
+    ];
     is_deleting(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
 }
 

@@ -1,8 +1,12 @@
 //! A Machine's status: one writer, all fields each time.
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::core::v1::{NodeAddress, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
+use nodewright_driver::Instance;
 use nodewright_runtime::{clip::clip, plan::Step};
 
 use super::calls::Call;
@@ -66,6 +70,19 @@ impl<'a> StatusDraft<'a> {
     pub(super) fn last_known_state(mut self, state: Option<&String>) -> Self {
         if let Some(state) = state {
             self.status.last_known_state.clone_from(state);
+        }
+        self
+    }
+
+    /// Keeps the addresses of the VM and its name, each once and in order. Only for Machines without a Node, which has them.
+    pub(super) fn addresses(mut self, instance: &Instance) -> Self {
+        let hostname = NodeAddress { address: instance.node_name.clone(), type_: "Hostname".to_owned() };
+        let mut all: Vec<_> = instance.addresses.iter().take(COPIED).cloned().collect();
+        all.extend(Some(hostname).filter(|hostname| !hostname.address.is_empty()));
+        all.sort_by(|a, b| (&a.type_, &a.address).cmp(&(&b.type_, &b.address)));
+        all.dedup();
+        if !all.is_empty() {
+            self.status.addresses = all;
         }
         self
     }
@@ -135,6 +152,11 @@ pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
 
 pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
+}
+
+/// When the Machine is given up, as its condition `HealthTimeout` says.
+pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
+    machine.condition(conditions::machine::HEALTH_TIMEOUT)?.message.as_deref()?.parse().ok()
 }
 
 /// Whether a Node of the Machine was ever seen. Its conditions are copied then, by machine-controller-manager as well.

@@ -1,11 +1,17 @@
 //! The fields of a Node that the controllers read.
 
-use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use std::{borrow::Cow, collections::BTreeMap};
+
+use k8s_openapi::{
+    api::core::v1::NodeCondition,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
 use kube::Resource;
 use nodewright_api::{Taint, lenient};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-/// A Node without the fields that no controller reads: its images, addresses, capacity and versions, which are most of it.
+/// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
+/// of it.
 ///
 /// It decodes whatever an API server stores: times are kept as text, or read as the nearest one in range.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -32,6 +38,20 @@ pub struct NodeStatus {
     #[serde(deserialize_with = "lenient::node_conditions")]
     pub conditions: Option<Vec<NodeCondition>>,
     pub volumes_attached: Option<Vec<Volume>>,
+    /// Its extended resources. The others, such as `cpu`, are left out to save memory.
+    #[serde(deserialize_with = "extended_resources")]
+    pub capacity: Option<BTreeMap<String, String>>,
+}
+
+fn extended_resources<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let all = Option::<BTreeMap<Cow<'de, str>, Quantity>>::deserialize(decoder)?;
+    let own = |all: BTreeMap<Cow<'de, str>, Quantity>| {
+        all.into_iter()
+            .filter(|(name, _)| name.contains('/'))
+            .map(|(name, value)| (name.into_owned(), value.0))
+            .collect()
+    };
+    Ok(all.map(own))
 }
 
 /// A volume. None of its fields is read.

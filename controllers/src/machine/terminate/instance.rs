@@ -1,7 +1,5 @@
 //! The stage in which the VM is deleted, and confirmed to be gone.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
 use nodewright_driver::{DriverError, Mismatch};
@@ -19,7 +17,6 @@ use super::super::{
 };
 use crate::shared::ownership::vm_id;
 
-const POLL: Duration = Duration::from_secs(2);
 /// How long after its deletion a VM that still exists is deleted again.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
@@ -164,7 +161,7 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         _ => {}
     }
     let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
-    let stage = if let Some(due) = scope.pause_end(answer.ended, POLL) {
+    let stage = if let Some(due) = scope.pause_end(answer.ended, scope.driver.poll()) {
         Stage::default().waking_at(due)
     } else if is_overdue {
         provider.ask("the VM is still there", Verb::Delete)

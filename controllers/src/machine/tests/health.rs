@@ -78,6 +78,99 @@ fn a_critical_component_that_is_missing_keeps_the_machine_pending() {
         scene(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
     assert_eq!(waiting.steps(), ["status Pending"], "only the conditions are copied");
     assert_eq!(waiting.plan().waits[0].reason, "CriticalComponentsNotReady");
+    // As in machine-controller-manager, the creation timeout holds for them, too.
+    assert_eq!(waiting.plan().wake, Some(at("2026-06-01T12:19:00Z")));
+    let late = Scene { now: at("2026-06-01T12:19:00Z"), ..waiting };
+    assert_eq!(late.steps(), ["status Failed"]);
+    let text = status_of(&late.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
+    assert!(text.contains("its critical components are not"), "{text}");
+}
+
+/// An Unknown Machine whose node is silent for two minutes, and the answers of its provider.
+fn silent(answers: &[(i64, Outcome)], noted: Option<i64>) -> Scene {
+    let since = "2026-06-01T11:58:00Z";
+    let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
+    let mut scene = scene(unknown).node(heard_at("Unknown", LONG_AGO, LONG_AGO));
+    let note = |seconds| Note {
+        text: format!("no VM since {since}").into(),
+        since: at(NOW) - SignedDuration::from_secs(seconds),
+    };
+    scene.notes = noted.map(note).into_iter().collect();
+    answers.iter().fold(scene, |scene, (ago, outcome)| scene.answered(Verb::Status, *ago, outcome.clone()))
+}
+
+#[test]
+fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
+    let asks = |scene: &Scene| scene.steps().contains(&"call Status".to_owned());
+    let due = |scene: &Scene| match status_of(&scene.plan())["conditions"].as_array().unwrap().last() {
+        Some(condition) if condition["type"] == "HealthTimeout" => {
+            (condition["reason"].as_str().unwrap().to_owned(), at(condition["message"].as_str().unwrap()))
+        }
+        other => panic!("{other:?}"),
+    };
+    let timeout = ("Unhealthy".to_owned(), at("2026-06-01T12:08:00Z"));
+    let nothing_known = silent(&[], None);
+    assert!(asks(&nothing_known));
+    assert_eq!(due(&nothing_known), timeout);
+    assert!(!asks(&silent(&[], None).running(Verb::Status)));
+    // One question a minute, whatever the answer is.
+    for answer in [vm(), failed(Code::Unavailable), failed(Code::PermissionDenied)] {
+        assert!(!asks(&silent(&[(59, answer.clone())], None)), "{answer:?}");
+        let scene = silent(&[(60, answer)], None);
+        assert!(asks(&scene));
+        assert_eq!(due(&scene), timeout);
+    }
+    assert!(!asks(&silent(&[(60, failed(Code::Unimplemented))], None)), "it never knows");
+    // An answer from before the Node was silent says nothing.
+    assert!(asks(&silent(&[(121, vm())], None)));
+    // The first time that there is none is confirmed half a minute later.
+    let first = silent(&[(1, failed(Code::NotFound))], None);
+    assert!(!asks(&first));
+    assert_eq!((due(&first), first.plan().notes.map(|notes| notes.len())), (timeout.clone(), Some(1)));
+    assert!(asks(&silent(&[(30, failed(Code::NotFound))], Some(30))));
+    let sure = silent(&[(9, failed(Code::NotFound))], Some(40));
+    assert_eq!(due(&sure), ("VMNotFound".to_owned(), at("2026-06-01T11:59:50Z")));
+    assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes.map(|notes| notes.len()), Some(0), "it was found again");
+    // Once all can see the time, the machine is replaced within the budget.
+    let told = |mut scene: Scene| {
+        let mut machine = (*scene.snapshot.machine).clone();
+        machine.status = serde_json::from_value(status_of(&scene.plan())).unwrap();
+        scene.snapshot.machine = Arc::new(machine);
+        scene
+    };
+    assert_eq!(told(sure).steps(), ["confirm Node n", "status Failed"]);
+    let held = told(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
+    let held = held.beside([machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build()]);
+    assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
+}
+
+#[test]
+fn conditions_may_have_health_timeouts_of_their_own() {
+    let unknown = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:58:00Z"));
+    let node = |ready: &str, disk: &str, since: &str| {
+        let mut node = heard_at(ready, "2026-06-01T11:59:00Z", LONG_AGO);
+        let disk = json!({"type": "DiskPressure", "status": disk, "lastTransitionTime": since});
+        node["status"]["conditions"].as_array_mut().unwrap().push(disk);
+        node
+    };
+    let due = |machine: MachineBuilder, node: Value| scene(machine).node(node).plan().wake.unwrap();
+    let key = "nodewright.dev/health-timeouts";
+    let own = || unknown().annotation(key, "DiskPressure=30m,Ready=5m");
+    let full = || node("True", "True", "2026-06-01T11:59:00Z");
+    assert_eq!(due(unknown(), full()), at("2026-06-01T12:08:00Z"), "without the annotation");
+    assert_eq!(due(own(), full()), at("2026-06-01T12:29:00Z"), "from when the Node reported it");
+    assert_eq!(due(own(), node("True", "True", LONG_AGO)), at("2026-06-01T12:28:00Z"), "but not from before");
+    assert_eq!(due(own(), node("False", "True", LONG_AGO)), at("2026-06-01T12:03:00Z"), "the earliest of several");
+    let other = unknown().annotation(key, "KernelDeadlock=1m");
+    assert_eq!(due(other, full()), at("2026-06-01T12:08:00Z"));
+    let mut set = machine_set("set", 2, Some("k7f;"));
+    set.metadata.annotations.get_or_insert_default().insert(key.to_owned(), "DiskPressure=1h".to_owned());
+    assert_eq!(scene(unknown()).node(full()).set(set.clone()).plan().wake, Some(at("2026-06-01T12:59:00Z")));
+    assert_eq!(scene(own()).node(full()).set(set).plan().wake, Some(at("2026-06-01T12:29:00Z")), "its own wins");
+    let broken = unknown().annotation(key, "DiskPressure");
+    assert_eq!(due(broken, full()), at("2026-06-01T12:08:00Z"));
+    let off = own().with("/spec/disableHealthTimeout", json!(true));
+    assert_eq!(scene(off).node(full()).plan().waits[0].reason, "Unhealthy");
 }
 
 #[test]
@@ -86,7 +179,8 @@ fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
     assert_eq!(scene(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
     let since = |time: &str| linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(time));
     let young = scene(since("2026-06-01T11:55:00Z"));
-    assert_eq!(young.steps(), ["status Unknown"], "it says when the machine is given up");
+    let steps = ["call Status", "status Unknown"];
+    assert_eq!(young.steps(), steps, "it says when the machine is given up, unless the VM is gone");
     assert_eq!(young.plan().wake, Some(at("2026-06-01T12:05:00Z")));
     assert_eq!(scene(since("2026-06-01T11:50:00Z")).steps(), ["status Failed"]);
     let off = scene(since("2026-06-01T01:00:00Z").with("/spec/disableHealthTimeout", json!(true)));
@@ -188,7 +282,7 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     };
     assert_eq!(timeout(&becomes), Some((json!("Unhealthy"), json!("2026-06-01T12:10:00Z"))));
     let standing = announced(&becomes);
-    assert_eq!(standing.steps(), Vec::<String>::new());
+    assert_eq!(standing.steps(), ["call Status"], "nothing is written again");
     assert_eq!(standing.plan().waits[0].until, Some(at("2026-06-01T12:10:00Z")));
     // An API server was away until now: what was reported proves nothing for six minutes.
     let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&becomes) };
@@ -198,7 +292,7 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     assert_eq!(timeout(&outage.plan()), Some((json!("ReportAwaited"), json!("2026-06-01T12:15:00Z"))));
     let outage = outage.plan();
     let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&outage) };
-    assert_eq!(again.steps(), Vec::<String>::new(), "two seconds are no news");
+    assert_eq!(again.steps(), ["call Status"], "two seconds are no news");
     // A status of machine-controller-manager's says nothing of it.
     let by_mcm = linked("Unknown")
         .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}));
@@ -242,42 +336,34 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
             .with("/status/currentStatus/lastUpdateTime", json!(since))
     };
     let set = machine_set("set", 2, Some("k7f;"));
-    let scene_of = |own: MachineBuilder, others: Vec<Machine>| {
-        let mut scene = scene(own).set(set.clone());
-        scene.snapshot.contenders = contenders(others);
-        scene
-    };
+    let scene_of = |own: MachineBuilder, others: Vec<Machine>| scene(own).set(set.clone()).beside(others);
     let (a, b) = (|| sick("a", "2026-06-01T11:00:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
     assert_eq!(scene_of(a(), vec![b().build()]).steps(), ["status Failed"]);
     let held = scene_of(b(), vec![a().build()]);
     assert_eq!(held.steps(), ["status Unknown"], "only the reason of the wait");
     assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
     let in_progress = [
-        a().phase("Failed"),
+        sick("a", "2026-06-01T11:59:00Z").phase("Failed"),
         a().phase("Running").deleting(),
-        machine("new").phase("Pending"),
-        machine("new").phase(""),
+        machine("new").phase("Pending").created("2026-06-01T11:59:00Z"),
+        machine("new").phase("").created("2026-06-01T11:59:00Z"),
     ];
     for peer in in_progress {
         assert_eq!(scene_of(b(), vec![peer.build()]).plan().waits[0].reason, "ReplacementHeld");
     }
     assert_eq!(scene_of(b(), vec![machine("new").phase("Running").build()]).steps(), ["status Failed"]);
-    let mut wide = scene_of(b(), vec![a().build()]);
-    let mut set = set.clone();
-    set.metadata
-        .annotations
-        .get_or_insert_default()
-        .insert("nodewright.dev/remediation-max-in-flight".into(), "100%".into());
-    wide.snapshot.owner = Owner::Set(Arc::new(set));
-    assert_eq!(wide.steps(), ["status Failed"]);
+    for (limit, goes) in [(Limit::Percent(100), true), (Limit::Count(0), false), (Limit::Percent(0), false)] {
+        let mut scene = scene_of(b(), vec![a().build()]);
+        scene.snapshot.pool.limit = limit;
+        assert_eq!(scene.steps() == ["status Failed"], goes, "{limit:?}");
+    }
 }
 
 #[test]
 fn a_deletion_that_is_stuck_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let held_by = |peer: MachineBuilder| {
-        let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
-        scene.snapshot.contenders = contenders([peer.build()]);
+        let scene = scene(sick()).set(machine_set("set", 2, Some("k7f;"))).beside([peer.build()]);
         let plan = scene.plan();
         let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementHeld");
         is_held.then_some(plan.wake).flatten()
@@ -298,33 +384,41 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
 #[test]
 fn a_machine_that_waits_for_a_place_says_who_holds_it_and_until_when() {
     let sick = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
-    let mut scene = scene(sick).set(machine_set("set", 2, Some("k7f;")));
+    let scene = |others: Vec<Machine>| scene(sick.clone()).set(machine_set("set", 2, Some("k7f;"))).beside(others);
     let stuck = machine("b").deleting().with("/metadata/deletionTimestamp", "2026-06-01T11:50:00Z");
-    let coming = |name: &str| machine(name).phase("Pending").with("/spec/providerID", json!(format!("p:///{name}")));
-    scene.snapshot.contenders = contenders([coming("a").build(), stuck.build()]);
-    let said = |scene: &Scene| status_of(&scene.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
-    let text = said(&scene);
-    assert!(text.ends_with("now these are: a, b (until 2026-06-01T12:05:00Z at the latest)"), "{text}");
-    scene.snapshot.contenders = contenders(["e", "d", "c", "b", "a"].map(|name| coming(name).build()));
-    assert!(said(&scene).ends_with("now these are: a, b, c and 2 more"), "{}", said(&scene));
+    let coming = |name: &str| machine(name).phase("Pending").created("2026-06-01T11:55:00Z");
+    let said = |scene: Scene| status_of(&scene.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let text = said(scene(vec![coming("a").build(), stuck.build()]));
+    let until = |minute| format!("(until 2026-06-01T12:{minute}:00Z at the latest)");
+    assert!(text.ends_with(&format!("now these are: a {}, b {}", until("05"), until("05"))), "{text}");
+    let text = said(scene(["e", "d", "c", "b", "a"].map(|name| coming(name).build()).to_vec()));
+    assert!(text.ends_with(&format!("b {0}, c {0} and 2 more", until("05"))), "{text}");
 }
 
+/// The number of machine-controller-manager's defect: one stuck Machine blocks each replacement in its deployment.
 #[test]
-fn a_creation_that_its_class_stops_gives_its_place_back() {
+fn mcm_defect_24_one_stuck_machine_does_not_block_the_others() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
-    let waits_until = |peer: MachineBuilder| {
-        let mut scene = scene(sick()).set(machine_set("set", 2, Some("k7f;")));
-        scene.snapshot.contenders = contenders([peer.build()]);
-        let plan = scene.plan();
+    let waits_until = |others: Vec<MachineBuilder>| {
+        let others = others.into_iter().map(MachineBuilder::build);
+        let plan = scene(sick()).set(machine_set("set", 2, Some("k7f;"))).beside(others).plan();
         plan.waits.first().filter(|wait| wait.reason == "ReplacementHeld").map(|_| plan.wake)
     };
-    let unborn = |class: &str, at: &str| machine("a").with("/spec/class/name", json!(class)).created(at);
-    let due = at("2026-06-01T12:10:00Z");
-    assert_eq!(waits_until(unborn("typo", "2026-06-01T11:50:00Z")), Some(Some(due)));
-    assert_eq!(waits_until(unborn("typo", "2026-06-01T11:40:00Z")), None);
-    assert_eq!(waits_until(unborn("class", "2026-06-01T11:40:00Z")), Some(None), "a successor would get on no better");
-    let with_vm = unborn("typo", "2026-06-01T11:40:00Z").phase("Pending").with("/spec/providerID", json!("p:///a"));
-    assert_eq!(waits_until(with_vm), Some(None));
+    // Half of the creation timeout of 20 min, whatever it waits for: capacity, its class, its Node.
+    let coming = |name: &str, at: &str| machine(name).created(at);
+    let (young, old) = ("2026-06-01T11:52:00Z", "2026-06-01T11:50:00Z");
+    let phases = ["", "CrashLoopBackOff", "Pending"];
+    for phase in phases {
+        assert_eq!(waits_until(vec![coming("a", young).phase(phase)]), Some(Some(at("2026-06-01T12:02:00Z"))));
+        assert_eq!(waits_until(vec![coming("a", old).phase(phase)]), None, "{phase:?}");
+    }
+    let slow = coming("a", old).with("/spec/creationTimeout", json!("1h"));
+    assert_eq!(waits_until(vec![slow]), Some(Some(at("2026-06-01T12:20:00Z"))));
+    // Two show that replacements do not come up.
+    assert_eq!(waits_until(vec![coming("a", old), coming("b", old)]), Some(None));
+    let failed = |since: &str| machine("a").phase("Failed").with("/status/currentStatus/lastUpdateTime", json!(since));
+    assert_eq!(waits_until(vec![failed("2026-06-01T11:46:00Z")]), Some(Some(at("2026-06-01T12:01:00Z"))));
+    assert_eq!(waits_until(vec![failed("2026-06-01T11:45:00Z")]), None, "its set does not delete it");
 }
 
 #[test]
@@ -369,9 +463,9 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     let set = || machine_set("set", 3, Some("k7f;"));
     let other = |name: &str| machine(name).phase("Running").with("/spec/providerID", json!(format!("p:///{name}")));
     let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
-        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago));
-        let since = scene.now - SignedDuration::from_secs(other_ago);
-        scene.snapshot.contenders.nodeless = vec![(Arc::new(other(name).build()), since)];
+        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago)).beside([]);
+        let without_node = vec![(Arc::new(other(name).build()), at(NOW) - SignedDuration::from_secs(other_ago))];
+        scene.snapshot.pool.add(&[], &[], &without_node, &Settings::default());
         scene
     };
     let goes = ["confirm Node n", "delete Machine default/m"];
@@ -392,20 +486,15 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
         assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
         let told = scene(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
-        let mut again = Scene {
-            snapshot: Snapshot { contenders: held.snapshot.contenders.clone(), ..told.snapshot.clone() },
-            ..told
-        };
+        let mut again =
+            Scene { snapshot: Snapshot { pool: held.snapshot.pool.clone(), ..told.snapshot.clone() }, ..told };
         assert!(again.steps().is_empty(), "said once");
-        again.snapshot.contenders = Contenders::default();
+        again.snapshot.pool = Pool::default();
         assert_eq!(again.steps(), goes);
     }
     // Nor beside one that is being replaced for another reason, and beside one that is stuck.
-    let beside = |peer: MachineBuilder| {
-        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(9));
-        scene.snapshot.contenders = contenders([peer.build()]);
-        scene.steps()
-    };
+    let beside =
+        |peer: MachineBuilder| scene(linked("Running")).set(set()).node(deleted_node(9)).beside([peer.build()]).steps();
     assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);
     assert_eq!(beside(other("a").deleting()), ["status Running"]);
     assert_eq!(beside(other("a").deleting().with("/metadata/deletionTimestamp", "2026-06-01T09:00:00Z")), goes);

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use super::{
     Call, MachineController, Outcome, Settings, Verb,
+    budget::{Limit, Pool, holds_place, may_be_replaced},
     claim::{Claim, Vm},
-    contenders::{Contenders, holds_place, may_be_replaced},
     decision::Scope,
     provider::Provider,
     snapshot::{ClassProblem, Owner, Snapshot},
@@ -65,6 +65,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         machine,
         class: Ok(class()),
         class_held: true,
+        machine_class: None,
         scoped_watches: vec![],
         changed_identity: None,
         claim: Claim { vm, ..Claim::default() },
@@ -74,7 +75,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         stranger: None,
         unreadable_node: None,
         owner: Owner::None,
-        contenders: Contenders::default(),
+        pool: Pool::default(),
         drain: View::empty(TARGET),
     };
     Scene {
@@ -108,6 +109,19 @@ impl Scene {
 
     fn set(mut self, set: MachineSet) -> Self {
         self.snapshot.owner = Owner::Set(Arc::new(set));
+        self
+    }
+
+    /// The deployment has these Machines, too.
+    fn beside(mut self, others: impl IntoIterator<Item = Machine>) -> Self {
+        let mut all: Vec<_> = others.into_iter().map(Arc::new).collect();
+        all.push(self.snapshot.machine.clone());
+        let only = |is: fn(&Machine) -> bool| all.iter().filter(|machine| is(machine)).cloned().collect::<Vec<_>>();
+        let deleted = self.snapshot.node.as_ref().and_then(|node| node.metadata.deletion_timestamp.as_ref());
+        let without_node: Vec<_> = deleted.map(|at| (self.snapshot.machine.clone(), at.0)).into_iter().collect();
+        let mut pool = Pool { total: all.len(), ..Pool::default() };
+        pool.add(&only(holds_place), &only(may_be_replaced), &without_node, &Settings::default());
+        self.snapshot.pool = pool;
         self
     }
 
@@ -147,11 +161,11 @@ impl Scene {
     }
 
     fn plan(&self) -> Plan<Call> {
-        let controller = MachineController {
-            namespace: "default".into(),
-            settings: Settings::default(),
-            driver: Arc::new(Uncalled),
-        };
+        self.plan_with(Settings::default())
+    }
+
+    fn plan_with(&self, settings: Settings) -> Plan<Call> {
+        let controller = MachineController { namespace: "default".into(), settings, driver: Arc::new(Uncalled) };
         controller.plan(&self.moment(), &self.snapshot)
     }
 
@@ -202,20 +216,6 @@ fn changed_identity() -> ClassProblem {
 /// The data of a Secret that has no key `userData`.
 fn without_user_data() -> SecretData {
     SecretData::of(vec![Arc::default()])
-}
-
-/// Contenders, as they would be found.
-fn contenders(machines: impl IntoIterator<Item = Machine>) -> Contenders {
-    let mut others = Contenders { total: 1, ..Contenders::default() };
-    for machine in machines.into_iter().map(Arc::new) {
-        others.total += 1;
-        if holds_place(&machine) {
-            others.places.push(machine);
-        } else if may_be_replaced(&machine) {
-            others.waiting.push(machine);
-        }
-    }
-    others
 }
 
 fn linked(phase: &str) -> MachineBuilder {

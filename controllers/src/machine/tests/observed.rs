@@ -7,7 +7,7 @@ use nodewright_runtime::{
     object::{Kind, ObjectRef, name},
 };
 
-use super::super::contenders::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
+use super::super::budget::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
 use super::{super::budget, *};
 use crate::shared::{
     CONTROL, TARGET,
@@ -46,7 +46,7 @@ impl Cache {
     }
 
     fn see(&self, name: &str) -> Snapshot {
-        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), "simulated").unwrap()
+        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), "simulated", &Settings::default()).unwrap()
     }
 }
 
@@ -164,10 +164,9 @@ fn a_machine_that_runs_looks_at_no_secret() {
             json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///m"});
         machine("m").phase(phase).with("/spec/providerID", json!("p:///m")).with("/status/conditions", json!([proof]))
     };
-    for settled in ["Running", "Unknown"] {
-        assert!(selectors(proven(settled)).is_empty(), "{settled}");
-    }
-    for needing in [proven("Pending"), proven("Running").deleting(), machine("m"), linked("Running")] {
+    assert!(selectors(proven("Running")).is_empty());
+    for needing in [proven("Pending"), proven("Unknown"), proven("Running").deleting(), machine("m"), linked("Running")]
+    {
         assert_eq!(selectors(needing).len(), 2);
     }
     let selector = selectors(machine("m")).remove(0);
@@ -280,11 +279,12 @@ fn a_machine_sees_of_a_large_deployment_only_those_that_count_for_the_budget() {
     let nodes = vec![node("r0000", json!(NOW)), node("r0001", json!(NOW)), node("r0002", Value::Null)];
     let cache = fleet("1%", all, nodes);
     let sees = |name: &str| {
-        let others = cache.see(name).contenders;
-        (others.places.len(), others.waiting.len(), others.nodeless.len(), others.total)
+        let pool = cache.see(name).pool;
+        let without_node = pool.candidates.iter().filter(|candidate| candidate.has_lost_node).count();
+        (pool.places.len(), pool.candidates.len() - without_node, without_node, pool.total)
     };
-    assert_eq!(sees("h1"), (1, 1, 2, 1_003));
-    assert_eq!(sees("r0000"), (1, 2, 1, 1_003));
+    assert_eq!(sees("h1"), (1, 2, 2, 1_003));
+    assert_eq!(sees("r0000"), (1, 2, 2, 1_003), "all see the same");
     assert_eq!(sees("r0002"), (0, 0, 0, 0), "one that is well asks for nothing");
     assert_eq!(sees("p"), (0, 0, 0, 0));
 }

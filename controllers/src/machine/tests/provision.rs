@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::NodeAddress;
+use nodewright_driver::Exhausted;
+
 use super::*;
 
 #[test]
@@ -146,6 +149,49 @@ fn a_secret_without_user_data_makes_no_vm() {
     assert_eq!(bare.plan().waits[0].reason, "UserDataMissing");
     assert_eq!(status_of(&bare.plan())["conditions"][0]["reason"], "UserDataMissing");
     assert_eq!(bare.steps(), ["status of Machine default/m"]);
+}
+
+#[test]
+fn a_provider_without_capacity_says_where_and_for_how_long() {
+    let refused =
+        |exhausted: Exhausted| {
+            let error = DriverError::new(Code::ResourceExhausted, "no hosts").with_exhausted(exhausted);
+            scene(machine("m").created("2026-06-01T11:59:00Z"))
+                .answered(Verb::Status, 10, failed(Code::NotFound))
+                .answered(Verb::Create, 2, Outcome::Failed(error))
+        };
+    let said = |scene: &Scene| {
+        let operation = status_of(&scene.plan())["lastOperation"].clone();
+        assert_eq!(operation["errorCode"], "ResourceExhausted");
+        operation["description"].as_str().unwrap().to_owned()
+    };
+    let zone = |retry_after| Exhausted { zone: Some("eu-1a".to_owned()), retry_after };
+    let mcm = "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no hosts]";
+    let own = refused(zone(Some(Duration::from_mins(4))));
+    assert_eq!(said(&own), format!("{mcm}; exhausted for MachineClass \"class\" in zone \"eu-1a\""));
+    assert_eq!(own.plan().wake, Some(at("2026-06-01T12:03:58Z")));
+    assert_eq!(said(&refused(Exhausted::default())), format!("{mcm}; exhausted for MachineClass \"class\""));
+    assert_eq!(refused(zone(None)).plan().wake, Some(at("2026-06-01T12:09:58Z")), "--resource-exhausted-retry");
+    let forever = refused(zone(Some(Duration::MAX))).plan().wake;
+    assert!(forever.is_some_and(|wake| wake <= at("2026-06-01T12:59:58Z")), "{forever:?}");
+}
+
+#[test]
+fn without_a_target_cluster_the_status_has_the_addresses_of_the_vm() {
+    let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
+    let addresses =
+        vec![address("InternalIP", "10.0.0.7"), address("ExternalIP", "1.2.3.4"), address("InternalIP", "10.0.0.7")];
+    let instance = Instance { provider_id: "p:///1".into(), node_name: "n".into(), addresses, ..Instance::default() };
+    let written = |has_target: bool| {
+        let scene = scene(linked("")).answered(Verb::Status, 2, Outcome::Instance(instance.clone()));
+        let settings = Settings { has_target, ..Settings::default() };
+        status_of(&scene.plan_with(settings))["addresses"].clone()
+    };
+    let expected = json!([
+        {"type": "ExternalIP", "address": "1.2.3.4"}, {"type": "Hostname", "address": "n"},
+        {"type": "InternalIP", "address": "10.0.0.7"}]);
+    assert_eq!(written(false), expected);
+    assert_eq!(written(true), Value::Null);
 }
 
 #[test]

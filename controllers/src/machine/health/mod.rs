@@ -14,21 +14,27 @@
 //! * The replacement budget ([`budget`](super::budget)), an unreadable Node, or a VM that is not proven to be the Machine's
 //!   may hold a Machine back for longer; its status says so.
 
+mod deadline;
+mod node;
+mod vm;
+
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
-    Machine, MachinePhase, OperationState, OperationType, conditions,
+    MachinePhase, OperationState, OperationType, conditions,
     reasons::{self, unreadable},
-    taints,
 };
 use nodewright_runtime::{
     cache::Lookup,
-    clip::clip_to,
     object::{is_deleting, name},
     plan::Step,
     scoped_watch::ScopedWatch,
 };
 
+pub(super) use self::node::{has_healthy_node, not_ready_since, unhealthy_because};
+use self::{
+    deadline::{Deadline, Progress},
+    node::{ignored_until, lacks_critical_components},
+};
 use super::{
     budget,
     calls::{Call, Verb},
@@ -38,7 +44,7 @@ use super::{
     provider::Provider,
     snapshot::node_named,
     status::{StatusDraft, phase_since, since},
-    token, trace,
+    token, trace, virtual_capacity,
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -46,12 +52,6 @@ use crate::shared::{
     ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
 };
 
-/// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
-const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
-/// A deadline that moves by no more is not written again.
-const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
-/// The most bytes of what a Node says about its health: more follows it in statuses.
-const LONGEST_CAUSE: usize = 512;
 /// How often the conditions of a Node that is still starting are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 const FAILURE_REPORTED: &str = "the machine says which request fails";
@@ -110,11 +110,14 @@ fn node_deleted(scope: &Scope<'_>, node: &Node) -> Stage {
 fn with_node_sync(stage: Stage, scope: &Scope<'_>, node: &Node, status: Option<Step<Call>>) -> Stage {
     let machine = scope.machine;
     let sync = node_sync::sync(machine, node);
+    let capacity = virtual_capacity::sync(scope.snapshot.machine_class.as_deref(), node);
+    let to_node = if sync.node.0.is_empty() { capacity.node } else { sync.node };
     // Not beside the status, which carries the Machine's version.
     let own = Step::edit(CONTROL, machine, sync.machine).filter(|_| status.is_none());
     stage.side_by_side([
         ("the node's health shows in the machine", status),
-        ("the node lacks what its machine gives it", Step::edit(TARGET, node, sync.node)),
+        ("the node lacks what its machine gives it", Step::edit(TARGET, node, to_node)),
+        ("the node lacks capacity that its class adds", Step::edit_status(TARGET, node, capacity.status)),
         ("the machine remembers its node, and what that gets", own),
     ])
 }
@@ -134,8 +137,7 @@ fn healthy(scope: &Scope<'_>, node: &Node) -> (Stage, Option<Step<Call>>) {
         }
         MachinePhase::Pending if lacks_critical_components(node) => {
             let text = "the node is ready, but its critical components are not: a taint says so";
-            let stage = Stage::waiting("CriticalComponentsNotReady", text).waking_at(scope.creation_deadline());
-            return (stage, draft.step());
+            return pending(scope, Some(node), ("CriticalComponentsNotReady", text));
         }
         _ => {}
     }
@@ -174,7 +176,7 @@ fn unhealthy(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Optio
     match scope.machine.phase() {
         MachinePhase::Running => doubted(scope, node, why),
         MachinePhase::Unknown => unknown(scope, node, why),
-        MachinePhase::Pending => pending(scope, node, why),
+        MachinePhase::Pending => pending(scope, node, ("Joining", why)),
         _ => (Stage::default(), unhealthy_status(scope, node).not_held().step()),
     }
 }
@@ -194,8 +196,7 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
         );
         return (Stage::waiting_until(until, "ReportAwaited", text), draft.step());
     }
-    let timeout = scope.settings.health_deadline(machine, now);
-    let deadline = timeout.map(|timeout| Deadline::of(timeout, node, connected));
+    let deadline = Deadline::of(scope, node, now, None);
     let text = deadline.map_or(why.to_owned(), |deadline| deadline.text(why));
     let text = format!("Machine {} is unhealthy - changing MachineState to Unknown. {text}", name(machine));
     let draft = deadline.into_iter().fold(draft, StatusDraft::health_deadline);
@@ -204,7 +205,7 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
 }
 
 /// A Pending Machine waits for its Node until its creation timeout is over; then it becomes Failed.
-fn pending(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<Step<Call>>) {
+fn pending(scope: &Scope<'_>, node: Option<&Node>, (reason, why): (&'static str, &str)) -> (Stage, Option<Step<Call>>) {
     let (machine, draft) = (scope.machine, unhealthy_status(scope, node).not_held());
     if scope.is_creation_overdue() {
         let timeout = scope.settings.creation_timeout_of(machine);
@@ -218,28 +219,42 @@ fn pending(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
     // A Node that starts changes its conditions several times within a second or two: one copy is enough.
     let next = scope.context.status_written.and_then(|written| scope.pause_end(written, COPY_PAUSE));
     let next = next.filter(|_| step.is_some());
-    let stage = Stage::waiting("Joining", why).waking_at(scope.creation_deadline()).waking_at(next);
+    let stage = Stage::waiting(reason, why).waking_at(scope.creation_deadline()).waking_at(next);
     (stage, step.filter(|_| next.is_none()))
 }
 
 /// An Unknown Machine becomes Failed once its health timeout is over, if the replacement budget permits it.
 fn unknown(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<Step<Call>>) {
-    let (machine, draft) = (scope.machine, unhealthy_status(scope, node));
-    let timeout = phase_since(machine).and_then(|since| scope.settings.health_deadline(machine, since));
-    let Some(timeout) = timeout else {
+    let since = phase_since(scope.machine);
+    let deadline = |since, gone| Deadline::of(scope, node, since, gone);
+    let Some((since, timeout)) = since.and_then(|since| Some((since, deadline(since, None)?))) else {
         let stage = Stage::waiting("Unhealthy", format!("{why}; its health timeout is switched off"));
-        return (stage, draft.not_held().without(conditions::machine::HEALTH_TIMEOUT).step());
+        let draft = unhealthy_status(scope, node).not_held();
+        return (stage, draft.without(conditions::machine::HEALTH_TIMEOUT).step());
     };
-    let deadline = Deadline::of(timeout, node, scope.context.connected_since);
-    if deadline.at > scope.now() {
-        let text = deadline.text(why);
-        let stage = Stage::waiting_until(deadline.at, deadline.reason(), text.as_str());
-        if deadline.is_announced(machine) {
-            return (stage, draft.not_held().step());
+    let (probe, gone) = vm::probe(scope, timeout.at > scope.now());
+    let deadline = gone.and_then(|_| deadline(since, gone)).unwrap_or(timeout);
+    let (stage, step) = unknown_until(scope, node, why, (since, deadline));
+    (probe.and(stage), step)
+}
+
+fn unknown_until(
+    scope: &Scope<'_>,
+    node: Option<&Node>,
+    why: &str,
+    (since, deadline): (Timestamp, Deadline),
+) -> (Stage, Option<Step<Call>>) {
+    let (machine, draft) = (scope.machine, unhealthy_status(scope, node));
+    let text = deadline.text(why);
+    match deadline.progress(scope, since) {
+        Progress::Unannounced => {
+            let event = scope.warning(reasons::machine::UNHEALTHY, text.as_str());
+            let stage = Stage::waiting_until(deadline.at, deadline.reason(), text.as_str()).telling(event);
+            let text = format!("Machine {} is unhealthy. {text}", name(machine));
+            return (stage, checking(draft.not_held().health_deadline(deadline), text).step());
         }
-        let event = scope.warning(reasons::machine::UNHEALTHY, text.as_str());
-        let text = format!("Machine {} is unhealthy. {text}", name(machine));
-        return (stage.telling(event), checking(draft.not_held().health_deadline(deadline), text).step());
+        Progress::Until(at) => return (Stage::waiting_until(at, deadline.reason(), text), draft.not_held().step()),
+        Progress::Over => {}
     }
     if let Err(held) = budget::permit(scope) {
         let text = format!("Machine {} is unhealthy for too long; {}", name(machine), held.status);
@@ -281,45 +296,6 @@ fn failure_status(scope: &Scope<'_>, node: Option<&Node>) -> Option<Step<Call>> 
     checking(scope.status().node_conditions(node).not_held(), text).step()
 }
 
-/// Whether the Machine has a healthy Node: then nothing that went wrong before matters.
-pub(super) fn has_healthy_node(scope: &Scope<'_>) -> bool {
-    scope.snapshot.node.as_deref().is_some_and(|node| !is_deleting(node) && unhealthy_because(scope, node).is_none())
-}
-
-/// Why a Node is unhealthy, if it is. As in machine-controller-manager, Ready has to be True, and each listed condition that
-/// the Node has has to be False; Unknown counts as unhealthy.
-pub(super) fn unhealthy_because(scope: &Scope<'_>, node: &Node) -> Option<String> {
-    let describe = |condition: &NodeCondition| {
-        let reason = condition.reason.as_deref().unwrap_or_default();
-        clip_to(LONGEST_CAUSE, format!("node condition {} is {} ({reason})", condition.type_, condition.status))
-    };
-    let Some(ready) = ready(node) else {
-        return Some("the node has no condition Ready yet".to_owned());
-    };
-    if ready.status != "True" {
-        return Some(describe(ready));
-    }
-    let is_listed = |condition: &&NodeCondition| match &scope.machine.spec.node_conditions {
-        Some(list) => list.split(',').any(|kind| kind.trim() == condition.type_),
-        None => scope.settings.node_conditions.contains(&condition.type_),
-    };
-    node.conditions().iter().filter(is_listed).find(|condition| condition.status != "False").map(describe)
-}
-
-pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
-    let ready = ready(node)?;
-    ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
-}
-
-fn ready(node: &Node) -> Option<&NodeCondition> {
-    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
-}
-
-fn lacks_critical_components(node: &Node) -> bool {
-    let all = node.taints();
-    all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
-}
-
 /// The API server itself confirms what the cache says about the Node of a Machine that is given up.
 fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
     if let Some(node) = node {
@@ -336,60 +312,4 @@ fn confirmed(scope: &Scope<'_>, node: Option<&Node>) -> Stage {
     };
     let stage = text.map_or_else(Stage::over, |text| Stage::waiting("LookingForNode", text));
     stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
-}
-
-fn is_reported_since(node: &Node, since: Timestamp) -> bool {
-    let ready = ready(node);
-    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
-    told.is_some_and(|told| told.0 > since)
-}
-
-/// Ignore an unhealthy report that is older than our connection, until this time; `None` once it is over.
-fn ignored_until(node: &Node, connected: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    let until = connected.checked_add(REPORTS_WITHIN).ok()?;
-    (now < until && !is_reported_since(node, connected)).then_some(until)
-}
-
-/// When a Machine is given up, and whether that is later than the end of its health timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Deadline {
-    at: Timestamp,
-    is_extended: bool,
-}
-
-impl Deadline {
-    /// While all reports on the Node are older than our connection, a live kubelet gets the time to report.
-    fn of(timeout: Timestamp, node: Option<&Node>, connected: Timestamp) -> Self {
-        if node.is_some_and(|node| is_reported_since(node, connected)) {
-            return Self { at: timeout, is_extended: false };
-        }
-        let at = timeout.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
-        Self { at, is_extended: at > timeout }
-    }
-
-    fn reason(self) -> &'static str {
-        if self.is_extended { "ReportAwaited" } else { "Unhealthy" }
-    }
-
-    fn text(self, why: &str) -> String {
-        let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
-        if self.is_extended {
-            format!("{why}; {outdated}: without a new report it is given up at {at:.0}")
-        } else {
-            format!("{why}; it is given up at {at:.0}")
-        }
-    }
-
-    /// Whether the status of a Machine names this time already. Clocks differ a little, so a few seconds do not count.
-    fn is_announced(self, machine: &Machine) -> bool {
-        let noted = machine.condition(conditions::machine::HEALTH_TIMEOUT);
-        let noted: Option<Timestamp> = noted.and_then(|noted| noted.message.as_deref()?.parse().ok());
-        noted.is_some_and(|noted| noted.duration_since(self.at).abs() <= SAME_TIME)
-    }
-}
-
-impl StatusDraft<'_> {
-    fn health_deadline(self, deadline: Deadline) -> Self {
-        self.condition(conditions::machine::HEALTH_TIMEOUT, true, deadline.reason(), format!("{:.0}", deadline.at))
-    }
 }

@@ -1,0 +1,137 @@
+//! The replacement budget: how many Machines of a MachineDeployment may be replaced for bad health at once.
+//!
+//! Each Machine that is being created, replaced or deleted holds a place. A Machine that is to be replaced, because it was
+//! unhealthy for too long or because its Node was deleted, takes a free place, or waits and says so in its status.
+//!
+//! ```text
+//! caches ── Pool::take ─► Pool ── decide ─► Decision ── of(a Machine) ─► it may go, or who holds the places, and until when
+//! ```
+//!
+//! # Guarantees
+//! * There is one decision for all Machines of a deployment, made from objects alone. So two Machines that are judged at the
+//!   same time do not both take the last place, and a new leader decides the same.
+//! * A place is held for a limited time ([`Place::held_until`]): no Machine blocks the others for good.
+//! * A place that becomes free wakes the first of those that wait, not all of them.
+//! * Only the Machines that hold a place and those that wait are read, not the whole deployment.
+//!
+//! # Caveats
+//! * A Machine whose creation gets stuck shows that replacements may not come up. As many of these as the budget allows are
+//!   overlooked; the others hold their places until they are up.
+
+mod pool;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::annotations;
+use nodewright_runtime::object::uid;
+
+#[cfg(test)]
+pub(super) use self::pool::{Limit, holds_place};
+pub(super) use self::{
+    pool::{
+        Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET,
+        may_be_replaced,
+    },
+    wake::{wake_held, wake_next},
+};
+use super::{decision::Scope, snapshot::Owner};
+
+/// If several wait, one whose Node was deleted goes only this long after the deletion: the caches have caught up by then.
+const SETTLED: SignedDuration = SignedDuration::from_secs(3);
+/// How many of the Machines that hold a place a status names.
+const NAMED: usize = 3;
+
+pub(super) struct Held {
+    pub(super) message: String,
+    /// The message for the status: without counts, which would be written again and again.
+    pub(super) status: String,
+    /// When to look again at the latest if nothing changes.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// Whether the Machine may be replaced now.
+pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
+    match &scope.snapshot.owner {
+        Owner::None | Owner::Gone => Ok(()),
+        Owner::Unreadable(text) => {
+            let message = format!("{text}; the replacement budget and the other machines are not known until then");
+            Err(Held { status: message.clone(), message, until: None })
+        }
+        Owner::Set(_) => scope.snapshot.pool.decide(scope.now()).of(uid(scope.machine)),
+    }
+}
+
+/// Who may be replaced now, and who has to wait for whom.
+pub(super) struct Decision<'a> {
+    limit: usize,
+    /// The places that are held.
+    holders: Vec<&'a Place>,
+    /// Those that are due, in their order.
+    due: Vec<&'a Candidate>,
+    now: Timestamp,
+}
+
+impl Pool {
+    pub(super) fn decide(&self, now: Timestamp) -> Decision<'_> {
+        let limit = self.limit.count(self.total);
+        let (mut holders, stuck): (Vec<_>, Vec<_>) =
+            self.places.iter().partition(|place| place.held_until.is_none_or(|until| until > now));
+        holders.extend(stuck.into_iter().filter(|place| place.is_creation).skip(limit));
+        let mut due: Vec<_> = self.candidates.iter().filter(|candidate| candidate.due <= now).collect();
+        due.sort_unstable_by_key(|candidate| candidate.rank());
+        Decision { limit, holders, due, now }
+    }
+}
+
+impl Decision<'_> {
+    /// A Machine that the pool does not know comes after all others.
+    pub(super) fn of(&self, uid: &str) -> Result<(), Held> {
+        let before = self.due.iter().position(|candidate| candidate.uid == uid).unwrap_or(self.due.len());
+        if self.holders.len() + before >= self.limit {
+            return Err(self.held(before));
+        }
+        let own = self.due.get(before).filter(|own| own.has_lost_node && self.due.len() > 1);
+        match own.and_then(|own| own.due.checked_add(SETTLED).ok()).filter(|at| *at > self.now) {
+            Some(at) => {
+                let message = "other nodes are being deleted, too".to_owned();
+                Err(Held { status: self.status(), message, until: Some(at) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn held(&self, before: usize) -> Held {
+        let (places, limit) = (self.holders.len(), self.limit);
+        let message = format!(
+            "{places} other machines of the deployment are being replaced or not up, {before} are due before this one, \
+             and at most {limit} may be replaced for bad health at once (annotation {})",
+            annotations::REMEDIATION_MAX_IN_FLIGHT
+        );
+        let until = self.holders.iter().filter_map(|place| place.held_until).filter(|at| *at > self.now).min();
+        Held { message, status: self.status(), until: until.filter(|_| limit > 0) }
+    }
+
+    fn status(&self) -> String {
+        let annotation = annotations::REMEDIATION_MAX_IN_FLIGHT;
+        if self.limit == 0 {
+            return format!("no machine of its deployment is replaced for bad health (annotation {annotation})");
+        }
+        let text = format!(
+            "it is replaced once fewer machines of its deployment are being replaced or not up (annotation {annotation})"
+        );
+        let mut holders: Vec<_> = self.holders.iter().map(|place| (place.name.as_str(), place.held_until)).collect();
+        holders.sort_unstable();
+        let names = holders.iter().take(NAMED).map(|(name, until)| match until.filter(|until| *until > self.now) {
+            Some(until) => format!("{name} (until {until:.0} at the latest)"),
+            None => (*name).to_owned(),
+        });
+        let names = names.collect::<Vec<_>>().join(", ");
+        match holders.len() {
+            0 => text,
+            count if count <= NAMED => format!("{text}; now these are: {names}"),
+            count => format!("{text}; now these are: {names} and {} more", count - NAMED),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What the decision sees: the Machines of one deployment that hold a place or wait for one, and the indexes that find them.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, conditions};
+use nodewright_runtime::{
+    cache::{Index, Store, Stores},
+    object::{annotation, controller_uid, is_deleting, name, uid},
+};
+
+use crate::{
+    machine::{
+        settings::Settings,
+        status::{announced_deadline, phase_since},
+    },
+    shared::{
+        CONTROL, TARGET,
+        indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
+        node::Node,
+        ownership::{is_disputed, is_node_of, noted_node, vm_id},
+    },
+};
+
+/// How long a provider may take to delete a VM, and a MachineSet to delete a failed Machine, before that counts as stuck.
+const STUCK: Duration = Duration::from_mins(15);
+
+/// The Machines of a deployment that count for its budget.
+#[derive(Clone, Debug, Default)]
+pub struct Pool {
+    pub limit: Limit,
+    /// How many Machines the deployment has; counted only if the limit is a percentage.
+    pub total: usize,
+    pub places: Vec<Place>,
+    pub candidates: Vec<Candidate>,
+}
+
+/// A Machine that holds a place.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub name: String,
+    /// When it counts as stuck. A creation has half of its timeout: after all of it the Machine is replaced, and the other half
+    /// is for those that wait. A deletion has the time of all of its stages.
+    pub held_until: Option<Timestamp>,
+    pub is_creation: bool,
+}
+
+/// A Machine that is to be replaced.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub uid: String,
+    pub name: String,
+    /// When its Node was deleted, or else when it is given up: by the times in its object, not by those of this process.
+    pub due: Timestamp,
+    pub has_lost_node: bool,
+}
+
+impl Candidate {
+    pub(super) fn rank(&self) -> (Timestamp, &str) {
+        (self.due, &self.name)
+    }
+}
+
+/// The annotation of the deployment: a count, or a percentage of its Machines. `0` means none, any other percentage at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Count(usize),
+    Percent(usize),
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl Limit {
+    pub(super) fn of(set: &MachineSet) -> Self {
+        let parse = |text: &str| match text.strip_suffix('%') {
+            Some(percent) => percent.parse().ok().map(|percent: usize| Self::Percent(percent.min(100))),
+            None => text.parse().ok().map(Self::Count),
+        };
+        annotation(set, annotations::REMEDIATION_MAX_IN_FLIGHT).and_then(parse).unwrap_or_default()
+    }
+
+    pub(super) fn count(self, total: usize) -> usize {
+        match self {
+            Self::Count(count) => count,
+            Self::Percent(0) => 0,
+            Self::Percent(percent) => (total * percent / 100).max(1),
+        }
+    }
+}
+
+impl Pool {
+    /// The pool of the deployment that a set belongs to. A set without a deployment is a pool of its own.
+    pub(in super::super) fn take(stores: &Stores, set: &Arc<MachineSet>, settings: &Settings) -> Self {
+        let machines = stores.of::<Machine>(CONTROL);
+        let sets = sibling_sets(stores, set);
+        let by = |index| sets.iter().flat_map(|set| machines.by(index, uid(set.as_ref()))).collect::<Vec<_>>();
+        let limit = Limit::of(set);
+        let total = match limit {
+            Limit::Percent(_) => total(&sets, &machines),
+            Limit::Count(_) => 0,
+        };
+        let without_node = without_node(stores, &sets, &machines);
+        let mut pool = Self { limit, total, ..Self::default() };
+        pool.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
+        pool
+    }
+
+    /// A Machine whose Node was deleted counts once, by that time.
+    pub(in super::super) fn add(
+        &mut self,
+        places: &[Arc<Machine>],
+        waiting: &[Arc<Machine>],
+        without_node: &[(Arc<Machine>, Timestamp)],
+        settings: &Settings,
+    ) {
+        self.places.extend(places.iter().map(|machine| Place {
+            name: name(machine.as_ref()).to_owned(),
+            held_until: held_until(machine, settings),
+            is_creation: is_creation(machine),
+        }));
+        let candidate = |machine: &Machine, due, has_lost_node| Candidate {
+            uid: uid(machine).to_owned(),
+            name: name(machine).to_owned(),
+            due,
+            has_lost_node,
+        };
+        let lost: HashSet<_> = without_node.iter().map(|(machine, _)| uid(machine.as_ref())).collect();
+        let waiting = waiting.iter().filter(|machine| !lost.contains(uid(machine.as_ref())));
+        let waiting = waiting.filter_map(|machine| Some(candidate(machine, due(machine, settings)?, false)));
+        self.candidates.extend(waiting);
+        self.candidates.extend(without_node.iter().map(|(machine, since)| candidate(machine, *since, true)));
+    }
+}
+
+pub(super) fn total(sets: &[Arc<MachineSet>], machines: &Store<Machine>) -> usize {
+    sets.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum()
+}
+
+/// The Machines whose Nodes are being deleted, and since when.
+fn without_node(
+    stores: &Stores,
+    sets: &[Arc<MachineSet>],
+    machines: &Store<Machine>,
+) -> Vec<(Arc<Machine>, Timestamp)> {
+    let is_member = |machine: &Machine| {
+        let owner = controller_uid(machine);
+        !is_deleting(machine) && sets.iter().any(|set| Some(uid(set.as_ref())) == owner)
+    };
+    let of_node = |node: Arc<Node>| {
+        let since = node.metadata.deletion_timestamp.as_ref()?.0;
+        let found = match node.provider_id() {
+            Some(id) => machines.by(MACHINE_BY_INSTANCE, instance_id(id)),
+            None => machines.by(MACHINE_BY_NODE, name(node.as_ref())),
+        };
+        let is_its = |machine: &Machine| match node.provider_id() {
+            Some(_) => is_node_of(machine, &node),
+            None => noted_node(machine) == Some(name(node.as_ref())),
+        };
+        Some((found.into_iter().find(|machine| is_member(machine) && is_its(machine))?, since))
+    };
+    stores.of::<Node>(TARGET).by(DELETING_NODES, "").into_iter().filter_map(of_node).collect()
+}
+
+pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<MachineSet>> {
+    match controller_uid(set.as_ref()) {
+        Some(deployment) => stores.of::<MachineSet>(CONTROL).owned_by(deployment),
+        None => vec![set.clone()],
+    }
+}
+
+/// When a Machine is given up, as its status says; `None` if it has no health timeout.
+pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+    announced_deadline(machine).or_else(|| settings.health_deadline(machine, phase_since(machine)?))
+}
+
+fn is_creation(machine: &Machine) -> bool {
+    let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending];
+    !is_deleting(machine) && phases.contains(machine.phase())
+}
+
+fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+    if let Some(begun) = &machine.metadata.deletion_timestamp {
+        let has_stages = vm_id(machine).is_some() && !machine.is_force_deletion();
+        let stages = if has_stages {
+            settings.drain_timeout_of(machine).saturating_add(settings.detach_timeout)
+        } else {
+            Duration::ZERO
+        };
+        return begun.0.checked_add(stages.saturating_add(STUCK)).ok();
+    }
+    if is_creation(machine) {
+        let created = machine.metadata.creation_timestamp.as_ref()?.0;
+        return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
+    }
+    let is_leaving = matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
+    phase_since(machine).filter(|_| is_leaving)?.checked_add(STUCK).ok()
+}
+
+// These four find Machines by the UID of their set.
+
+pub(in super::super) const PLACES_BY_SET: Index<Machine> =
+    Index { name: "places", key_of: |machine| of_set_if(holds_place(machine), machine) };
+
+/// Machines that were refused a place and say so.
+pub(in super::super) const HELD_BY_SET: Index<Machine> =
+    Index { name: "held", key_of: |machine| of_set_if(is_held(machine), machine) };
+
+pub(in super::super) const WAITING_BY_SET: Index<Machine> =
+    Index { name: "waiting", key_of: |machine| of_set_if(may_be_replaced(machine), machine) };
+
+pub(in super::super) const LEAVING_BY_SET: Index<Machine> =
+    Index { name: "leaving", key_of: |machine| of_set_if(is_deleting(machine), machine) };
+
+fn of_set_if(is_listed: bool, machine: &Machine) -> Option<String> {
+    controller_uid(machine).filter(|_| is_listed).map(str::to_owned)
+}
+
+pub(in super::super) const DELETING_NODES: Index<Node> =
+    Index { name: "deleting", key_of: |node| is_deleting(node).then(String::new) };
+
+/// Whether a Machine is being created, replaced or deleted, and so holds a place of the replacement budget.
+pub(in super::super) fn holds_place(machine: &Machine) -> bool {
+    let preserved = machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
+    let waiting = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown);
+    !preserved && (!waiting || is_deleting(machine))
+}
+
+pub(super) fn is_held(machine: &Machine) -> bool {
+    let condition = machine.condition(conditions::machine::REMEDIATION_ALLOWED);
+    condition.is_some_and(|condition| condition.status == "False") && !is_deleting(machine) && !is_disputed(machine)
+}
+
+/// Whether the budget limits a Machine's replacement. A disputed Machine is not judged, so it must not hold up others.
+pub(in super::super) fn may_be_replaced(machine: &Machine) -> bool {
+    let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
+    waits && !is_deleting(machine) && !is_disputed(machine)
+}

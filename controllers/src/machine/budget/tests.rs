@@ -1,0 +1,97 @@
+//! The decision alone, over pools of plain data.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::*;
+
+fn now() -> Timestamp {
+    crate::testing::NOW.parse().unwrap()
+}
+
+fn minutes(minutes: i64) -> Timestamp {
+    now() + SignedDuration::from_mins(minutes)
+}
+
+/// Places by when they end, in minutes from now; those of creations; Machines that are due since so many minutes.
+fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
+    let place = |index: usize, end: i64, is_creation| Place {
+        name: format!("p{index}"),
+        held_until: Some(minutes(end)),
+        is_creation,
+    };
+    let others = places.iter().enumerate().map(|(index, end)| place(index, *end, false));
+    let creations = creations.iter().enumerate().map(|(index, end)| place(10 + index, *end, true));
+    let candidate = |(index, since): (usize, &i64)| Candidate {
+        uid: format!("u{index}"),
+        name: format!("m{index}"),
+        due: minutes(-since),
+        has_lost_node: false,
+    };
+    Pool {
+        limit,
+        total: 60,
+        places: others.chain(creations).collect(),
+        candidates: due.iter().enumerate().map(candidate).collect(),
+    }
+}
+
+fn granted(pool: &Pool) -> Vec<&str> {
+    let decision = pool.decide(now());
+    let may_go = |candidate: &&Candidate| decision.of(&candidate.uid).is_ok();
+    pool.candidates.iter().filter(may_go).map(|candidate| candidate.name.as_str()).collect()
+}
+
+#[test]
+fn as_many_go_as_there_are_free_places_those_that_wait_for_the_longest_time_first() {
+    let one = Limit::Count(1);
+    assert_eq!(granted(&pool(one, &[], &[], &[5, 9, 7])), ["m1"]);
+    assert_eq!(granted(&pool(one, &[], &[], &[5, 5, 5])), ["m0"], "by name if they are due at one time");
+    assert_eq!(granted(&pool(one, &[5], &[], &[5])), [""; 0]);
+    assert_eq!(granted(&pool(one, &[], &[], &[-1, 5])), ["m1"], "the other is not due yet");
+    let three = Limit::Count(3);
+    assert_eq!(granted(&pool(three, &[5], &[], &[5, 9, 7])), ["m1", "m2"]);
+    assert_eq!(granted(&pool(three, &[5, 5], &[5], &[5, 9, 7])), [""; 0]);
+    assert_eq!(granted(&pool(Limit::Percent(5), &[], &[], &[4, 3, 2, 1])), ["m0", "m1", "m2"]);
+    assert_eq!(granted(&pool(Limit::Percent(1), &[], &[], &[4, 3])), ["m0"], "at least one");
+    for none in [Limit::Count(0), Limit::Percent(0)] {
+        assert_eq!(granted(&pool(none, &[], &[], &[4, 3])), [""; 0]);
+    }
+}
+
+#[test]
+fn sixty_that_are_due_at_once_never_get_more_than_the_limit_whoever_asks() {
+    for limit in [1, 2, 7] {
+        let all = pool(Limit::Count(limit), &[], &[], &[5; 60]);
+        assert_eq!(granted(&all).len(), limit);
+        let held = all.decide(now()).of("u59").err().unwrap();
+        assert!(held.message.starts_with("0 other machines"), "{}", held.message);
+    }
+}
+
+#[test]
+fn a_place_whose_time_is_over_is_free_and_stuck_creations_are_overlooked_up_to_the_limit() {
+    let one = Limit::Count(1);
+    assert_eq!(granted(&pool(one, &[0, -9], &[], &[5])), ["m0"]);
+    assert_eq!(granted(&pool(one, &[0], &[0], &[5])), ["m0"]);
+    assert_eq!(granted(&pool(one, &[], &[0, -9], &[5])), [""; 0], "replacements do not come up");
+    assert_eq!(granted(&pool(Limit::Count(2), &[], &[0, -9], &[5, 4, 3])), ["m0", "m1"]);
+    assert_eq!(granted(&pool(Limit::Count(2), &[], &[0, -9, -9], &[5, 4, 3])), ["m0"]);
+}
+
+#[test]
+fn one_that_waits_looks_again_when_the_first_place_ends() {
+    let pool = pool(Limit::Count(2), &[7, 4], &[], &[5]);
+    let held = pool.decide(now()).of("u0").err().unwrap();
+    assert_eq!(held.until, Some(minutes(4)));
+    assert!(held.status.ends_with(
+        "now these are: p0 (until 2026-06-01T12:07:00Z at the latest), p1 (until 2026-06-01T12:04:00Z at the latest)"
+    ));
+}
+
+#[test]
+fn a_limit_of_none_says_so_and_waits_for_nothing() {
+    let pool = pool(Limit::Count(0), &[7], &[], &[5]);
+    let held = pool.decide(now()).of("u0").err().unwrap();
+    assert_eq!(held.until, None);
+    assert!(held.status.starts_with("no machine of its deployment is replaced"), "{}", held.status);
+}

@@ -1,0 +1,134 @@
+//! When a Machine is given up.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::NodeCondition;
+use nodewright_api::{HealthTimeouts, annotations, conditions};
+use nodewright_runtime::object::annotation;
+
+use super::node::{REPORTS_WITHIN, is_reported_since, unhealthy_conditions};
+use crate::{
+    machine::{
+        decision::Scope,
+        snapshot::Owner,
+        status::{StatusDraft, announced_deadline},
+    },
+    shared::node::Node,
+};
+
+/// A deadline that moves by no more is not written again.
+const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deadline {
+    pub(super) at: Timestamp,
+    /// Why it is not the end of the health timeout.
+    cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Timeout,
+    /// Later: all reports on the Node are older than our connection.
+    ReportAwaited,
+    /// Earlier: the provider knows no VM any more.
+    VmGone,
+}
+
+/// Where a Machine stands. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
+/// status names, or, if that names nothing, the end of its health timeout.
+///
+/// [`budget`]: crate::machine::budget
+pub(super) enum Progress {
+    /// The status names another time, or none.
+    Unannounced,
+    Until(Timestamp),
+    Over,
+}
+
+impl Deadline {
+    /// The deadline of a Machine that is unhealthy since then; `None` if it has none.
+    pub(super) fn of(
+        scope: &Scope<'_>,
+        node: Option<&Node>,
+        since: Timestamp,
+        gone: Option<Timestamp>,
+    ) -> Option<Self> {
+        let timeout = health_timeout(scope, node, since)?;
+        let own = Self::with_time_to_report(timeout, node, scope.context.connected_since);
+        let gone = gone.filter(|gone| *gone < own.at).map(|at| Self { at, cause: Cause::VmGone });
+        Some(gone.unwrap_or(own))
+    }
+
+    /// While all reports on the Node are older than our connection, a live kubelet gets the time to report.
+    fn with_time_to_report(timeout: Timestamp, node: Option<&Node>, connected: Timestamp) -> Self {
+        if node.is_some_and(|node| is_reported_since(node, connected)) {
+            return Self { at: timeout, cause: Cause::Timeout };
+        }
+        let at = timeout.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
+        Self { at, cause: if at > timeout { Cause::ReportAwaited } else { Cause::Timeout } }
+    }
+
+    pub(super) fn progress(self, scope: &Scope<'_>, since: Timestamp) -> Progress {
+        let now = scope.now();
+        let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);
+        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Progress::Unannounced };
+        if self.at.max(known) <= now {
+            Progress::Over
+        } else if known.duration_since(self.at).abs() <= SAME_TIME {
+            Progress::Until(self.at.max(known))
+        } else {
+            Progress::Unannounced
+        }
+    }
+
+    pub(super) fn reason(self) -> &'static str {
+        match self.cause {
+            Cause::Timeout => "Unhealthy",
+            Cause::ReportAwaited => "ReportAwaited",
+            Cause::VmGone => "VMNotFound",
+        }
+    }
+
+    pub(super) fn text(self, why: &str) -> String {
+        let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
+        match self.cause {
+            Cause::Timeout => format!("{why}; it is given up at {at:.0}"),
+            Cause::ReportAwaited => {
+                format!("{why}; {outdated}: without a new report it is given up at {at:.0}")
+            }
+            Cause::VmGone => format!("{why}; the provider knows no VM of it any more: it is given up at {at:.0}"),
+        }
+    }
+}
+
+/// When the health timeout ends: the earliest of those of the Node's unhealthy conditions. One with a timeout of its own counts
+/// from when the Node reported it, at the earliest from `since`.
+fn health_timeout(scope: &Scope<'_>, node: Option<&Node>, since: Timestamp) -> Option<Timestamp> {
+    let (machine, settings) = (scope.machine, scope.settings);
+    let whole = settings.health_deadline(machine, since)?;
+    let own = timeouts(scope);
+    let Some(node) = node.filter(|_| !own.is_empty()) else { return Some(whole) };
+    let of = |condition: &NodeCondition| {
+        let timeout = own.get(&condition.type_)?;
+        let reported = condition.last_transition_time.as_ref().map_or(since, |time| time.0.max(since));
+        reported.checked_add(timeout).ok()
+    };
+    unhealthy_conditions(scope, node).map(|condition| of(condition).unwrap_or(whole)).min().or(Some(whole))
+}
+
+/// The annotation of the Machine, or else that of its set, which has it from the deployment.
+fn timeouts(scope: &Scope<'_>) -> HealthTimeouts {
+    let key = annotations::HEALTH_TIMEOUTS;
+    let of_set = || match &scope.snapshot.owner {
+        Owner::Set(set) => annotation(set.as_ref(), key),
+        _ => None,
+    };
+    let text = annotation(scope.machine, key).or_else(of_set);
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+impl StatusDraft<'_> {
+    pub(super) fn health_deadline(self, deadline: Deadline) -> Self {
+        self.condition(conditions::machine::HEALTH_TIMEOUT, true, deadline.reason(), format!("{:.0}", deadline.at))
+    }
+}

@@ -1,0 +1,69 @@
+//! What a Node says about its health.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::NodeCondition;
+use nodewright_api::{conditions, taints};
+use nodewright_runtime::{clip::clip_to, object::is_deleting};
+
+use crate::{machine::decision::Scope, shared::node::Node};
+
+/// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
+pub(super) const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+/// The most bytes of what a Node says about its health: more follows it in statuses.
+const LONGEST_CAUSE: usize = 512;
+
+/// Whether the Machine has a healthy Node: then nothing that went wrong before matters.
+pub(in super::super) fn has_healthy_node(scope: &Scope<'_>) -> bool {
+    scope.snapshot.node.as_deref().is_some_and(|node| !is_deleting(node) && unhealthy_because(scope, node).is_none())
+}
+
+/// Why a Node is unhealthy, if it is.
+pub(in super::super) fn unhealthy_because(scope: &Scope<'_>, node: &Node) -> Option<String> {
+    if ready(node).is_none() {
+        return Some("the node has no condition Ready yet".to_owned());
+    }
+    unhealthy_conditions(scope, node).next().map(|condition| {
+        let reason = condition.reason.as_deref().unwrap_or_default();
+        clip_to(LONGEST_CAUSE, format!("node condition {} is {} ({reason})", condition.type_, condition.status))
+    })
+}
+
+/// The conditions that make a Node unhealthy. As in machine-controller-manager, Ready has to be True, and each listed condition
+/// that the Node has has to be False; Unknown counts as unhealthy.
+pub(super) fn unhealthy_conditions<'a>(
+    scope: &'a Scope<'_>,
+    node: &'a Node,
+) -> impl Iterator<Item = &'a NodeCondition> {
+    let is_listed = |condition: &&NodeCondition| match &scope.machine.spec.node_conditions {
+        Some(list) => list.split(',').any(|kind| kind.trim() == condition.type_),
+        None => scope.settings.node_conditions.contains(&condition.type_),
+    };
+    let not_ready = ready(node).into_iter().filter(|ready| ready.status != "True");
+    not_ready.chain(node.conditions().iter().filter(is_listed).filter(|condition| condition.status != "False"))
+}
+
+pub(in super::super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
+    let ready = ready(node)?;
+    ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
+}
+
+fn ready(node: &Node) -> Option<&NodeCondition> {
+    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
+}
+
+pub(super) fn lacks_critical_components(node: &Node) -> bool {
+    let all = node.taints();
+    all.iter().any(|taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY && taint.effect == "NoSchedule")
+}
+
+pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
+    let ready = ready(node);
+    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
+    told.is_some_and(|told| told.0 > since)
+}
+
+/// Ignore an unhealthy report that is older than our connection, until this time; `None` once it is over.
+pub(super) fn ignored_until(node: &Node, connected: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let until = connected.checked_add(REPORTS_WITHIN).ok()?;
+    (now < until && !is_reported_since(node, connected)).then_some(until)
+}

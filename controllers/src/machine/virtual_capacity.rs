@@ -1,0 +1,153 @@
+//! Extended resources that a MachineClass adds to the capacity of its Nodes (`nodeTemplate.virtualCapacity`), without a rollout.
+//!
+//! As in machine-controller-manager, an annotation of the Node lists what was added, so that what the class drops is removed. A
+//! kubelet may write that annotation. It may write the capacity as well.
+
+use std::collections::BTreeMap;
+
+use json_patch::{Patch, PatchOperation};
+use nodewright_api::{MachineClass, annotations};
+use nodewright_runtime::{annotations::set, object::annotation};
+
+use crate::shared::{node::Node, patch};
+
+/// Patches, empty when the Node has what its class adds. The annotation follows the capacity: what it lists can be removed.
+#[derive(Default)]
+pub(super) struct CapacitySync {
+    pub(super) status: Patch,
+    pub(super) node: Patch,
+}
+
+pub(super) fn sync(class: Option<&MachineClass>, node: &Node) -> CapacitySync {
+    // A kubelet reports a capacity first.
+    let (Some(class), Some(live)) = (class, &node.status.capacity) else { return CapacitySync::default() };
+    let recorded = annotation(node, annotations::LAST_APPLIED_VIRTUAL_CAPACITY);
+    let before: BTreeMap<String, String> =
+        recorded.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let wanted = class.node_template.iter().flat_map(|template| &template.virtual_capacity);
+    let wanted: BTreeMap<_, _> = wanted
+        .filter(|(name, quantity)| is_extended(name) && whole(&quantity.0).is_some())
+        .map(|(name, quantity)| (name.clone(), quantity.0.clone()))
+        .collect();
+    let status = capacity(live, &before, &wanted);
+    let is_recorded = before == wanted && (recorded.is_some() != wanted.is_empty());
+    if !status.is_empty() || is_recorded {
+        return CapacitySync { status: Patch(status), node: Patch::default() };
+    }
+    let text = (!wanted.is_empty()).then(|| serde_json::to_string(&wanted).unwrap_or_default());
+    let node = set(&node.metadata, annotations::LAST_APPLIED_VIRTUAL_CAPACITY, text.as_deref());
+    CapacitySync { status: Patch::default(), node }
+}
+
+type Map = BTreeMap<String, String>;
+
+fn capacity(live: &Map, before: &Map, wanted: &Map) -> Vec<PatchOperation> {
+    let path = |name: &str| ["status".to_owned(), "capacity".to_owned(), name.to_owned()];
+    let at = |name: &str, operation: &dyn Fn(&[&str]) -> PatchOperation| {
+        operation(&path(name).each_ref().map(String::as_str))
+    };
+    // The API server writes a quantity in its own form, such as 1k for 1000.
+    let is_as_wanted = |name: &str, text: &str| live.get(name).is_some_and(|live| whole(live) == whole(text));
+    let missing = wanted.iter().filter(|(name, text)| !is_as_wanted(name, text));
+    let mut operations: Vec<_> =
+        missing.map(|(name, text)| at(name, &|path| patch::set(path, text.as_str().into()))).collect();
+    let dropped = before.keys().filter(|name| is_extended(name) && !wanted.contains_key(*name));
+    let present = dropped.filter(|name| live.contains_key(*name));
+    operations.extend(present.map(|name| at(name, &|path| patch::remove(path))));
+    operations
+}
+
+/// Whether a resource is none of Kubernetes' own, such as `cpu`: their amounts are the kubelet's to say.
+pub(crate) fn is_extended(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
+}
+
+/// The number that a quantity stands for, if it is a whole one. Kubernetes demands that of extended resources.
+fn whole(quantity: &str) -> Option<u128> {
+    let digits = quantity.find(|c: char| !c.is_ascii_digit()).unwrap_or(quantity.len());
+    let (number, unit) = quantity.split_at(digits);
+    let power = |letter: &str| {
+        "kMGTPE".find(if letter == "K" { "k" } else { letter }).and_then(|at| u32::try_from(at + 1).ok())
+    };
+    let factor = match unit.strip_suffix('i') {
+        Some("k") => return None,
+        Some(letter) if letter.len() == 1 => 1024_u128.checked_pow(power(letter)?)?,
+        None if unit.is_empty() => 1,
+        None if unit.len() == 1 && unit != "K" => 1000_u128.checked_pow(power(unit)?)?,
+        _ => return None,
+    };
+    number.parse::<u128>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn class(virtual_capacity: &Value) -> MachineClass {
+        serde_json::from_value(json!({"metadata": {"name": "class"}, "providerSpec": {}, "nodeTemplate": {
+            "capacity": {}, "virtualCapacity": virtual_capacity, "instanceType": "a", "region": "b", "zone": "c"}}))
+        .unwrap()
+    }
+
+    /// Syncs until nothing is left to do, and returns the Node.
+    fn synced(class: &MachineClass, mut live: Value) -> Value {
+        for _ in 0..3 {
+            let node: Node = serde_json::from_value(live.clone()).unwrap();
+            let sync = sync(Some(class), &node);
+            assert!(sync.status.0.is_empty() || sync.node.0.is_empty(), "one after the other");
+            nodewright_testing::json_patch(&mut live, &sync.status).unwrap();
+            nodewright_testing::json_patch(&mut live, &sync.node).unwrap();
+        }
+        let node: Node = serde_json::from_value(live.clone()).unwrap();
+        let rest = sync(Some(class), &node);
+        assert!(rest.status.0.is_empty() && rest.node.0.is_empty(), "{live}");
+        live
+    }
+
+    fn bare() -> Value {
+        json!({"metadata": {"name": "n", "uid": "u"}, "status": {"capacity": {"cpu": "4", "nvidia.com/gpu": "1"}}})
+    }
+
+    #[test]
+    fn a_node_gets_what_its_class_adds_and_loses_what_it_drops() {
+        let live = synced(&class(&json!({"subdomain.domain.com/resource": "1234567", "a.com/b": "2"})), bare());
+        let expected =
+            json!({"cpu": "4", "nvidia.com/gpu": "1", "subdomain.domain.com/resource": "1234567", "a.com/b": "2"});
+        assert_eq!(live["status"]["capacity"], expected);
+        let key = "node.machine.sapcloud.io/last-applied-virtual-capacity";
+        let recorded = live["metadata"]["annotations"][key].as_str().unwrap();
+        assert_eq!(recorded, r#"{"a.com/b":"2","subdomain.domain.com/resource":"1234567"}"#);
+        let live = synced(&class(&json!({"a.com/b": "3"})), live);
+        assert_eq!(live["status"]["capacity"], json!({"cpu": "4", "nvidia.com/gpu": "1", "a.com/b": "3"}));
+        let live = synced(&class(&json!({})), live);
+        assert_eq!(live["status"]["capacity"], json!({"cpu": "4", "nvidia.com/gpu": "1"}));
+        assert_eq!(live["metadata"]["annotations"].get(key), None);
+        assert_eq!(synced(&class(&json!({})), bare()), bare(), "nothing is written without need");
+    }
+
+    #[test]
+    fn kubernetes_own_resources_and_fractions_are_left_alone() {
+        let odd = json!({"cpu": "100", "example.kubernetes.io/a": "1", "a.com/b": "0.5", "a.com/c": "100m"});
+        assert_eq!(synced(&class(&odd), bare()), bare());
+        let mut forged = bare();
+        forged["metadata"]["annotations"] =
+            json!({"node.machine.sapcloud.io/last-applied-virtual-capacity": r#"{"cpu":"4"}"#});
+        assert_eq!(synced(&class(&json!({})), forged)["status"], bare()["status"]);
+        let silent = json!({"metadata": {"name": "n"}, "status": {}});
+        assert_eq!(synced(&class(&json!({"a.com/b": "1"})), silent.clone()), silent);
+    }
+
+    #[test]
+    fn a_quantity_in_another_form_is_no_change() {
+        let mut live = synced(&class(&json!({"a.com/b": "2000", "a.com/c": "2048Ki"})), bare());
+        live["status"]["capacity"]["a.com/b"] = json!("2k");
+        live["status"]["capacity"]["a.com/c"] = json!("2Mi");
+        assert_eq!(synced(&class(&json!({"a.com/b": "2000", "a.com/c": "2048Ki"})), live.clone()), live);
+        let table = [("5", Some(5)), ("2k", Some(2000)), ("1Ki", Some(1024)), ("1K", None), ("1ki", None), ("", None)];
+        for (text, number) in table {
+            assert_eq!(whole(text), number, "{text:?}");
+        }
+    }
+}
