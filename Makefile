@@ -135,7 +135,7 @@ build-bench:
 test: ## Check everything: format, lints, unit and end-to-end tests (33 minutes at first, then 23)
 test: fmt-check control-plane clippy unit-test scenario-test deny
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
-test: left_out := cloud_faults crashes kwok leaders metrics outages planes played secrets traces
+test: left_out := cloud_faults crashes fleet kwok leaders metrics outages planes played secrets traces
 
 .PHONY: unit-test
 unit-test: control-plane ## Run all tests, except the scenarios with machine-controller-manager's CRDs

@@ -7,6 +7,7 @@ mod cloud_faults;
 mod crashes;
 mod drain;
 mod errors;
+mod fleet;
 mod health;
 mod kwok;
 mod leaders;

@@ -1,0 +1,108 @@
+//! Many machines at once: on a poor cloud, and when all of them are in trouble.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use nodewright_api::{Machine, MachinePhase};
+use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder, KubeletOrder};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL, waits};
+
+/// One call in a hundred hangs, one in twenty is throttled, and one pool has no capacity.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_machines_on_a_poor_cloud_run_except_those_without_capacity() -> TestResult {
+    const RUN: usize = 80;
+    const WAIT: usize = 20;
+    let env = Environment::start("poor").await?;
+    let often = |effect, probability| {
+        let order = FaultOrder::always(FaultOperation::Any, effect);
+        FaultOrder { probability: Some(probability), ..order }
+    };
+    let refused = |code| Effect::Error { code, message: None, applied: false };
+    let full = FaultOrder::always(FaultOperation::Create, refused(Code::ResourceExhausted)).on_machine("*-full-*");
+    for order in [full, often(Effect::Hang { applied: true }, 0.01), often(refused(Code::Unavailable), 0.05)] {
+        env.cloud().fault(&order).await?;
+    }
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", u32::try_from(RUN)?)).await?;
+    env.apply(&env.pool("full", u32::try_from(WAIT)?)).await?;
+    let is_exhausted = |machine: &Machine| {
+        let code = machine.status.as_ref().map(|status| status.last_operation.error_code.as_str());
+        *machine.phase() == MachinePhase::CrashLoopBackOff && code == Some("ResourceExhausted")
+    };
+    env.wait_for_machines("all to run, or to say that there is no capacity", |machines| {
+        let count = |is: &dyn Fn(&Machine) -> bool| machines.values().filter(|machine| is(machine)).count();
+        (count(&|machine| waits::is_running(machine)), count(&is_exhausted)) == (RUN, WAIT)
+    })
+    .await?;
+    let stats = env.cloud().stats().await?;
+    let calls: u64 = stats.calls.values().flat_map(BTreeMap::values).sum();
+    let per_machine = f64::from(u32::try_from(calls)?) / f64::from(u32::try_from(RUN + WAIT)?);
+    println!("{calls} calls for {} machines, {per_machine:.2} for each: {:?}", RUN + WAIT, stats.calls);
+    assert_eq!(
+        (stats.created, env.machines().born_since(0)?),
+        (RUN as u64, RUN + WAIT),
+        "no VM and no machine too many"
+    );
+    // Three to create a VM (status, create, initialize), and a retry for each fault: twice that is no flood.
+    ensure(per_machine <= 6.0, || format!("{per_machine} calls for each machine"))?;
+    env.cloud().clear_faults().await?;
+    env.end().await
+}
+
+async fn sixty(name: &str) -> TestResult<Environment> {
+    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 60).machine("healthTimeout", "5s")).await?;
+    env.wait_for_running(60).await?;
+    Ok(env)
+}
+
+/// Fails if more than one machine was in replacement at any time: given up or being deleted, or new and not up.
+fn one_at_a_time(env: &Environment, mark: usize) -> TestResult {
+    env.machines().states(mark, |at, state: &State<Machine>| {
+        let is_going = |machine: &Machine| machine.is_deleting() || *machine.phase() == MachinePhase::Failed;
+        let is_up = |machine: &Machine| matches!(machine.phase(), MachinePhase::Running | MachinePhase::Unknown);
+        let going = state.values().filter(|machine| is_going(machine)).count();
+        let coming = state.values().filter(|machine| !is_going(machine) && !is_up(machine)).count();
+        ensure(going <= 1 && coming <= 1, || format!("at {at}, {going} machines go and {coming} come"))
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_are_back() -> TestResult {
+    let env = sixty("silent").await?;
+    let mark = env.machines().mark();
+    let silent = env.vms().await?;
+    for vm in &silent {
+        env.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
+    }
+    env.wait_for("two to be replaced", async || Ok(env.machines().born_since(mark)? >= 2)).await?;
+    for vm in env.vms().await? {
+        env.cloud().kubelet(&vm.id, &KubeletOrder::Revive).await?;
+    }
+    env.wait_for_running(60).await?;
+    let (born, gone) = (env.machines().born_since(mark)?, env.machines().gone_since(mark)?);
+    ensure(born == gone && born <= 4, || format!("{born} were made and {gone} went"))?;
+    one_at_a_time(&env, mark)?;
+    let held = |machine: &Machine| machine.condition("RemediationAllowed").is_some();
+    env.wait_for_machines("none to wait for a place", |machines| !machines.values().any(|machine| held(machine)))
+        .await?;
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_sixty_deleted_nodes_one_machine_goes_at_a_time_and_says_who_goes_first() -> TestResult {
+    let env = sixty("nodeless").await?;
+    let mark = env.machines().mark();
+    let namespace = env.namespace();
+    env.kubectl(&format!("delete nodes --wait=false --selector={ENVIRONMENT_LABEL}={namespace}")).await?;
+    env.wait_for("three to be replaced", async || Ok(env.machines().born_since(mark)? >= 3)).await?;
+    one_at_a_time(&env, mark)?;
+    let waiting = env.machines().current();
+    let names = |machine: &Machine| {
+        let said = machine.condition("RemediationAllowed").and_then(|condition| condition.message.clone());
+        said.is_some_and(|text| waiting.keys().any(|name| *name != machine.name_any() && text.contains(name.as_str())))
+    };
+    ensure(waiting.values().any(|machine| names(machine)), || "none of those that wait names another one".to_owned())?;
+    env.end().await
+}
