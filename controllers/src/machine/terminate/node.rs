@@ -48,13 +48,16 @@ pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
 
 /// The Node of a VM that was gone before its owner could be proven, as after a take-over from machine-controller-manager in the
 /// middle of a deletion. The proof is that the provider knows no VM of the id that the Node and only this Machine bear, and that a
-/// controller has linked both: with its finalizer on the Node, and the Machine's name. machine-controller-manager writes that name
-/// some seconds after the Node joined. On a Node without a name, the condition with which a drain begins stands for it.
+/// controller has linked both, by two of three marks: its finalizer on the Node, the Machine's name, and the condition with which
+/// a drain begins. machine-controller-manager writes the name some seconds after the Node joined, and takes its finalizer off
+/// before it deletes the Node.
 fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
     let (machine, claim) = (scope.machine, &scope.snapshot.claim);
     let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.rivals.is_empty())?;
-    let is_linked = has_finalizer(node, finalizers::NODE)
-        && label(node, labels::MACHINE_NAME).map_or_else(|| is_terminating(node), |named| named == name(machine))
+    let named = label(node, labels::MACHINE_NAME);
+    let marks = [has_finalizer(node, finalizers::NODE), named.is_some(), is_terminating(node)];
+    let is_linked = marks.into_iter().filter(|mark| *mark).count() > 1
+        && named.is_none_or(|named| named == name(machine))
         && node.provider_id() == vm_id(machine);
     let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
     let is_missing = matches!(provider.vm_status(), Some(VmStatus::NotFound(_)));

@@ -151,6 +151,11 @@ fn the_node_of_a_vm_that_was_gone_before_it_could_be_proven_goes_too() {
     let condition = json!({"type": "Terminating", "status": "True"});
     draining["status"]["conditions"].as_array_mut().unwrap().push(condition);
     assert_eq!(gone(draining).steps(), ["delete Node n"]);
+    // It has drained it, and taken its finalizer off.
+    let freed = &mut node.clone();
+    json_patch::merge(freed, &json!({"metadata": {"finalizers": null}}));
+    freed["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Terminating", "status": "True"}));
+    assert_eq!(gone(freed).steps(), ["delete Node n"]);
     for foreign in [
         json!({"metadata": {"finalizers": null}}),
         json!({"metadata": {"labels": {"node.gardener.cloud/machine-name": "another"}}}),
