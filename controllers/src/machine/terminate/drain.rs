@@ -168,9 +168,9 @@ fn terminating(scope: &Scope<'_>, node: &Node) -> NodeCondition {
         .is_some_and(|joined| joined.reason.as_deref() != Some(NODE_AWAITED))
         && health::not_ready_since(node).is_some();
     let (reason, message) = if has_failed {
-        (reasons::node::UNHEALTHY, "Machine controller is terminating failed machine")
+        (reasons::node::UNHEALTHY, "Machine Controller is terminating failed machine")
     } else {
-        (reasons::node::SCALE_DOWN, "Machine controller is scaling down machine")
+        (reasons::node::SCALE_DOWN, "Machine Controller is scaling down machine")
     };
     NodeCondition {
         type_: conditions::node::TERMINATING.to_owned(),
