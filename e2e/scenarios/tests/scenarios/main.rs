@@ -11,6 +11,7 @@ mod fleet;
 mod health;
 mod kwok;
 mod leaders;
+mod left_by_mcm;
 mod metrics;
 mod outages;
 mod planes;
