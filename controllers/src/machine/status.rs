@@ -203,6 +203,17 @@ mod tests {
     }
 
     #[test]
+    fn mcm_defect_12_a_new_phase_keeps_the_end_of_a_preservation() {
+        let machine = machine("a").phase("Running").preserved_until("2026-06-05T12:00:00Z").build();
+        let expiry = |draft: StatusDraft<'_>| draft.status.current_status.preserve_expiry_time.map(|time| time.0);
+        let known = || StatusDraft::of(&machine, now());
+        for phase in [MachinePhase::Unknown, MachinePhase::Failed, MachinePhase::InPlaceUpdating] {
+            assert_eq!(expiry(known().phase(phase)), "2026-06-05T12:00:00Z".parse().ok());
+        }
+        assert_eq!(expiry(known().phase(MachinePhase::Terminating).not_preserved()), None);
+    }
+
+    #[test]
     fn times_move_only_with_what_they_are_the_time_of() {
         let machine = machine("a")
             .phase("Running")

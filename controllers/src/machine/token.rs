@@ -117,11 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_well_formed_and_differ() {
+    fn mcm_defect_7_ids_are_well_formed_and_differ() {
         let ids: std::collections::HashSet<_> =
             (0..5_000).map(|n| id(&format!("5f0c7a3e-0000-4000-8000-{n:012x}"))).collect();
         assert_eq!(ids.len(), 5_000);
-        assert!(ids.iter().all(|id| id.len() == 6 && id.bytes().all(|byte| ALPHABET.contains(&byte))));
+        let shortest = ["", "a"].map(id);
+        let is_well_formed = |id: &String| id.len() == 6 && id.bytes().all(|byte| ALPHABET.contains(&byte));
+        assert!(ids.iter().chain(&shortest).all(is_well_formed));
     }
 
     #[test]

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_useful_goes_first() {
+    fn mcm_defect_13_the_less_useful_goes_first() {
         let running = machine("running").phase("Running").build();
         let pending = machine("pending").phase("Pending").build();
         let failed = machine("failed").phase("Failed").build();

@@ -140,6 +140,24 @@ fn missing_machines_are_created_under_the_lowest_free_names() {
     assert_eq!(body["spec"]["class"]["name"], "class");
 }
 
+/// machine-controller-manager made 43 machines too many in its issue 1091.
+#[test]
+fn mcm_defect_21_a_stale_cache_asks_for_the_same_machines_again() {
+    let set = machine_set("set", 3, Some(LEDGER));
+    let asked = |shown: &[usize]| {
+        let machines = shown.iter().map(|index| member(&set, *index).build()).collect();
+        steps(&planned(&snapshot(set.clone(), machines))).concat()
+    };
+    let first = asked(&[]);
+    assert_eq!(first.len(), 3);
+    assert_eq!(asked(&[]), first, "nothing shows yet");
+    for index in 0..3 {
+        let again = asked(&[index]);
+        assert!(again.len() == 2 && again.iter().all(|step| first.contains(step)), "{index} shows: {again:?}");
+    }
+    assert!(asked(&[0, 1, 2]).is_empty());
+}
+
 #[test]
 fn only_a_trace_context_reaches_the_machines() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -206,12 +224,15 @@ fn a_scale_down_reads_as_two_stages() {
 }
 
 #[test]
-fn what_a_user_deletes_is_retired_at_first_sight_and_then_replaced() {
+fn mcm_defect_22_what_a_user_deletes_is_retired_at_first_sight_and_then_replaced() {
     let set = machine_set("set", 2, Some(LEDGER));
     let machines = vec![member(&set, 0).build(), member(&set, 1).deleting().build()];
     assert_eq!(steps(&planned(&snapshot(set, machines.clone()))), [[ledger_apply("k7f;1")]]);
     let noted = machine_set("set", 2, Some("k7f;1"));
-    assert_eq!(steps(&planned(&snapshot(noted, machines))), [[format!("create {}", index_name(LEDGER, 2))]]);
+    assert_eq!(steps(&planned(&snapshot(noted.clone(), machines))), [[format!("create {}", index_name(LEDGER, 2))]]);
+    // Whatever its phase still says, it is no surplus: no other one goes for it.
+    let three = vec![member(&noted, 0).build(), member(&noted, 1).deleting().build(), member(&noted, 2).build()];
+    assert!(steps(&planned(&snapshot(noted, three))).is_empty());
 }
 
 #[test]
@@ -492,7 +513,7 @@ fn the_condition_of_a_freeze_goes_with_its_label() {
 }
 
 #[test]
-fn a_set_without_selector_does_nothing() {
+fn mcm_defect_2_a_set_without_selector_does_nothing() {
     let mut set = machine_set("set", 3, Some(LEDGER));
     set.spec.selector = None;
     let gone = member(&set, 0).deleting().build();

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn two_planners_ask_for_the_same_names() {
+    fn mcm_defect_21_two_planners_ask_for_the_same_names() {
         let ledger = Ledger::seeded("f");
         let stale = ledger.lowest_free(&ordinals([]), 3);
         let fresh = ledger.lowest_free(&ordinals([0, 1]), 1);

@@ -48,7 +48,7 @@ impl Provider {
     }
 }
 
-struct Plane {
+pub(super) struct Plane {
     server: ApiServer,
     stores: Stores,
     provider: Provider,
@@ -56,7 +56,7 @@ struct Plane {
 }
 
 impl Plane {
-    fn start(server: ApiServer) -> Self {
+    pub(super) fn start(server: ApiServer) -> Self {
         let clock = tokio_clock(NOW.parse().unwrap());
         let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
@@ -75,7 +75,7 @@ impl Plane {
     }
 
     /// The time until `reached`.
-    async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) -> Duration {
+    pub(super) async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) -> Duration {
         let begun = Instant::now();
         while !reached(self) {
             sleep(Duration::from_millis(10)).await;
@@ -117,12 +117,12 @@ impl Plane {
     }
 }
 
-fn server() -> ApiServer {
+pub(super) fn server() -> ApiServer {
     let clock = tokio_clock(NOW.parse().unwrap());
     ApiServer::with_time(move || clock.wall())
 }
 
-fn secret(server: &ApiServer, name: &str, finalizers: &[&str]) {
+pub(super) fn secret(server: &ApiServer, name: &str, finalizers: &[&str]) {
     server.seed(
         SECRETS,
         json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -130,13 +130,13 @@ fn secret(server: &ApiServer, name: &str, finalizers: &[&str]) {
     );
 }
 
-fn class(server: &ApiServer, name: &str, secret: &str) {
+pub(super) fn class(server: &ApiServer, name: &str, secret: &str) {
     let class = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": name},
         "provider": "simulated", "providerSpec": {}, "secretRef": {"name": secret, "namespace": "default"}});
     server.seed(&format!("{API}/machineclasses"), class);
 }
 
-fn machine(server: &ApiServer, name: &str) {
+pub(super) fn machine(server: &ApiServer, name: &str) {
     let spec = json!({"class": {"kind": "MachineClass", "name": "class"}});
     let kind = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name}, "spec": spec});
     server.seed(&format!("{API}/machines"), kind);
@@ -201,7 +201,7 @@ async fn a_secret_that_was_left_with_the_finalizer_is_let_go_by_the_next_manager
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_follows_from_a_secret_that_cannot_be_read() {
+async fn mcm_defect_1_nothing_follows_from_a_secret_that_cannot_be_read() {
     let server = server();
     class(&server, "class", "cloud");
     secret(&server, "cloud", &[]);

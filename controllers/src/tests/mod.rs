@@ -2,3 +2,4 @@
 
 mod class_secrets;
 mod machine_deployments;
+mod refused_writes;

@@ -224,6 +224,33 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
     assert_eq!(gone.steps(), ["status Unknown"], "a missing node is not one that is silent");
 }
 
+/// machine-controller-manager freezes all of its work by a flag that one more failed probe may set, and that may stay for good.
+#[test]
+fn mcm_defect_25_an_outage_of_an_api_server_holds_nothing_up_for_longer_than_kubelets_need() {
+    let at_time = |now: &str, connected: &str, node: Value| Scene {
+        now: at(now),
+        connected_since: Some(at(connected)),
+        ..scene(linked("Running")).node(node)
+    };
+    let silent = || heard_at("Unknown", LONG_AGO, LONG_AGO);
+    // Each time that it is connected again, kubelets have six minutes. An earlier outage does not count.
+    for (connected, held, judged) in [
+        ("2026-06-01T12:00:00Z", "2026-06-01T12:05:59Z", "2026-06-01T12:06:00Z"),
+        ("2026-06-01T12:06:01Z", "2026-06-01T12:12:00Z", "2026-06-01T12:12:01Z"),
+    ] {
+        assert_eq!(at_time(held, connected, silent()).plan().waits[0].reason, "ReportAwaited");
+        assert_eq!(at_time(judged, connected, silent()).steps(), ["status Unknown"]);
+    }
+    // What was reported since then counts at once, and other work goes on.
+    let (connected, moment) = ("2026-06-01T12:00:00Z", "2026-06-01T12:00:01Z");
+    let fresh = heard_at("False", "2026-06-01T12:00:01Z", LONG_AGO);
+    assert_eq!(at_time(moment, connected, fresh).steps(), ["status Unknown"]);
+    let others = |machine| Scene { now: at(moment), connected_since: Some(at(connected)), ..scene(machine) };
+    assert_eq!(others(machine("m")).steps(), ["call Status"]);
+    assert_eq!(others(linked("Unknown")).node(synced(READY)).steps()[0], "status Running");
+    assert_eq!(others(linked("Running").deleting()).steps(), ["status Terminating"]);
+}
+
 #[test]
 fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time_to_report() {
     // This process is connected since 9:00.

@@ -56,6 +56,44 @@ fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
     assert_eq!(scene(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
 }
 
+/// A driver may answer that code without saying which VM it is.
+#[test]
+fn mcm_defect_4_a_vm_that_is_not_initialized_and_not_named_is_asked_for_again() {
+    let nameless = || failed(Code::Uninitialized);
+    let unlinked = scene(machine("m").created("2026-06-01T11:55:00Z")).answered(Verb::Status, 2, nameless());
+    assert_eq!(unlinked.steps(), ["status CrashLoopBackOff"]);
+    assert_eq!(status_of(&unlinked.plan())["lastOperation"]["errorCode"], "Uninitialized");
+    assert_eq!(unlinked.plan().wake, Some(unlinked.now + SignedDuration::from_secs(178)));
+    let linked = || linked("").created("2026-06-01T11:55:00Z");
+    assert_eq!(scene(linked()).answered(Verb::Status, 2, nameless()).steps(), ["status CrashLoopBackOff"]);
+    let found = scene(linked()).answered(Verb::Create, 9, vm()).answered(Verb::Initialize, 2, nameless());
+    assert_eq!(found.steps(), ["status CrashLoopBackOff"]);
+    let dying = machine("m").phase("Terminating").deleting();
+    assert_eq!(scene(dying).answered(Verb::Status, 9, nameless()).steps(), ["call Status"], "it is asked again");
+}
+
+/// machine-controller-manager takes texts that are alike for the same, for half an hour.
+#[test]
+fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
+    let refusal =
+        |disk: &str| Outcome::Failed(DriverError::new(Code::Internal, format!("failed to attach disk {disk}")));
+    let text = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let creation = |status: Value, disk: &str| {
+        let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
+        scene(machine).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 2, refusal(disk))
+    };
+    let told = status_of(&creation(json!({}), "1").plan());
+    assert!(creation(told.clone(), "1").plan().is_idle(), "the same is not written again");
+    assert!(text(&creation(told, "2").plan()).contains("disk 2"));
+    let deletion = |status: Value, disk: &str| {
+        scene(linked("Terminating").deleting().with("/status", status)).answered(Verb::Delete, 2, refusal(disk))
+    };
+    let begun = json!({"currentStatus": {"phase": "Terminating", "lastUpdateTime": NOW}});
+    let told = status_of(&deletion(begun, "1").plan());
+    assert!(deletion(told.clone(), "1").plan().is_idle(), "the same is not written again");
+    assert!(text(&deletion(told, "2").plan()).contains("disk 2"));
+}
+
 #[test]
 fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
     let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
@@ -76,7 +114,7 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 }
 
 #[test]
-fn what_a_driver_notes_in_a_failure_is_in_its_next_request() {
+fn mcm_defect_8_what_a_driver_notes_in_a_failure_is_in_its_next_request() {
     let refusal = DriverError::new(Code::Internal, "half-way").with_last_known_state("disk-1 exists");
     let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))

@@ -243,13 +243,66 @@ fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
 }
 
 #[test]
-fn what_a_driver_notes_in_a_deletion_is_kept_before_it_is_asked_again() {
+fn mcm_defect_8_what_a_driver_notes_in_a_deletion_is_kept_before_it_is_asked_again() {
     let noted =
         |machine: MachineBuilder| scene(machine).answered(Verb::Delete, 2, Outcome::Noted("disk-1 is left".into()));
     assert_eq!(status_of(&noted(dying()).plan())["lastKnownState"], "disk-1 is left");
     let newer = noted(dying().with("/status/lastKnownState", json!("newer"))).answered(Verb::Status, 1, vm());
     assert!(newer.steps().is_empty(), "a later answer counts: {:?}", newer.steps());
-    assert_eq!(noted(dying().with("/status/lastKnownState", json!("disk-1 is left"))).steps(), ["call Status"]);
+    let known = || dying().with("/status/lastKnownState", json!("disk-1 is left"));
+    assert_eq!(noted(known()).steps(), ["call Status"]);
+    assert_eq!(
+        scene(known()).answered(Verb::Delete, 2, Outcome::Done).steps(),
+        ["call Status"],
+        "no notes change none"
+    );
+    let refused = scene(known()).answered(Verb::Delete, 2, failed(Code::Internal));
+    assert_eq!(status_of(&refused.plan())["lastKnownState"], "disk-1 is left");
+}
+
+#[test]
+fn mcm_defect_6_a_machine_that_is_made_again_under_its_name_begins_anew() {
+    let gone =
+        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(gone.steps(), ["edit Machine default/m"]);
+    let again = |machine: MachineBuilder| Scene {
+        outcomes: gone.outcomes.clone(),
+        ..scene(machine.with("/metadata/uid", json!("uid-again")))
+    };
+    assert_eq!(again(machine("m")).steps(), ["call Status"], "the calls of the first one are not its own");
+    let begun = again(machine("m")).answered(Verb::Status, 0, failed(Code::NotFound));
+    assert_eq!(begun.steps(), ["call Create"]);
+    // machine-controller-manager may have written so: it does not look whether the Machine is being deleted.
+    assert_eq!(again(machine("m").phase("Terminating")).steps(), ["call Status"]);
+    let joined = again(linked("Terminating")).node(synced(READY));
+    assert_eq!(joined.steps(), ["status Running"]);
+}
+
+/// machine-controller-manager finds the stage of a deletion by these texts, and a provider may say anything.
+#[test]
+fn mcm_defect_10_no_text_chooses_the_stage_of_a_deletion() {
+    let stages = [
+        "Set machine status to termination. Now, getting VM Status",
+        "Initiate node drain",
+        "Delete Volume Attachments",
+        "Initiate VM deletion",
+        "Initiate node object deletion",
+        "Initiate machine object finalizer removal",
+    ];
+    for stage in stages {
+        let text = format!("VM deletion failed due to - machine codes error: code = [Internal] message = [{stage}]");
+        let operation = json!({"type": "Delete", "state": "Failed", "description": text});
+        let told = || dying().with("/status/lastOperation", operation.clone());
+        assert_eq!(scene(told()).node(synced(READY)).steps(), ["edit Node n", "edit Node n"], "{stage}");
+        assert_eq!(scene(told()).node(cordoned()).pods(&[]).steps(), ["call Delete"], "{stage}");
+        let gone = scene(told()).answered(Verb::Delete, 2, Outcome::Done);
+        assert_eq!(gone.steps(), ["call Status"], "{stage}");
+        assert_eq!(
+            gone.answered(Verb::Status, 1, failed(Code::NotFound)).steps(),
+            ["edit Machine default/m"],
+            "{stage}"
+        );
+    }
 }
 
 #[test]

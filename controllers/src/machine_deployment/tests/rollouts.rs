@@ -1,9 +1,10 @@
 //! When the sets get which size.
 
+use nodewright_api::Machine;
 use serde_json::json;
 
 use super::cluster::{Cluster, kinds};
-use crate::testing::{machine_deployment, rolling};
+use crate::testing::{machine, machine_deployment, machine_set, rolling};
 
 #[test]
 fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
@@ -233,12 +234,14 @@ fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
 }
 
 #[test]
-fn machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
+fn mcm_defect_17_machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
     let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     let names: Vec<_> = cluster.machines().into_keys().collect();
     let time = "2026-06-01T11:00:00Z";
     cluster.annotate("machine.sapcloud.io/last-deployment-replica-change-by-scaler-time", time);
+    let foreign = machine("foreign").owned_by(&machine_set("other", 1, None)).label("name", "other").build();
+    cluster.add::<Machine>(serde_json::to_value(foreign).unwrap());
     cluster.annotate(key, &format!("{}~{time},{},foreign~{time},{}~yesterday", names[0], names[1], names[2]));
     cluster.act();
     for name in &names[..2] {
@@ -246,9 +249,10 @@ fn machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave()
         assert_eq!(annotations["machinepriority.machine.sapcloud.io"], "1");
         assert_eq!(annotations["machine.sapcloud.io/marked-for-deletion-time"], time);
     }
-    assert!(
-        cluster.machines()[&names[2]]["metadata"]["annotations"].get("machinepriority.machine.sapcloud.io").is_none()
-    );
+    for spared in [names[2].as_str(), "foreign"] {
+        let annotations = cluster.machines()[spared]["metadata"]["annotations"].clone();
+        assert!(annotations.get("machinepriority.machine.sapcloud.io").is_none(), "{spared}");
+    }
     let list = format!("{}~{time},{}~{time}", names[0], names[1]);
     assert_eq!(cluster.live()["metadata"]["annotations"][key], list.as_str());
     while cluster.act() {}

@@ -47,7 +47,7 @@ fn of_many_failed_machines_some_are_listed_and_the_rest_is_counted() {
 }
 
 #[test]
-fn an_invalid_spec_is_told_and_not_acted_on() {
+fn mcm_defect_2_an_invalid_spec_is_told_and_not_acted_on() {
     let cases: [(&str, Value, &str); 4] = [
         ("/spec/selector", json!({}), "spec.selector"),
         ("/spec/selector", Value::Null, "spec.selector"),

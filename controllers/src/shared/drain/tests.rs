@@ -361,6 +361,24 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
     assert_eq!(asked.detachment().end, Some(End::Done), "their end is not waited for");
 }
 
+/// In machine-controller-manager, a Pod with volumes for which no time is left counts as drained.
+#[test]
+fn mcm_defect_11_a_drain_whose_time_is_over_is_not_done_while_pods_with_volumes_are_there() {
+    let overdue = |seconds: i64| {
+        let pods = [stateful("a"), leaving(stateful("b"), after(30))];
+        let scene = scene(&pods).attached("a", "n").attached("b", "n");
+        let scene = scene.noted("the drain is forced", 0).noted("watching volumes", 0);
+        Scene { force: Some("the drain timeout is over"), now: after(seconds), ..scene }
+    };
+    for seconds in [0, 59] {
+        assert_eq!((overdue(seconds).evictions().end, overdue(seconds).told().len()), (None, 2), "after {seconds} s");
+    }
+    assert_eq!(overdue(60).evictions().end, Some(End::GivenUp), "not done");
+    assert_eq!(overdue(60).detachment().removals.len(), 2, "their volumes are taken off the node");
+    let empty = Scene { pods: vec![], ..overdue(1) };
+    assert_eq!(empty.evictions().end, Some(End::Done));
+}
+
 #[test]
 fn a_text_names_what_needs_attention_first_and_has_a_limit() {
     let pods: Vec<_> = (0..60).map(|index| pod(&format!("p{index:02}{}", "x".repeat(200)))).collect();

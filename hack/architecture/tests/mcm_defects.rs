@@ -1,0 +1,64 @@
+//! The page about the defects of machine-controller-manager names the tests that there are.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use nodewright_architecture::rust_files;
+
+const PAGE: &str = "docs/reference/mcm-defects.md";
+/// Where tests are.
+const CODE: [&str; 5] = ["api", "controllers", "e2e", "runtime", "webhooks"];
+const PREFIX: &str = "mcm_defect_";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The rows of the page: the number of a defect, and the tests that the row names.
+fn rows() -> Vec<(u32, Vec<String>)> {
+    let page = fs::read_to_string(root().join(PAGE)).unwrap_or_else(|error| panic!("{PAGE}: {error}"));
+    let row = |line: &str| {
+        let number = line.strip_prefix("| ")?.split(" |").next()?.parse().ok()?;
+        let words = line.split('`').skip(1).step_by(2);
+        Some((number, words.filter(|word| word.starts_with(PREFIX)).map(str::to_owned).collect()))
+    };
+    page.lines().filter_map(row).collect()
+}
+
+/// The tests that bear the number of a defect.
+fn tests() -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
+    for file in CODE.iter().flat_map(|part| rust_files(&root().join(part)).unwrap()) {
+        let text = fs::read_to_string(file).unwrap();
+        let functions = text.split("fn ").skip(1).filter(|rest| rest.starts_with(PREFIX));
+        tests.extend(functions.map(|rest| rest.split('(').next().unwrap_or_default().to_owned()));
+    }
+    tests
+}
+
+#[test]
+fn the_page_has_a_row_for_each_defect_and_its_tests_exist() {
+    let (rows, tests) = (rows(), tests());
+    let numbers: Vec<u32> = rows.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (1..=27).collect::<Vec<_>>(), "{PAGE}: one row for each defect, in order");
+    let mut wrong = vec![];
+    let mut named = BTreeSet::new();
+    for (number, row) in rows {
+        for test in row {
+            if !test.starts_with(&format!("{PREFIX}{number}_")) {
+                wrong.push(format!("{PAGE}: {test} does not belong to defect {number}"));
+            }
+            if !tests.contains(&test) {
+                wrong.push(format!("{PAGE}: there is no test {test}"));
+            }
+            named.insert(test);
+        }
+    }
+    wrong.extend(tests.difference(&named).map(|test| format!("{PAGE}: {test} is missing in the table")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
