@@ -37,6 +37,7 @@ pub mod metrics;
 pub mod objects;
 pub mod oracles;
 pub mod requests;
+pub mod tokens;
 pub mod waits;
 
 pub use self::{

@@ -109,3 +109,10 @@ pub struct Refusal {
     /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }
+
+impl Refusal {
+    /// The refusal for the object with this UID.
+    pub fn of<'a>(refusals: &'a [Self], uid: &str) -> Option<&'a Self> {
+        refusals.iter().find(|refusal| &*refusal.uid == uid)
+    }
+}

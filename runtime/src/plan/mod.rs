@@ -49,12 +49,12 @@ pub struct Context<'a, E: Effect> {
 impl<E: Effect> Context<'_, E> {
     /// The current refusal for the object with this UID.
     pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
-        self.refusals.iter().find(|refusal| &*refusal.uid == uid)
+        Refusal::of(self.refusals, uid)
     }
 
     /// Since when this note has been left.
     pub fn noted(&self, text: &str) -> Option<Timestamp> {
-        self.notes.iter().find(|note| *note.text == *text).map(|note| note.since)
+        Note::since(self.notes, text)
     }
 }
 
@@ -227,6 +227,13 @@ pub struct Note {
     pub text: Arc<str>,
     /// When it was noted first.
     pub since: Timestamp,
+}
+
+impl Note {
+    /// Since when this has been noted.
+    pub fn since(notes: &[Self], text: &str) -> Option<Timestamp> {
+        notes.iter().find(|note| *note.text == *text).map(|note| note.since)
+    }
 }
 
 /// What a controller decided for one object.

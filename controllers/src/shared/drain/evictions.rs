@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use nodewright_runtime::{
     object::{Target, name, namespace, uid},
-    plan::FailureClass,
+    plan::{FailureClass, Refusal},
 };
 
 use super::{Blocker, Drain, End, FORCED, How, PodView, Progress, Removal, budgets::Verdict};
@@ -83,7 +83,7 @@ impl Drain<'_> {
                 is_busy |= self.ask(pod, progress);
             }
         }
-        if left.iter().any(|pod| self.refusals.iter().any(|refusal| *refusal.uid == *uid(*pod))) {
+        if left.iter().any(|pod| Refusal::of(self.refusals, uid(*pod)).is_some()) {
             progress.watches.push(self.view.watch_budgets());
         }
     }
@@ -100,7 +100,7 @@ impl Drain<'_> {
             progress.blockers.push(if is_overdue { overdue(pod) } else { Blocker::Leaving { pod } });
             return false;
         }
-        let Some(refusal) = self.refusals.iter().find(|refusal| *refusal.uid == *uid(pod)) else {
+        let Some(refusal) = Refusal::of(self.refusals, uid(pod)) else {
             progress.removals.push(self.removal(pod, How::Evict, "the node is drained"));
             progress.blockers.push(Blocker::Leaving { pod: title(pod) });
             return true;

@@ -1,5 +1,4 @@
-//! The drain of a Node: its Pods are evicted, and the volumes of these Pods are detached. It serves whoever has a Node to
-//! empty, and knows nothing of Machines.
+//! Empties a Node: evicts its Pods, and waits until their volumes are detached. Any controller can use it: it knows no Machines.
 //!
 //! ```text
 //! caches ── view ─► Drain ─┬─ evictions ─► which Pods leave now, and what keeps the others? ─┐
@@ -190,11 +189,7 @@ impl Drain<'_> {
     /// When a forced drain ends, whatever is left. Its time begins with the first plan that is forced: each Pod is asked for.
     fn gives_up_at(&self) -> Option<Timestamp> {
         self.rules.force?;
-        self.noted(FORCED).unwrap_or(self.now).checked_add(FORCED_LIMIT).ok()
-    }
-
-    fn noted(&self, text: &str) -> Option<Timestamp> {
-        self.notes.iter().find(|note| *note.text == *text).map(|note| note.since)
+        Note::since(self.notes, FORCED).unwrap_or(self.now).checked_add(FORCED_LIMIT).ok()
     }
 
     /// The end of a span of time that began then, while that end is yet to come.

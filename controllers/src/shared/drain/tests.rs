@@ -60,6 +60,11 @@ fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": {"app": "a"}}})
 }
 
+fn of_daemon_set(pod: Value) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true});
+    merged(pod, json!({"metadata": {"ownerReferences": [owner]}}))
+}
+
 /// A Pod with the volume `pv-NAME`.
 fn stateful(name: &str) -> Value {
     merged(pod(name), json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}}))
@@ -157,11 +162,7 @@ fn selectors(progress: &Progress) -> usize {
 
 #[test]
 fn mirror_and_daemon_pods_stay() {
-    let daemon = merged(
-        pod("d"),
-        json!({"metadata": {"ownerReferences": [
-        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}}),
-    );
+    let daemon = of_daemon_set(pod("d"));
     let mirror = merged(pod("m"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}));
     let finished = merged(pod("p"), json!({"status": {"phase": "Succeeded"}}));
     let full = scene(&[daemon.clone(), mirror.clone(), finished]);
@@ -325,11 +326,7 @@ fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
 /// MCM #937: volumes that nobody detaches are not waited for.
 #[test]
 fn the_volumes_of_pods_that_stay_are_not_waited_for() {
-    let daemon = merged(
-        stateful("d"),
-        json!({"metadata": {"ownerReferences": [
-        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true}]}}),
-    );
+    let daemon = of_daemon_set(stateful("d"));
     let staying = with_volumes(scene(&[daemon]).attached("d", "n"), &["v"]);
     assert_eq!((staying.evictions().end, staying.detachment().end), (Some(End::Done), Some(End::Done)));
 }

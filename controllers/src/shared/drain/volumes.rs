@@ -130,7 +130,7 @@ impl Drain<'_> {
 
     fn detaches(&self, volume: &str, progress: &mut Progress) -> bool {
         let text = format!("{DETACHING}{volume}");
-        let since = self.noted(&text).unwrap_or(self.now);
+        let since = Note::since(self.notes, &text).unwrap_or(self.now);
         progress.notes.push(text.into());
         let Some(limit) = self.pending(since, self.rules.detach_timeout) else { return false };
         progress.wake_at(limit);

@@ -3,12 +3,11 @@
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_e2e_cloud::KubeletOrder;
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, tokens::tokens};
 use serde_json::json;
 
 use crate::{
     finish, real_nodes,
-    tokens::tokens,
     workload::{ready, record_pods, script, wait_for_ready, web},
 };
 

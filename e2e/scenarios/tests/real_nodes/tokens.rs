@@ -1,18 +1,10 @@
 //! Bootstrap tokens.
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::ResourceExt;
 use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
+use nodewright_e2e_scenarios::{TestResult, ensure, tokens::tokens};
 
 use crate::{finish, real_nodes};
-
-/// The names of all bootstrap tokens.
-pub(crate) async fn tokens(env: &Environment) -> TestResult<Vec<String>> {
-    let secrets: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
-    let of_type = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
-    Ok(secrets.list(&of_type).await?.items.iter().map(ResourceExt::name_any).collect())
-}
 
 /// A VM whose kubelet does not start in time: its machine is replaced, its token expires and is removed, and the kubelet that
 /// starts too late does not get in with it.

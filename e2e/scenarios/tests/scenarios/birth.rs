@@ -1,9 +1,9 @@
 //! A MachineDeployment becomes nodes.
 
-use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::{Api, ResourceExt, api::ListParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder};
-use nodewright_e2e_scenarios::{Environment, Table, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, Table, TestResult, ensure, tokens::tokens};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,16 +100,4 @@ async fn a_machine_that_goes_before_it_joins_leaves_no_bootstrap_token() -> Test
     env.wait_for_nothing().await?;
     ensure(tokens(&env).await?.is_empty(), || "the token is valid for twenty minutes".to_owned())?;
     env.end().await
-}
-
-/// The bootstrap tokens of the environment's machines.
-async fn tokens(env: &Environment) -> TestResult<Vec<String>> {
-    let secrets: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
-    let of_type = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
-    let is_ours = |secret: &Secret| {
-        let description = secret.data.as_ref().and_then(|data| data.get("description"));
-        description.is_some_and(|text| String::from_utf8_lossy(&text.0).contains(env.namespace()))
-    };
-    let listed = secrets.list(&of_type).await?.items;
-    Ok(listed.iter().filter(|secret| is_ours(secret)).map(ResourceExt::name_any).collect())
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_api::API_VERSION;
 use nodewright_e2e_cloud::VmState;
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, tokens::tokens};
 use serde_json::json;
 
 const KINDS: &str = "machinedeployments,machinesets,machines,machineclasses";
@@ -88,15 +88,4 @@ async fn install(env: &Environment) -> TestResult {
 async fn all(secrets: &Api<Secret>) -> TestResult<Vec<Secret>> {
     let ours = |secret: &Secret| matches!(secret.name_any().as_str(), "small" | "other");
     Ok(secrets.list(&ListParams::default()).await?.items.into_iter().filter(ours).collect())
-}
-
-/// The remaining bootstrap tokens of this environment's machines, by their descriptions.
-async fn tokens(env: &Environment) -> TestResult<Vec<String>> {
-    let api: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
-    let list = api.list(&ListParams::default().fields("type=bootstrap.kubernetes.io/token")).await?;
-    let description = |secret: Secret| {
-        let data = secret.data.unwrap_or_default();
-        data.get("description").map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
-    };
-    Ok(list.items.into_iter().map(description).filter(|text| text.contains(env.namespace())).collect())
 }
