@@ -16,7 +16,8 @@
 //! # Caveats
 //! * Docker forgets deleted containers: a `create` that is late by more than [`Driver::consistency`] leaves a container, which
 //!   never starts.
-//! * Two clusters with machines of the same name cannot share a computer; the second one is refused.
+//! * Two clusters with machines of the same name cannot share a computer; the second one is refused. So is a name that is too
+//!   long for a host.
 
 mod docker;
 mod spec;
@@ -45,6 +46,9 @@ const LABEL_CLUSTER: &str = "nodewright.dev/cluster";
 const LABEL_MACHINE: &str = "nodewright.dev/machine";
 const LABEL_UID: &str = "nodewright.dev/machine-uid";
 
+/// Linux has no longer host names: docker creates such a container, and can never start it.
+const LONGEST_HOST_NAME: usize = 64;
+
 /// A call makes up to four requests, which take a second or two; a computer that is busy or short of memory is slow.
 const DEADLINE: Duration = Duration::from_mins(1);
 /// A request that was dropped may still be on its way through the daemon.
@@ -65,6 +69,13 @@ impl LocalDriver {
     async fn create_container(self, request: MachineRequest) -> Result<Instance> {
         let spec = ProviderSpec::read(&request.class.provider_spec)?;
         let name = &request.name;
+        if name.len() > LONGEST_HOST_NAME {
+            let message = format!(
+                "machine {name} cannot be a container: its name would be the host name, which has at most \
+                 {LONGEST_HOST_NAME} bytes; shorten the name of its MachineDeployment or MachineSet"
+            );
+            return Err(DriverError::new(Code::InvalidArgument, message));
+        }
         match self.docker.create(name, &node(&spec, &request)).await {
             Err(error) if error.code == Code::NotFound => {
                 let message =
