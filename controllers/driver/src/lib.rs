@@ -10,9 +10,14 @@
 //!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all VMs, or an error; never a part.
-//! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did.
+//! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did. A VM that does not show
+//!   within [`Driver::consistency`] after that will not appear.
+//! * What cannot work, such as a class or a name, is [`Code::InvalidArgument`]; a lost answer has a code that passes
+//!   ([`DriverError::is_passing`]).
 //! * Its connections are those of the runtime's `Leadership::connector`, if the driver can choose: requests that were
 //!   queued when the process was suspended are not sent when it resumes. A driver that cannot choose relies on its tokens.
+//!
+//! `nodewright-driver-contract` has a check for each rule, and `docs/tasks/write-a-driver.md` says what the manager makes of it.
 //!
 //! # What a driver may rely on
 //! * Calls for one Machine never overlap.

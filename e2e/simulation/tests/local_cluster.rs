@@ -10,8 +10,8 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, Pod},
 };
-use nodewright_api::RawJson;
-use nodewright_driver::{Class, Driver, MachineRequest, SecretData, SecretText};
+use nodewright_driver::{Driver, MachineRequest};
+use nodewright_driver_contract as contract;
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_e2e_cloud::{
     self as cloud, KubeletOrder, LocalCloud,
@@ -153,22 +153,7 @@ impl NodeLook {
 }
 
 fn machine(name: &str) -> MachineRequest {
-    let provider_spec = RawJson::from(&json!({ "cluster": "c", "labels": { "pool": "a" } }));
-    MachineRequest {
-        name: name.to_owned(),
-        namespace: "default".to_owned(),
-        uid: format!("uid-of-{name}"),
-        provider_id: None,
-        is_proven: false,
-        last_known_state: String::new(),
-        class: Class {
-            name: "class".to_owned(),
-            revision: String::new(),
-            provider_spec,
-            secret: SecretData::default(),
-        },
-        user_data: SecretText::default(),
-    }
+    contract::machine(name, contract::class(&json!({ "cluster": "c", "labels": { "pool": "a" } })))
 }
 
 /// Runs a future on paused time in this thread. The runtime has no network: code that opened a port would panic.

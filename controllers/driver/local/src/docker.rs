@@ -8,8 +8,9 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::rt::{Read, Write};
 use hyper_util::{
-    client::legacy,
+    client::legacy::{self, connect::Connection},
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use nodewright_api::Code;
@@ -19,7 +20,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use tower::{BoxError, ServiceExt, service_fn, util::BoxCloneSyncService};
+use tower::{BoxError, Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
 /// The maximum size of an answer. A container in a list has some kilobytes.
 const ANSWER_LIMIT: usize = 16 << 20;
@@ -87,16 +88,31 @@ pub(super) struct Docker {
 impl Docker {
     /// It sends nothing once this leadership has expired.
     pub(super) fn new(socket: &Path, leadership: &Leadership) -> Self {
-        let socket: Arc<Path> = socket.into();
-        let path = Arc::clone(&socket);
+        let path: Arc<Path> = socket.into();
         let connector = service_fn(move |_: Uri| {
             let path = Arc::clone(&path);
             Box::pin(async move { UnixStream::connect(path).await.map(TokioIo::new) })
         });
+        Self::connected_by(connector, socket, leadership)
+    }
+
+    /// A client whose connections are this connector's.
+    pub(super) fn connected_by<C>(connector: C, socket: &Path, leadership: &Leadership) -> Self
+    where
+        C: Service<
+                Uri,
+                Response: Read + Write + Connection + Send + Unpin + 'static,
+                Error: Into<BoxError>,
+                Future: Send + Unpin + 'static,
+            > + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build::<_, Full<Bytes>>(leadership.connector(connector));
-        Self { socket, http: BoxCloneSyncService::new(http) }
+        Self { socket: socket.into(), http: BoxCloneSyncService::new(http) }
     }
 
     /// Creates a container, or fails with [`Code::AlreadyExists`].

@@ -1,4 +1,6 @@
-//! The driver against a docker daemon with canned answers. `make e2e-kind` runs it against a real one.
+//! The driver against a docker daemon with canned answers: what it asks for, and how.
+
+mod contract;
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc};
 
@@ -7,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use nodewright_driver::{SecretData, SecretText};
+use nodewright_driver::SecretText;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -55,22 +57,9 @@ impl Daemon {
 }
 
 fn machine(name: &str) -> MachineRequest {
-    let provider_spec = RawJson::from(&json!({"cluster": "ours", "image": "node:1"}));
-    MachineRequest {
-        name: name.to_owned(),
-        namespace: "default".to_owned(),
-        uid: "u".to_owned(),
-        provider_id: None,
-        is_proven: false,
-        last_known_state: String::new(),
-        class: Class {
-            name: "class".to_owned(),
-            revision: String::new(),
-            provider_spec,
-            secret: SecretData::default(),
-        },
-        user_data: SecretText("#!/bin/sh\nhunter2\n".into()),
-    }
+    let class = nodewright_driver_contract::class(&json!({"cluster": "ours", "image": "node:1"}));
+    let user_data = SecretText("#!/bin/sh\nhunter2\n".into());
+    MachineRequest { user_data, ..nodewright_driver_contract::machine(name, class) }
 }
 
 fn container(cluster: &str, machine: &str, status: &str) -> (u16, Value) {
@@ -105,7 +94,7 @@ async fn a_container_starts_after_its_user_data_are_in_it() {
     let bodies = daemon.asked.lock();
     let created: Value = serde_json::from_slice(&bodies[0].1).unwrap();
     assert_eq!((&created["Hostname"], &created["Image"]), (&json!("m"), &json!("node:1")));
-    assert_eq!(created["Labels"], json!({LABEL_CLUSTER: "ours", LABEL_MACHINE: "m", LABEL_UID: "u"}));
+    assert_eq!(created["Labels"], json!({LABEL_CLUSTER: "ours", LABEL_MACHINE: "m", LABEL_UID: "uid-of-m"}));
     assert_eq!(created["HostConfig"]["NetworkMode"], "kind");
     let is_in = |body: &Bytes| String::from_utf8_lossy(body).contains("hunter2");
     assert!(
@@ -148,50 +137,11 @@ async fn a_container_that_never_started_is_not_found_and_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_container_that_is_off_is_found() {
-    let daemon = Daemon::new([container("ours", "m", "exited")]);
-    assert_eq!(daemon.driver.status(machine("m")).await.unwrap().node_name, "m");
-}
-
-#[tokio::test]
 async fn a_deletion_succeeds_if_there_is_nothing_or_it_is_under_way() {
     let daemon = Daemon::new([refused(404), container("ours", "m", "removing"), refused(409)]);
     daemon.driver.delete(machine("m")).await.unwrap();
     daemon.driver.delete(machine("m")).await.unwrap();
     assert_eq!(asked_path(&daemon), [INSPECT, INSPECT, REMOVE]);
-}
-
-#[tokio::test]
-async fn what_the_labels_do_not_prove_is_a_mismatch_and_left_alone() {
-    for (found, mismatch) in [
-        (container("theirs", "m", "running"), Mismatch::Cluster),
-        (container("ours", "another", "running"), Mismatch::Machine),
-        ((200, json!({"Id": "kind", "State": {"Status": "running"}, "Config": {}})), Mismatch::Machine),
-    ] {
-        let claims = || MachineRequest { provider_id: Some("local:///m".to_owned()), is_proven: true, ..machine("m") };
-        let daemon = Daemon::new([found.clone(), found.clone(), found.clone(), found]);
-        for error in
-            [daemon.driver.status(claims()).await.unwrap_err(), daemon.driver.delete(claims()).await.unwrap_err()]
-        {
-            assert_eq!((error.code, error.mismatch), (Code::FailedPrecondition, Some(mismatch)), "{error}");
-        }
-        assert_eq!(asked_path(&daemon), [INSPECT; 4]);
-    }
-    let claims = MachineRequest { provider_id: Some("simulated:///m".to_owned()), ..machine("m") };
-    let daemon = Daemon::new([refused(404)]);
-    let error = daemon.driver.status(claims).await.unwrap_err();
-    assert_eq!((error.code, error.mismatch), (Code::InvalidArgument, Some(Mismatch::Machine)));
-}
-
-#[tokio::test]
-async fn all_containers_of_the_cluster_are_listed() {
-    let listed = json!([{"Labels": {LABEL_MACHINE: "a"}}, {"Labels": {LABEL_MACHINE: "b"}}, {"Labels": {}}]);
-    let daemon = Daemon::new([(200, listed)]);
-    let found = daemon.driver.list(machine("m").class).await.unwrap();
-    let expected = ["a", "b"].map(|name| (provider_id(name), name.to_owned()));
-    assert_eq!(found, BTreeMap::from(expected));
-    let asked = asked_path(&daemon);
-    assert!(asked[0].starts_with("GET /containers/json?all=true&filters=") && asked[0].contains("ours"), "{asked:?}");
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use nodewright_api::RawJson;
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, SecretData, SecretText};
+use nodewright_driver::{Driver, DriverError, Instance, MachineRequest};
+use nodewright_driver_contract as contract;
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_runtime::leadership::tokio_clock;
 use serde_json::json;
@@ -49,22 +49,7 @@ impl World {
 }
 
 fn machine() -> MachineRequest {
-    let provider_spec = RawJson::from(&json!({ "cluster": "c" }));
-    MachineRequest {
-        name: "m".to_owned(),
-        namespace: "default".to_owned(),
-        uid: "uid".to_owned(),
-        provider_id: None,
-        is_proven: false,
-        last_known_state: String::new(),
-        class: Class {
-            name: "class".to_owned(),
-            revision: String::new(),
-            provider_spec,
-            secret: SecretData::default(),
-        },
-        user_data: SecretText::default(),
-    }
+    contract::machine("m", contract::class(&json!({ "cluster": "c" })))
 }
 
 fn code<T>(result: Result<T, DriverError>) -> Option<Code> {

@@ -1,0 +1,89 @@
+//! A VM goes, and only that one.
+
+use nodewright_api::Code;
+use tokio::time::sleep;
+
+use crate::context::{Checked, Context, DropAt, broken, ensure, eventually, restored, skipped};
+
+const MOST_POLLS: usize = 40;
+
+pub(super) async fn delete(context: &Context<'_>) -> Checked {
+    let (mut request, mut other) = (context.machine("m"), context.machine("other"));
+    let made = context.make(&mut request).await?;
+    let stays = context.make(&mut other).await?;
+    context.remove(&request).await?;
+    let answer = eventually(context.fixture.patience(), async || match context.calls.status(&request).await {
+        Err(error) if error.is_passing() => None,
+        Ok(found) if found.provider_id == made.provider_id => None,
+        other => Some(other),
+    });
+    match answer.await {
+        Some(Err(error)) if error.code == Code::NotFound => {}
+        Some(Err(error)) if error.code == Code::Unimplemented => return skipped("status is Unimplemented"),
+        Some(Err(error)) => return broken(format!("status of a deleted VM says: {error}")),
+        Some(Ok(found)) => return broken(format!("status of a deleted VM finds {}", found.provider_id)),
+        None => return broken(format!("status still finds VM {} after its deletion", made.provider_id)),
+    }
+    let vms = context.vms().await?;
+    ensure(!vms.contains(&made.provider_id), || {
+        format!("status says that VM {} is gone, and it is not", made.provider_id)
+    })?;
+    context.stays(&stays, "another machine's was to be deleted").await
+}
+
+pub(super) async fn delete_again(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    context.make(&mut request).await?;
+    for _ in 0..3 {
+        context.remove(&request).await?;
+    }
+    context.gone(&request).await
+}
+
+pub(super) async fn delete_absent(context: &Context<'_>) -> Checked {
+    context.remove(&context.machine("none")).await?;
+    let mut request = context.machine("m");
+    // Its VM is gone, and another process is asked to delete it.
+    context.make(&mut request).await?;
+    context.remove(&request).await?;
+    context.gone(&request).await?;
+    match context.restarted().delete(&request).await {
+        Err(error) if error.code != Code::NotFound => broken(format!("the VM is gone, and delete says: {error}")),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn delete_by_name(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    context.make(&mut request).await?;
+    context.find(&request).await?;
+    context.remove(&restored(&request)).await?;
+    context.gone(&request).await
+}
+
+pub(super) async fn delete_dropped(context: &Context<'_>) -> Checked {
+    for lingers in [false, true] {
+        for polls in 0..MOST_POLLS {
+            let mut request = context.machine(format!("{}-{polls}", if lingers { "late" } else { "soon" }));
+            context.make(&mut request).await?;
+            let ended = DropAt { polls, lingers }.apply(context.calls.driver.delete(request.clone())).await;
+            if ended.is_some() {
+                break;
+            }
+            context.remove(&request).await?;
+            context.gone(&request).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn delete_hidden(context: &Context<'_>) -> Checked {
+    if context.fixture.hide_next_vm().await?.is_none() {
+        return skipped("the fixture cannot hide a VM");
+    }
+    let mut request = context.machine("m");
+    context.make(&mut request).await?;
+    context.remove(&request).await?;
+    sleep(context.calls.driver.consistency()).await;
+    context.gone(&request).await
+}

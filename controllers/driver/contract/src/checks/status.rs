@@ -1,0 +1,53 @@
+//! A VM is found, and one that does not exist is not.
+
+use nodewright_api::Code;
+use tokio::time::sleep;
+
+use super::create::same;
+use crate::context::{Checked, Context, broken, ensure, restored, skipped};
+
+pub(super) async fn status_unknown(context: &Context<'_>) -> Checked {
+    match context.calls.status(&context.machine("m")).await {
+        Err(error) if error.code == Code::NotFound => Ok(()),
+        Err(error) if error.code == Code::Unimplemented => skipped("status is Unimplemented"),
+        Err(error) => broken(format!("there is no VM, and status says: {error}")),
+        Ok(found) => broken(format!("there is no VM, and status finds {}", found.provider_id)),
+    }
+}
+
+pub(super) async fn status_by_name(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    let made = context.make(&mut request).await?;
+    same(&made, &context.find(&restored(&request)).await?, "status of the restored machine")
+}
+
+pub(super) async fn status_of_stopped(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    let made = context.make(&mut request).await?;
+    if context.fixture.stop_vm(&made.provider_id).await?.is_none() {
+        return skipped("the fixture cannot stop a VM");
+    }
+    same(&made, &context.find(&request).await?, "status of the stopped VM")
+}
+
+pub(super) async fn several_vms(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    let first = context.make(&mut request).await?;
+    let mut second = restored(&request);
+    let other = match context.calls.create(&second).await {
+        Ok(other) if other.provider_id != first.provider_id => other,
+        _ => return skipped("create with another UID makes no second VM"),
+    };
+    second.provider_id = Some(other.provider_id.clone());
+    // Both show after a while, and then they stay.
+    sleep(context.calls.driver.consistency()).await;
+    match context.calls.status(&restored(&request)).await {
+        Err(error) if error.code == Code::OutOfRange => {}
+        Err(error) => return broken(format!("there are two VMs, and status says: {error}")),
+        Ok(found) => return broken(format!("there are two VMs, and status finds {}", found.provider_id)),
+    }
+    context.remove(&request).await?;
+    context.gone(&request).await?;
+    let gone = context.gone(&second).await;
+    ensure(gone.is_ok(), || format!("VM {} stays when the machine is deleted", other.provider_id))
+}
