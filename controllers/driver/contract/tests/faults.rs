@@ -214,7 +214,9 @@ impl Faulty {
             "delete_dropped" if is_known => return Ok(None),
             // Noted before it is done.
             "delete_dropped" if is_noted => drop(self.memory.deleted.lock().insert(uid.clone())),
-            "delete_by_name" if request.provider_id.is_none() => return Ok(None),
+            "delete_by_name" if request.provider_id.is_none() => {
+                return self.inner.list(request.class).await.map(|_| None);
+            }
             "delete_hidden" => request.is_proven = false,
             "hidden_vm" => request.is_proven = true,
             "delete_absent" if !self.has_vm(&request) => return failed(Code::Internal, "there is no VM to delete"),
