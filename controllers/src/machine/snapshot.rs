@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    budget::{Pool, may_be_replaced},
+    budget::pool::{Pool, may_be_replaced},
     claim::{self, Claim, Found, Vm},
     settings::Settings,
 };

@@ -18,7 +18,7 @@
 //! * A Machine whose creation gets stuck shows that replacements may not come up. As many of these as the budget allows are
 //!   overlooked; the others hold their places until they are up.
 
-mod pool;
+pub(super) mod pool;
 #[cfg(test)]
 mod tests;
 mod wake;
