@@ -21,6 +21,38 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn timeout_outcome(&self) -> Self::Outcome;
     /// Whether an outcome is a success, for metrics.
     fn succeeded(outcome: &Self::Outcome) -> bool;
+    /// The groups that limit how many calls are in progress at once. The call starts when each has a place for it.
+    fn groups(&self) -> Vec<Group> {
+        vec![]
+    }
+    /// Whether the outcome says that there are too many calls. Then those groups of the call pause that [`Group::pauses`] names.
+    fn is_throttled(_outcome: &Self::Outcome) -> bool {
+        false
+    }
+}
+
+/// Calls that share a limit, such as those for one account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// Calls whose groups have the same name share its places.
+    pub name: Arc<str>,
+    /// How many of its calls may be in progress at once; at least one.
+    pub limit: usize,
+    /// Whether it sends no call for a while after one was throttled.
+    pub pauses: bool,
+}
+
+impl Group {
+    /// A group that does not pause.
+    pub fn new(name: impl Into<Arc<str>>, limit: usize) -> Self {
+        Self { name: name.into(), limit, pauses: false }
+    }
+
+    /// The same group, which sends no call for a while after one was throttled.
+    #[must_use]
+    pub fn pausing(self) -> Self {
+        Self { pauses: true, ..self }
+    }
 }
 
 /// The effect of a controller that makes no calls outside Kubernetes.
@@ -49,7 +81,7 @@ impl Effect for Never {
 /// The state of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
-    /// When the newest call started, or began to wait for its serialization key or a permit.
+    /// When the newest call started, or began to wait for its serialization key or for places in its groups.
     pub begun: Timestamp,
     /// Whether a call is in progress or queued.
     pub running: bool,

@@ -4,12 +4,20 @@ use std::{collections::HashMap, sync::Arc};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::{effect::Effect, leadership::Leadership};
+use crate::{
+    effect::{Effect, Group},
+    fair::Flow,
+    fair_groups::{Answer, GroupSemaphore},
+    leadership::Leadership,
+};
 use nodewright_observability::metrics::Metrics;
+
+/// The group of all calls of a controller.
+const ALL: &str = "";
 
 pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::Outcome> + Send + Sync>;
 
@@ -17,13 +25,16 @@ pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::
 ///
 /// # Guarantees
 /// * Effects with the same serialization key never overlap. A hung call delays only the calls with its own key.
+/// * Each group has its limit, and owners take turns, see [`GroupSemaphore`]. A call that waits holds up no other one, except
+///   those with its serialization key.
 /// * A call starts only while this process leads, and is dropped when leadership ends, also in a process that was suspended.
 /// * A call is dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.
 pub(crate) struct EffectRunner<E: Effect> {
     perform: Perform<E>,
     /// For each serialization key that has calls.
     locks: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
-    permits: Semaphore,
+    limit: usize,
+    groups: Arc<GroupSemaphore>,
     leadership: Leadership,
     tasks: TaskTracker,
     metrics: Arc<Metrics>,
@@ -37,14 +48,15 @@ impl<E: Effect> EffectRunner<E> {
         tasks: TaskTracker,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let (locks, permits) = (Mutex::default(), Semaphore::new(limit));
-        Arc::new(Self { perform, locks, permits, leadership, tasks, metrics })
+        let (locks, groups) = (Mutex::default(), Arc::default());
+        Arc::new(Self { perform, locks, limit, groups, leadership, tasks, metrics })
     }
 
-    /// Queues a call. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not lead.
+    /// Queues a call, which takes turns with the calls of other flows. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not lead.
     pub(crate) fn start(
         self: &Arc<Self>,
         effect: E,
+        flow: Flow,
         span: Span,
         begun: impl FnOnce() + Send + 'static,
         done: impl FnOnce(E::Outcome) + Send + 'static,
@@ -54,7 +66,7 @@ impl<E: Effect> EffectRunner<E> {
             let key = effect.serialization_key();
             let lock = runner.locks.lock().entry(key.clone()).or_default().clone();
             let turn = lock.lock().await;
-            let outcome = runner.run(effect, begun).await;
+            let outcome = runner.run(effect, &flow, begun).await;
             drop(turn);
             drop(lock);
             runner.forget_unused(&key);
@@ -65,8 +77,10 @@ impl<E: Effect> EffectRunner<E> {
         self.tasks.spawn(task.instrument(span));
     }
 
-    async fn run(&self, effect: E, begun: impl FnOnce()) -> Option<E::Outcome> {
-        let _permit = self.permits.acquire().await.ok()?;
+    async fn run(&self, effect: E, flow: &Flow, begun: impl FnOnce()) -> Option<E::Outcome> {
+        let mut groups = effect.groups();
+        groups.push(Group::new(ALL, self.limit));
+        let permit = self.groups.enter(flow, groups).await?;
         if self.leadership.is_over() {
             return None;
         }
@@ -87,7 +101,11 @@ impl<E: Effect> EffectRunner<E> {
             }
         };
         let outcome = match ended {
-            Ok(Ok(outcome)) => outcome?,
+            Ok(Ok(outcome)) => {
+                let outcome = outcome?;
+                permit.answered(if E::is_throttled(&outcome) { Answer::Throttled } else { Answer::Other });
+                outcome
+            }
             Ok(Err(panic)) => {
                 tracing::error!(%panic, "a call panicked");
                 effect.timeout_outcome()
@@ -122,7 +140,8 @@ mod tests {
     use super::*;
     use crate::testing::HandClock;
 
-    /// A call: its name, its serialization key, and its duration in seconds.
+    /// A call: its name, its serialization key, and its duration in seconds. With a key such as `zone/1` it is in group `zone`,
+    /// which has one place. The call `throttled` is throttled.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Call(&'static str, &'static str, u64);
 
@@ -143,6 +162,12 @@ mod tests {
         fn succeeded(outcome: &bool) -> bool {
             *outcome
         }
+        fn groups(&self) -> Vec<Group> {
+            self.1.split_once('/').map(|(group, _)| Group::new(group, 1).pausing()).into_iter().collect()
+        }
+        fn is_throttled(outcome: &bool) -> bool {
+            !outcome
+        }
     }
 
     /// Makes calls, and records when each begins.
@@ -152,7 +177,7 @@ mod tests {
             begun.lock().push((name, start.elapsed().as_secs()));
             Box::pin(async move {
                 sleep(Duration::from_secs(seconds)).await;
-                true
+                name != "throttled"
             })
         })
     }
@@ -163,7 +188,7 @@ mod tests {
         let performer = performer(Arc::clone(&begun));
         let runner = EffectRunner::new(performer, limit, leadership, tasks.clone(), Arc::default());
         for call in calls {
-            runner.start(call.clone(), Span::none(), || {}, |_| {});
+            runner.start(call.clone(), Flow::default(), Span::none(), || {}, |_| {});
             tokio::task::yield_now().await;
         }
         tasks.close();
@@ -191,7 +216,7 @@ mod tests {
             let (at_begin, at_end, name) = (record.clone(), record.clone(), call.0);
             let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));
             let done = move |_| at_end.lock().push((name, "done", start.elapsed().as_secs()));
-            runner.start(call, Span::none(), begun, done);
+            runner.start(call, Flow::default(), Span::none(), begun, done);
             tokio::task::yield_now().await;
         }
         tasks.close();
@@ -200,6 +225,21 @@ mod tests {
         assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("c", "begun")), Some(&("c", "begun", 60)));
         assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("c", "done")), Some(&("c", "done", 110)));
         assert_eq!(record.iter().find(|(name, what, _)| (*name, *what) == ("d", "begun")), Some(&("d", "begun", 110)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_for_its_group_holds_up_no_other() {
+        let calls = [Call("a", "zone/1", 10), Call("b", "zone/2", 10), Call("c", "other/1", 10), Call("d", "3", 10)];
+        let (begun, _) = begun(2, Leadership::unlimited(), &calls).await;
+        assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10), ("d", 10)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_throttled_call_pauses_its_group_and_no_other() {
+        let calls =
+            [Call("throttled", "zone/1", 1), Call("b", "zone/2", 1), Call("c", "other/1", 5), Call("d", "other/2", 1)];
+        let (begun, _) = begun(100, Leadership::unlimited(), &calls).await;
+        assert_eq!(begun, [("throttled", 0), ("c", 0), ("b", 2), ("d", 5)]);
     }
 
     #[tokio::test(start_paused = true)]

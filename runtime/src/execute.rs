@@ -56,6 +56,8 @@ impl UnknownOutcome {
 pub(crate) struct RequestContext {
     pub(crate) traceparent: Option<TraceContext>,
     pub(crate) flow: Flow,
+    /// The object of the plan: evictions for several objects take turns.
+    pub(crate) object: Flow,
 }
 
 impl RequestContext {
@@ -96,6 +98,8 @@ const MOST_FAILURES: usize = 8;
 ///   steps. A failure that would hit every request (no connection, 429, 5xx, the end of leadership) ends it at once.
 /// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write. An
 ///   eviction may be repeated, and its failure ends no stage.
+/// * At most so many evictions of a cluster wait for their answers at once ([`Connection::evictions`]). The objects whose plans
+///   evict take turns.
 /// * No write hits a namesake. A write that depends on a version hits no other version.
 ///
 /// # Assumptions
@@ -305,6 +309,11 @@ impl Executor {
         let url = format!("{}/eviction", at.resource().object(key));
         let call = sending.write(Method::POST, url, JSON, &body);
         let leaving = Until::Leaving(key.clone(), at.uid().into());
+        let evictions = self.connections.get(&key.cluster).map(|connection| connection.evictions.clone());
+        let _turn = match &evictions {
+            Some(evictions) => Some(evictions.enter(&sending.object).await),
+            None => None,
+        };
         match self.send(key.cluster, call).await {
             Ok(_) => done_at(at, leaving),
             Err(error) if error.is_not_found() => done_at(at, leaving),

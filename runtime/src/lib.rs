@@ -49,6 +49,7 @@ pub mod error;
 pub mod events;
 mod execute;
 mod fair;
+mod fair_groups;
 pub mod finalizers;
 pub mod leadership;
 pub mod manager;

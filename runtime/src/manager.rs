@@ -51,6 +51,9 @@ pub struct Options {
     pub qps: f64,
     /// How many requests may exceed that rate after idle time.
     pub burst: u32,
+    /// How many evictions may wait for their answers at once in each cluster; fewer than `requests_at_once`, so that slow ones
+    /// leave room for other requests.
+    pub evictions_at_once: usize,
     /// How many calls outside Kubernetes may be in progress at once, for each controller.
     pub effects_at_once: usize,
     /// The leadership of this process, which [`Manager::run`] begins. Make the clients with it, by [`crate::request::client`].
@@ -68,7 +71,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// One cluster, no events, no traces, and no limits except 16 requests and 200 calls outside Kubernetes at once. `name` is
+    /// One cluster, no events, no traces, and no limits except 16 requests, 8 of them evictions, and 200 calls outside Kubernetes at once. `name` is
     /// the prefix of field managers; `name/version` is the `User-Agent` of each request.
     pub fn new(name: &str, version: &str, home: Cluster, client: kube::Client) -> Self {
         Self {
@@ -77,6 +80,7 @@ impl Options {
             clients: BTreeMap::from([(home, client)]),
             home,
             requests_at_once: 16,
+            evictions_at_once: 8,
             qps: 0.0,
             burst: 30,
             effects_at_once: 200,
@@ -130,6 +134,7 @@ impl Manager {
             let (leadership, metrics) = (Leadership::unlimited(), options.metrics.clone());
             let mut connection = Connection::new(client.clone(), agent, leadership, at_once, metrics);
             connection.limits = FairSemaphore::new(at_once, Some(rate));
+            connection.evictions = FairSemaphore::new(options.evictions_at_once, None);
             (*cluster, connection)
         };
         let connections: BTreeMap<_, _> = options.clients.iter().map(connect).collect();

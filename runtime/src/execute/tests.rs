@@ -358,3 +358,41 @@ async fn a_failure_that_meets_every_request_ends_the_stage() {
         assert_eq!(server.requests().len(), 1);
     }
 }
+
+/// Evicts Pods with the plan of one object.
+async fn drain(executor: &Executor, object: &str, pods: &[Pod]) {
+    let stage: Vec<_> = pods.iter().map(|pod| Planned { why: "as told".into(), step: evict(pod) }).collect();
+    let sending = RequestContext { object: Flow::of(object), ..RequestContext::default() };
+    executor.run(&[stage], 0, &sending, |()| {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn evictions_of_several_objects_take_turns_and_leave_room_for_other_requests() {
+    let server = ApiServer::new();
+    let pods = ["a", "b"].map(|node| {
+        let name = |number: u32| format!("{node}-{number}");
+        let pod = |number| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(number)}});
+        (0..7).map(|number| serde_json::from_value(server.seed(PODS, pod(number))).unwrap()).collect::<Vec<Pod>>()
+    });
+    let other = seed(&server);
+    server.take_requests();
+    server.fail_always(Match::verb("create").path_end("/eviction"), Fault::Delay(Duration::from_secs(10)));
+    let metrics = Arc::new(Metrics::new());
+    let mut connection = Connection::new(server.client(), agent("test/1", "test"), Leadership::unlimited(), 2, metrics);
+    connection.evictions = crate::fair::FairSemaphore::new(1, None);
+    let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
+    let edits = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let planned = Planned { why: "as told".into(), step: edit(&other) };
+        executor.run(&[vec![planned]], 0, &RequestContext::default(), |()| {}).await;
+        server.requests().len()
+    };
+    let (sent, (), ()) = tokio::join!(edits, drain(&executor, "a", &pods[0]), drain(&executor, "b", &pods[1]));
+    assert_eq!(sent, 2, "the edit waits for no eviction but the first, which is in progress");
+    let requests = server.requests();
+    let evictions = requests.iter().filter(|request| request.path.ends_with("/eviction"));
+    let nodes: String = evictions.filter_map(|request| request.path.split("/pods/").nth(1)?.chars().next()).collect();
+    assert_eq!(nodes.len(), 14);
+    // Batches grow, so that one object asks for four evictions at once while the other one asks for two.
+    assert!(!nodes.contains("aaa") && !nodes.contains("bbb"), "{nodes}");
+}

@@ -26,10 +26,10 @@ use crate::{
     effect_runner::EffectRunner,
     events::{Event, EventKind, Recorder},
     execute::{Barrier, Executor, RequestContext},
-    fair::{FairSemaphore, Permit},
+    fair::{FairSemaphore, Flow, Permit},
     leadership::Clock,
     object::{Cluster, ObjectRef, controller, uid},
-    plan::{Context, Failure, FailureClass, Plan, Wait, reference},
+    plan::{Context, Failure, FailureClass, Plan, Step, Wait, reference},
     queue::{Priority, Queue, ReconcileResult, RequeueHandle},
     scoped_watch::ScopedWatches,
 };
@@ -41,6 +41,8 @@ use nodewright_observability::{
 /// How many plans of one controller run at once in one cluster: more than requests, which must not wait for a plan, but not many
 /// more, because each stays in memory.
 const EXECUTING: usize = 64;
+/// The same for plans that evict. They wait for their turns at the API server, and must not keep other plans from theirs.
+const EVICTING: usize = 512;
 /// The shortest time between two plans of an object: a plan may ask for a time in the past again and again.
 const SOONEST: Duration = Duration::from_millis(100);
 /// How often an object that waits for the cache of another cluster asks whether it has to.
@@ -76,7 +78,7 @@ pub(crate) struct Shared {
 /// * A run sees only caches that were listed after this process gained leadership.
 /// * The outcome of an unanswered write is read before the next plan.
 /// * A panic in one plan is caught, counted and backed off. Other objects continue.
-/// * Each cluster has a limit of plans that write to it at once. Owners take turns.
+/// * Each cluster has a limit of plans that write to it at once, and another one of plans that evict. Owners take turns.
 ///
 /// # Assumptions
 /// * Every kind that a plan reads or writes is watched. The loop does not wait for writes to other kinds.
@@ -87,7 +89,8 @@ pub(crate) struct Reconciler<C: Controller> {
     effects: Arc<EffectRunner<C::Effect>>,
     shared: Shared,
     memories: Memories<C::Effect>,
-    limits: Mutex<BTreeMap<Cluster, Arc<FairSemaphore>>>,
+    /// By cluster, and whether the plans evict.
+    limits: Mutex<BTreeMap<(Cluster, bool), Arc<FairSemaphore>>>,
 }
 
 enum Work<E> {
@@ -292,7 +295,8 @@ impl<C: Controller> Reconciler<C> {
         let only_changes = plan.steps().all(|planned| planned.step.is_change());
         let pause = if only_changes { pause.max(memory.pace(Instant::now())) } else { pause };
         let subject = Subject::new::<C>(key, owner, &plan);
-        let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone() };
+        let object = Flow::of(uid(live.as_ref()));
+        let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone(), object };
         Work::Act(Box::new(Act { plan, pause, sending, subject }))
     }
 
@@ -324,7 +328,9 @@ impl<C: Controller> Reconciler<C> {
     fn limit(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
-        self.limits.lock().entry(cluster).or_insert_with(|| FairSemaphore::new(EXECUTING, None)).clone()
+        let evicts = plan.steps().any(|planned| matches!(planned.step, Step::Evict(_)));
+        let places = if evicts { EVICTING } else { EXECUTING };
+        self.limits.lock().entry((cluster, evicts)).or_insert_with(|| FairSemaphore::new(places, None)).clone()
     }
 
     async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect>>, permit: Permit, begun: Instant) {
@@ -342,7 +348,7 @@ impl<C: Controller> Reconciler<C> {
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
         let Act { plan, pause, sending, subject } = *act;
         log_plan(&plan);
-        let call = |effect: &C::Effect| self.call(key, effect, &subject);
+        let call = |effect: &C::Effect| self.call(key, effect, &sending.flow, &subject);
         let execution = self.shared.executor.run(&plan.stages, self.queue.failures(key), &sending, call).await;
         let refused = !execution.refused.is_empty();
         let failed = self.memories.get(key).and_then(|memory| {
@@ -379,17 +385,17 @@ impl<C: Controller> Reconciler<C> {
         ReconcileResult::Done { wake, pause }
     }
 
-    fn call(self: &Arc<Self>, key: &ObjectRef, effect: &C::Effect, subject: &Subject) {
+    fn call(self: &Arc<Self>, key: &ObjectRef, effect: &C::Effect, flow: &Flow, subject: &Subject) {
         if self.note_outcome(key, |outcomes, now| outcomes.begin(effect, now)) != Some(true) {
             return;
         }
         let (this, at, called) = (self.clone(), key.clone(), effect.clone());
-        // Start the deadline now: the call may have waited for its serialization key and for a permit.
+        // Start the deadline now: the call may have waited for its serialization key and for its groups.
         let begun = move || {
             this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now));
         };
         let (this, key, called) = (self.clone(), key.clone(), effect.clone());
-        self.effects.start(effect.clone(), subject.call(effect.name()), begun, move |outcome| {
+        self.effects.start(effect.clone(), flow.clone(), subject.call(effect.name()), begun, move |outcome| {
             // Do not log the outcome itself: it may hold data that the driver keeps confidential.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");

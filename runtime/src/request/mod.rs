@@ -75,6 +75,9 @@ pub struct Connection {
     agent: HeaderValue,
     leadership: Leadership,
     pub(crate) limits: Arc<FairSemaphore>,
+    /// Limits the evictions in progress, so that they leave room for other requests: the API server may take long over each,
+    /// because it asks webhooks.
+    pub(crate) evictions: Arc<FairSemaphore>,
     pub(crate) timeout: Duration,
     metrics: Arc<Metrics>,
     /// Shared with all connections that were made from this one.
@@ -134,8 +137,9 @@ impl Connection {
         at_once: usize,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (limits, timeout, contact) = (FairSemaphore::new(at_once, None), Duration::from_secs(35), Arc::default());
-        Self { client, agent, leadership, limits, timeout, metrics, contact }
+        let (limits, evictions) = (FairSemaphore::new(at_once, None), FairSemaphore::new(at_once, None));
+        let (timeout, contact) = (Duration::from_secs(35), Arc::default());
+        Self { client, agent, leadership, limits, evictions, timeout, metrics, contact }
     }
 
     /// The same connection with another `User-Agent`.
