@@ -10,6 +10,8 @@
 //!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all VMs, or an error; never a part.
+//! * A failure says if the provider asked for fewer calls ([`DriverError::throttled`]): then all calls with the same
+//!   credentials pause for a while.
 //! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did. A VM that does not show
 //!   within [`Driver::consistency`] after that will not appear.
 //! * What cannot work, such as a class or a name, is [`Code::InvalidArgument`]; a lost answer has a code that passes
@@ -25,7 +27,13 @@
 //!   after a restart. They are stored in the Machine's status: they must not contain a secret.
 //! * `user_data` has its placeholders replaced.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{
     FutureExt,
@@ -48,6 +56,8 @@ pub struct DriverError {
     pub last_known_state: Option<String>,
     /// What is exhausted, with [`Code::ResourceExhausted`], if the provider says so.
     pub exhausted: Option<Exhausted>,
+    /// Whether the provider has asked for fewer calls: then all calls with the same credentials pause for a while.
+    pub throttled: bool,
 }
 
 /// Which capacity is exhausted, and until when. Machines in other zones, and of other classes, are not held up.
@@ -71,7 +81,14 @@ pub enum Mismatch {
 impl DriverError {
     /// A failure with a code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), mismatch: None, last_known_state: None, exhausted: None }
+        Self {
+            code,
+            message: message.into(),
+            mismatch: None,
+            last_known_state: None,
+            exhausted: None,
+            throttled: false,
+        }
     }
 
     /// The same failure, for a VM that the Machine names and that is not proven to be the Machine's.
@@ -90,6 +107,12 @@ impl DriverError {
     #[must_use]
     pub fn with_exhausted(self, exhausted: Exhausted) -> Self {
         Self { exhausted: Some(exhausted), ..self }
+    }
+
+    /// The same failure, of a call that the provider refused because there are too many.
+    #[must_use]
+    pub fn throttled(self) -> Self {
+        Self { throttled: true, ..self }
     }
 
     /// Whether the failure is transient: the same call may succeed a little later without help.
@@ -130,6 +153,16 @@ impl SecretData {
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let value = self.0.iter().rev().find_map(|secret| secret.data.as_ref()?.get(key));
         value.map(|value| value.0.as_slice())
+    }
+
+    /// Equal for equal data, whatever Secrets have it; without the value of one key. It is of use in this process only.
+    pub fn fingerprint(&self, without: &str) -> u64 {
+        let entries = self.0.iter().filter_map(|secret| secret.data.as_ref()).flatten();
+        let merged: BTreeMap<_, _> =
+            entries.filter(|(key, _)| *key != without).map(|(key, value)| (key, &value.0)).collect();
+        let mut hasher = DefaultHasher::new();
+        merged.hash(&mut hasher);
+        hasher.finish()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use nodewright_api::GoDuration;
-use nodewright_controllers::machine::Settings;
+use nodewright_controllers::machine::{CallLimits, Settings};
 use nodewright_driver::Driver;
 use nodewright_driver_local::LocalDriver;
 use nodewright_driver_simulated::{Options, SimulatedDriver};
@@ -206,7 +206,7 @@ pub(crate) struct MachineFlags {
 }
 
 impl MachineFlags {
-    pub(crate) fn settings(&self, has_target: bool) -> Settings {
+    pub(crate) fn settings(&self, limits: CallLimits, has_target: bool) -> Settings {
         Settings {
             creation_timeout: self.machine_creation_timeout,
             health_timeout: self.machine_health_timeout,
@@ -222,6 +222,7 @@ impl MachineFlags {
             evict_retry: self.evict_retry,
             orphaned_node_grace: self.orphaned_node_grace,
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
+            limits,
             has_target,
         }
     }
@@ -239,12 +240,32 @@ pub(crate) struct ProviderFlags {
     /// Socket of the docker daemon whose containers are the machines of `local`.
     #[arg(long, default_value = "/var/run/docker.sock", value_name = "FILE")]
     pub(crate) local_docker_socket: PathBuf,
-    /// Maximum number of concurrent calls of the provider.
-    #[arg(long, default_value_t = 200)]
-    pub(crate) provider_concurrency: usize,
+    /// Maximum number of concurrent calls of the provider. Half of them may be other calls than creations and deletions.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) provider_concurrency: u16,
+    /// Maximum number of concurrent creations of VMs. [default: 40 % of --provider-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) creation_concurrency: Option<u16>,
+    /// Maximum number of concurrent deletions of VMs. [default: 40 % of --provider-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) deletion_concurrency: Option<u16>,
+    /// Maximum number of concurrent creations for one MachineDeployment; as many deletions, and as many other calls.
+    /// [default: 20 % of --provider-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) deployment_concurrency: Option<u16>,
+    /// The same for one MachineClass. [default: 30 % of --provider-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) class_concurrency: Option<u16>,
+    /// Maximum number of concurrent calls of the provider with the same credentials. [default: 80 % of --provider-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) credentials_concurrency: Option<u16>,
     /// Maximum number of concurrent API requests to each cluster. Each uses a connection.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_concurrency: u16,
+    /// Maximum number of evictions whose requests the API server of a cluster has yet to answer.
+    /// [default: half of --request-concurrency]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) eviction_concurrency: Option<u16>,
     /// Maximum number of API requests per second to each cluster, without watches, leases and events. 0: no limit besides the
     /// API server's own priority and fairness.
     #[arg(long, default_value_t = 0.0, value_parser = rate, value_name = "REQUESTS")]
@@ -255,6 +276,25 @@ pub(crate) struct ProviderFlags {
 }
 
 impl ProviderFlags {
+    /// The limits of the provider's calls.
+    pub(crate) fn limits(&self) -> CallLimits {
+        let usual = CallLimits::of(self.provider_concurrency.into());
+        let or = |flag: Option<u16>, usual| flag.map_or(usual, usize::from);
+        CallLimits {
+            creations: or(self.creation_concurrency, usual.creations),
+            deletions: or(self.deletion_concurrency, usual.deletions),
+            per_deployment: or(self.deployment_concurrency, usual.per_deployment),
+            per_class: or(self.class_concurrency, usual.per_class),
+            per_credentials: or(self.credentials_concurrency, usual.per_credentials),
+            ..usual
+        }
+    }
+
+    /// The limit of evictions. By default they leave half of the requests to others.
+    pub(crate) fn evictions(&self) -> usize {
+        self.eviction_concurrency.unwrap_or(self.request_concurrency / 2).max(1).into()
+    }
+
     /// The driver of `--cloud-provider`.
     pub(crate) fn driver(&self, leadership: &Leadership) -> Outcome<Arc<dyn Driver>> {
         Ok(match self.cloud_provider {
@@ -381,7 +421,8 @@ mod tests {
                     --node-conditions=ReadonlyFilesystem,KernelDeadlock --bootstrap-token-auth-extra-groups=system:x -v 3";
         let Command::Mc(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert!(!flags.election.leader_elect);
-        assert_eq!(flags.machine.settings(true).drain_timeout, Duration::from_hours(2));
+        let settings = flags.machine.settings(flags.provider.limits(), true);
+        assert_eq!((settings.drain_timeout, settings.limits.creations), (Duration::from_hours(2), 80));
     }
 
     #[test]

@@ -11,10 +11,11 @@ use nodewright_api::{Code, MachineSet, annotations};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
-    effect::Effect,
+    effect::{Effect, Group},
     object::{annotation, is_deleting, uid},
 };
 
+use super::{settings::CallLimits, token::USER_DATA};
 use crate::shared::ledger::{Ledger, Ordinal};
 
 /// Which call.
@@ -61,6 +62,10 @@ pub struct Request {
     pub token_lifetime: Duration,
     /// How long the call may take.
     pub deadline: Duration,
+    /// UID of the Machine's deployment; of its set or of itself if it has none.
+    pub pool: Arc<str>,
+    /// How many calls may be in progress at once.
+    pub limits: CallLimits,
     /// The Machine's trace.
     pub traceparent: TraceContext,
 }
@@ -158,5 +163,27 @@ impl Effect for Call {
 
     fn succeeded(outcome: &Outcome) -> bool {
         outcome.error().is_none_or(|error| error.code == Code::NotFound)
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let Request { machine, pool, limits, .. } = self.request.as_ref();
+        let (kind, limit) = match self.verb {
+            Verb::Create | Verb::Initialize => ("creations", limits.creations),
+            Verb::Delete => ("deletions", limits.deletions),
+            Verb::Status => ("status", limits.others),
+            // The API server of the target cluster gets it, not the provider.
+            Verb::DropToken => return vec![Group::new("tokens", limits.others)],
+        };
+        let (class, credentials) = (&machine.class.name, machine.class.secret.fingerprint(USER_DATA));
+        vec![
+            Group::new(kind, limit),
+            Group::new(format!("{kind} of deployment {pool}"), limits.per_deployment),
+            Group::new(format!("{kind} of class {}/{class}", machine.namespace), limits.per_class),
+            Group::new(format!("credentials {credentials:x}"), limits.per_credentials).pausing(),
+        ]
+    }
+
+    fn is_throttled(outcome: &Outcome) -> bool {
+        outcome.error().is_some_and(|error| error.throttled)
     }
 }

@@ -49,7 +49,7 @@ use self::{
 };
 pub use self::{
     calls::{Call, Outcome, Request, Verb},
-    settings::Settings,
+    settings::{CallLimits, Settings},
 };
 use crate::shared::{
     CONTROL, TARGET,

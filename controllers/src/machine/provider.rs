@@ -73,6 +73,8 @@ impl<'a> Provider<'a> {
             origin: origin(scope.snapshot),
             token_lifetime: scope.settings.creation_timeout_of(machine),
             deadline: scope.driver.deadline(),
+            pool: scope.snapshot.pool().into(),
+            limits: scope.settings.limits,
             traceparent: trace::current(machine),
         };
         Self { scope: *scope, request: Arc::new(request) }

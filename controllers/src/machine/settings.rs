@@ -39,8 +39,44 @@ pub struct Settings {
     pub orphaned_node_grace: Duration,
     /// Groups of the bootstrap tokens (`--bootstrap-token-auth-extra-groups`).
     pub bootstrap_groups: String,
+    /// How many calls of the provider may be in progress at once.
+    pub limits: CallLimits,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
     pub has_target: bool,
+}
+
+/// How many calls of the provider may be in progress at once. Deployments, classes and credentials have one limit for all of
+/// a kind, such as all deployments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimits {
+    /// Creations and initializations of VMs.
+    pub creations: usize,
+    /// Deletions of VMs.
+    pub deletions: usize,
+    /// All other calls.
+    pub others: usize,
+    /// Creations of one MachineDeployment; as many deletions, and as many other calls.
+    pub per_deployment: usize,
+    /// The same of one MachineClass. In Gardener a class is of one zone.
+    pub per_class: usize,
+    /// All calls with the same credentials.
+    pub per_credentials: usize,
+}
+
+impl CallLimits {
+    /// The limits if this many calls may be in progress. Hung calls of two kinds leave some for the third; those of one
+    /// deployment, one class or one account leave some for others.
+    pub fn of(calls: usize) -> Self {
+        let percent = |percent: usize| (calls.saturating_mul(percent) / 100).max(1);
+        Self {
+            creations: percent(40),
+            deletions: percent(40),
+            others: percent(50),
+            per_deployment: percent(20),
+            per_class: percent(30),
+            per_credentials: percent(80),
+        }
+    }
 }
 
 impl Settings {
@@ -93,6 +129,7 @@ impl Default for Settings {
             evict_retry: Duration::from_secs(20),
             orphaned_node_grace: Duration::from_mins(5),
             bootstrap_groups: String::new(),
+            limits: CallLimits::of(200),
             has_target: true,
         }
     }

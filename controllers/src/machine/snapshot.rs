@@ -127,6 +127,14 @@ impl Snapshot {
         })
     }
 
+    /// UID of the Machine's deployment; of its set or of itself if it has none.
+    pub(super) fn pool(&self) -> &str {
+        match &self.owner {
+            Owner::Set(set) => controller_uid(set.as_ref()).unwrap_or_else(|| uid(set.as_ref())),
+            _ => controller_uid(self.machine.as_ref()).unwrap_or_else(|| uid(self.machine.as_ref())),
+        }
+    }
+
     /// The set's ledger and the Machine's ordinal in it; `None` when there is no ledger or it does not know the Machine.
     pub(super) fn ledger_entry(&self) -> Option<(Ledger, Ordinal)> {
         let Owner::Set(set) = &self.owner else { return None };

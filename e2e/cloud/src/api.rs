@@ -84,16 +84,23 @@ pub struct Failure {
     /// Whether the quota of the account is exhausted, not the capacity for a size of VMs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quota: bool,
+    /// Whether the account makes too many calls.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub throttled: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), quota: false }
+        Self { code, message: message.into(), quota: false, throttled: false }
     }
 
     pub(crate) fn beyond_quota(quota: u64) -> Self {
         let message = format!("the quota of {quota} vms is exhausted");
         Self { quota: true, ..Self::new(Code::ResourceExhausted, message) }
+    }
+
+    pub(crate) fn throttled() -> Self {
+        Self { throttled: true, ..Self::new(Code::Unavailable, "the account makes too many calls") }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -376,6 +383,8 @@ pub enum Effect {
         #[serde(default)]
         applied: bool,
     },
+    /// The call fails and is not applied: the account makes too many.
+    Throttled,
     /// The call is never answered. The connection stays open until the caller closes it.
     Hang {
         /// Whether the call is applied.

@@ -91,7 +91,7 @@ impl Cloud {
         };
         let applied = match effect {
             Effect::Error { applied, .. } | Effect::Hang { applied } | Effect::Cut { applied } => *applied,
-            Effect::ApplyLate { .. } => false,
+            Effect::ApplyLate { .. } | Effect::Throttled => false,
             _ => true,
         };
         let reply = applied.then(|| self.perform(now, call, strike.shape, Caller::Customer));
@@ -100,6 +100,7 @@ impl Cloud {
                 let message = message.clone().unwrap_or_else(|| "ordered by a fault".to_owned());
                 (0.0, Reply::Failed(Failure::new(*code, message)))
             }
+            (Effect::Throttled, _) => (0.0, Reply::Failed(Failure::throttled())),
             (Effect::Hang { .. }, _) => (0.0, Reply::Never),
             (Effect::Cut { .. }, _) => (0.0, Reply::Cut),
             (Effect::Garbage, _) => (0.0, Reply::Garbage),

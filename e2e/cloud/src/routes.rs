@@ -211,9 +211,10 @@ fn reply(status: StatusCode, body: &impl Serialize) -> Response {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = if self.throttled { 429 } else { self.code.status() };
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         // Written by hand: `reply` would call this function again if it failed.
-        let body = json!({ "code": self.code, "message": self.message }).to_string();
+        let body = json!({ "code": self.code, "message": self.message, "throttled": self.throttled }).to_string();
         (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }

@@ -98,6 +98,8 @@ struct Page {
 struct Failure {
     code: String,
     message: String,
+    #[serde(default)]
+    throttled: bool,
 }
 
 pub(crate) type Transport =
@@ -202,7 +204,7 @@ fn never_arrived(error: &(dyn std::error::Error + 'static)) -> bool {
 fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
     let failure = serde_json::from_slice::<Failure>(body).ok();
     let failure = failure.and_then(|failure| Some((Code::from_name(&failure.code)?, failure)));
-    let Some((code, Failure { message, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
+    let Some((code, Failure { message, throttled, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
         // Most likely a gateway answered. The request may have taken effect.
         let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
         let text = String::from_utf8_lossy(body);
@@ -210,7 +212,7 @@ fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
         let message = format!("failed to {what}: status {status} without a reason that can be understood: {excerpt:?}");
         return DriverError::new(code, message);
     };
-    DriverError::new(code, message)
+    DriverError { throttled, ..DriverError::new(code, message) }
 }
 
 fn escaped(text: &str) -> String {

@@ -2,6 +2,7 @@
 
 mod claims;
 mod health;
+mod limits;
 mod observed;
 mod provision;
 mod terminate;
