@@ -121,6 +121,7 @@ mod tests {
             code: 200,
             uri: String::new(),
             received: jiff::Timestamp::UNIX_EPOCH,
+            answered: jiff::Timestamp::UNIX_EPOCH,
         }
     }
 

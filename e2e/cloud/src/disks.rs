@@ -5,22 +5,24 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::{
+    core::v1::PersistentVolume,
+    storage::v1::{CSIDriver, VolumeAttachment},
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use crate::{Environment, TestResult};
-
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The disks of one scenario. Dropping it ends the driver.
+/// The disks of a namespace. Dropping it ends the driver.
 #[derive(Debug)]
 pub struct Disks {
+    namespace: String,
     driver: String,
     ended: Arc<Mutex<Vec<(String, Timestamp)>>>,
     task: AbortHandle,
@@ -34,10 +36,10 @@ impl Drop for Disks {
 
 impl Disks {
     /// Starts the driver. A detachment takes `detaching`.
-    pub fn start(env: &Environment, detaching: Duration) -> Self {
-        let (driver, ended) = (format!("{}.disks.e2e.nodewright.dev", env.namespace()), Arc::default());
-        let task = tokio::spawn(attach(env.target_client(), driver.clone(), detaching, Arc::clone(&ended)));
-        Self { driver, ended, task: task.abort_handle() }
+    pub fn start(client: Client, namespace: &str, detaching: Duration) -> Self {
+        let (driver, ended) = (format!("{namespace}.disks.e2e.nodewright.dev"), Arc::default());
+        let task = tokio::spawn(attach(client, driver.clone(), detaching, Arc::clone(&ended)));
+        Self { namespace: namespace.to_owned(), driver, ended, task: task.abort_handle() }
     }
 
     /// When each detachment ended: the volume, and the time.
@@ -46,13 +48,13 @@ impl Disks {
     }
 
     /// The driver, and a volume for each claim of a `StatefulSet`'s template `data`: the claims are bound to them.
-    pub fn objects(&self, env: &Environment, set: &str, replicas: usize) -> Vec<Value> {
+    pub fn objects(&self, set: &str, replicas: usize) -> Vec<Value> {
         let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": self.driver},
             "spec": {"attachRequired": true}});
         let size = json!({"storage": "1Gi"});
         let of = |index: usize| {
-            let (claim, volume) = (format!("data-{set}-{index}"), self.volume(env, set, index));
-            let own = json!({"name": claim, "namespace": env.namespace()});
+            let (claim, volume) = (format!("data-{set}-{index}"), self.volume(set, index));
+            let own = json!({"name": claim, "namespace": self.namespace});
             [
                 json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": {
                     "capacity": size, "accessModes": ["ReadWriteOnce"], "claimRef": own, "storageClassName": "",
@@ -68,17 +70,21 @@ impl Disks {
     }
 
     /// The name of a volume.
-    pub fn volume(&self, env: &Environment, set: &str, index: usize) -> String {
-        format!("{}-{set}-{index}", env.namespace())
+    pub fn volume(&self, set: &str, index: usize) -> String {
+        format!("{}-{set}-{index}", self.namespace)
     }
 
     /// Removes what has no namespace.
-    pub async fn clean(self, env: &Environment) -> TestResult {
-        let volumes = env.kubectl("get persistentvolumes -o name").await?;
-        for volume in volumes.lines().filter(|volume| volume.contains(&format!("/{}-", env.namespace()))) {
-            env.kubectl(&format!("delete {volume} --wait=false")).await?;
+    pub async fn clean(self, client: Client) -> kube::Result<()> {
+        let volumes: Api<PersistentVolume> = Api::all(client.clone());
+        let prefix = format!("{}-", self.namespace);
+        for volume in volumes.list(&ListParams::default()).await?.items {
+            let name = volume.name_any();
+            if name.starts_with(&prefix) {
+                volumes.delete(&name, &DeleteParams::default()).await?;
+            }
         }
-        env.kubectl(&format!("delete csidriver {}", self.driver)).await.map(drop)
+        Api::<CSIDriver>::all(client).delete(&self.driver, &DeleteParams::default()).await.map(drop)
     }
 }
 

@@ -21,7 +21,7 @@
 //! | `GET /events?after=&limit=` | [`Page`] of [`Event`]s, the history |
 //! | `GET /healthz` | 200 |
 //!
-//! An error has the body `{"code": CODE, "message": TEXT}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] come from
+//! An error has the body `{"code": CODE, "message": TEXT, "throttled": false}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] come from
 //! tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before the path are also counted
 //! under this name, so that two managers of one cloud can be told apart.
 //!
@@ -52,6 +52,7 @@ mod calls;
 pub mod client;
 mod clocked;
 pub mod command;
+pub mod disks;
 mod fault;
 pub mod kubelet;
 pub mod local;

@@ -51,6 +51,21 @@ pub struct Entry {
     pub uri: String,
     /// When the API server received the request.
     pub received: jiff::Timestamp,
+    /// When it answered; of a watch, when it began to.
+    pub answered: jiff::Timestamp,
+}
+
+/// The highest number of requests that were waiting for their answers at one moment.
+pub fn most_at_once<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> usize {
+    let mut changes: Vec<_> = entries.into_iter().flat_map(|it| [(it.received, true), (it.answered, false)]).collect();
+    // At the same moment, ends come first.
+    changes.sort_unstable();
+    let (mut waiting, mut most) = (0_usize, 0);
+    for (_, begins) in changes {
+        waiting = if begins { waiting + 1 } else { waiting.saturating_sub(1) };
+        most = most.max(waiting);
+    }
+    most
 }
 
 impl Entry {
@@ -77,6 +92,7 @@ struct Line {
     #[serde(default)]
     response_status: ResponseStatus,
     request_received_timestamp: jiff::Timestamp,
+    stage_timestamp: jiff::Timestamp,
 }
 
 #[derive(Default, Deserialize)]
@@ -126,6 +142,7 @@ impl Line {
             code: self.response_status.code,
             uri: self.uri,
             received: self.request_received_timestamp,
+            answered: self.stage_timestamp,
         }
     }
 }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, task::AbortHandle};
 
-use crate::{Failure, TestResult};
+use crate::testing::{Failure, TestResult};
 
 /// The current objects, by name.
 pub type State<K> = BTreeMap<String, Arc<K>>;

@@ -28,6 +28,7 @@ mod control_plane;
 mod error;
 mod files;
 mod health;
+pub mod history;
 mod kubeconfig;
 pub mod kwok;
 mod options;

@@ -29,9 +29,7 @@ mod cleaning;
 pub mod clusters;
 pub mod collector;
 mod diagnosis;
-pub mod disks;
 pub mod environment;
-pub mod history;
 mod kubectl;
 pub mod metrics;
 pub mod objects;
@@ -43,11 +41,13 @@ pub mod waits;
 pub use self::{
     collector::Collector,
     environment::{Environment, EnvironmentBuilder},
-    history::{Change, History},
     kubectl::Table,
     objects::{Class, Pool},
     requests::Requests,
 };
-pub use nodewright_e2e_control_plane::testing::{
-    CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,
+pub use nodewright_e2e_control_plane::{
+    history::{self, Change, History},
+    testing::{
+        CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,
+    },
 };

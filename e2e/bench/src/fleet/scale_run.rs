@@ -204,6 +204,7 @@ mod tests {
             code,
             uri: String::new(),
             received: jiff::Timestamp::UNIX_EPOCH,
+            answered: jiff::Timestamp::UNIX_EPOCH,
         }
     }
 

@@ -69,6 +69,19 @@ fn each_request_counts_once() {
 }
 
 #[test]
+fn requests_at_once_are_those_without_an_answer_yet() {
+    let at = |second| jiff::Timestamp::from_second(second).unwrap();
+    let template = parse_all(&[line("a", "create", "ResponseComplete", "eviction", 201)]).remove(0);
+    let entries = [(0, 10), (1, 2), (2, 3), (2, 4), (11, 12)].map(|(received, answered)| Entry {
+        received: at(received),
+        answered: at(answered),
+        ..template.clone()
+    });
+    assert_eq!(most_at_once(&entries), 3, "the second ended when the third began");
+    assert_eq!((most_at_once(&entries[4..]), most_at_once([])), (1, 0));
+}
+
+#[test]
 fn prints_a_table() {
     let lines = [
         line("a", "patch", "ResponseComplete", "status", 200),

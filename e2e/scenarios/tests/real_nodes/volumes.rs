@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_cloud::EventKind;
+use nodewright_e2e_cloud::{EventKind, disks::Disks};
 use nodewright_e2e_node::BUSYBOX;
-use nodewright_e2e_scenarios::{Environment, TestResult, disks::Disks, ensure};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 use serde_json::{Value, json};
 
 use crate::{finish, real_nodes, workload::nodes_of};
@@ -17,7 +17,7 @@ const DETACHING: Duration = Duration::from_secs(4);
 async fn a_volume_leaves_its_node_before_the_vm_goes() -> TestResult {
     let Some(builder) = real_nodes("volume") else { return Ok(()) };
     let env = builder.start().await?;
-    let disks = Disks::start(&env, DETACHING);
+    let disks = Disks::start(env.target_client(), env.namespace(), DETACHING);
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for_running(1).await?;
@@ -39,7 +39,7 @@ async fn a_volume_leaves_its_node_before_the_vm_goes() -> TestResult {
     ensure(detached.is_some() && detached <= deleted, || {
         format!("the volume was detached at {detached:?}, the VM was deleted at {deleted:?}")
     })?;
-    disks.clean(&env).await?;
+    disks.clean(env.target_client()).await?;
     finish(env).await
 }
 
@@ -53,7 +53,7 @@ fn store(env: &Environment, disks: &Disks) -> Value {
         "nodeSelector": nodes_of(env),
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-store-0"}}],
     });
-    let mut items = disks.objects(env, "store", 1);
+    let mut items = disks.objects("store", 1);
     items.push(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "store"}, "spec": {
         "serviceName": "store", "replicas": 1, "selector": {"matchLabels": {"app": "store"}},
         "template": {"metadata": {"labels": {"app": "store"}}, "spec": pod},

@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
 use kube::{Api, ResourceExt};
-use nodewright_e2e_cloud::EventKind;
-use nodewright_e2e_scenarios::{
-    Environment, History, TestResult, disks::Disks, ensure, history::Change, objects::ENVIRONMENT_LABEL,
-};
+use nodewright_e2e_cloud::{EventKind, disks::Disks};
+use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, history::Change, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
 
 /// How many pods with volumes there are. Two nodes share them.
@@ -18,16 +16,16 @@ const DETACHING: Duration = Duration::from_secs(2);
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_last_volume() -> TestResult {
     let env = Environment::start("volumes").await?;
-    let disks = Disks::start(&env, DETACHING);
+    let disks = Disks::start(env.target_client(), env.namespace(), DETACHING);
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2)).await?;
     env.wait_for_running(2).await?;
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
     let attachments: History<VolumeAttachment> = History::record(Api::all(env.target_client()), "").await?;
-    let mut items = disks.objects(&env, "store", PODS);
+    let mut items = disks.objects("store", PODS);
     items.push(store(&env));
     env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
-    let volumes: Vec<String> = (0..PODS).map(|index| disks.volume(&env, "store", index)).collect();
+    let volumes: Vec<String> = (0..PODS).map(|index| disks.volume("store", index)).collect();
     env.wait_for("all volumes to be attached", async || {
         let current = attachments.current();
         Ok(volumes.iter().all(|volume| current.values().any(|it| volume_of(it) == Some(volume) && is_attached(it))))
@@ -46,7 +44,7 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
     let detached: BTreeMap<String, Timestamp> = disks.detached().into_iter().collect();
     let mut order: Vec<_> = moved
         .iter()
-        .map(|(pod, index)| (begun.get(pod).copied(), disks.volume(&env, "store", index.parse().unwrap_or(0))))
+        .map(|(pod, index)| (begun.get(pod).copied(), disks.volume("store", index.parse().unwrap_or(0))))
         .collect();
     order.sort_unstable();
     for pair in order.windows(2) {
@@ -65,7 +63,7 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
     ensure(last.is_some() && last <= deleted, || {
         format!("the last volume was detached at {last:?}, and the VM was deleted at {deleted:?}")
     })?;
-    disks.clean(&env).await?;
+    disks.clean(env.target_client()).await?;
     env.end().await
 }
 
