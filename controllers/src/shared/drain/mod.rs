@@ -48,7 +48,7 @@ pub(crate) const FORCED_LIMIT: SignedDuration = SignedDuration::from_mins(1);
 /// Noted while a drain is forced.
 const FORCED: &str = "the drain is forced";
 /// Limit of the text about one blocker, in bytes.
-const LONGEST_BLOCKER: usize = 200;
+const LONGEST_BLOCKER: usize = 300;
 /// How many blockers a text names.
 const NAMED: usize = 3;
 
