@@ -16,13 +16,13 @@ release := $(or $(CARGO_TARGET_DIR),target)/release
 # The end-to-end tests mostly wait: run more of them at once than there are cores.
 export RUST_TEST_THREADS ?= 4
 
-# Additional flags for the manager of run, up, manager, writes, steady, soak and bench-fleet: make up MANAGER_FLAGS=--log-level=debug
+# Additional flags for the manager of run, up, manager, writes, steady, soak, bench-drain and bench-fleet: make up MANAGER_FLAGS=--log-level=debug
 MANAGER_FLAGS ?=
 # What runs in the VMs of run and up: stand-ins, or real kubelets that run pods (as root): make run NODES=real
 NODES ?= stand-ins
 # The controllers of run and up: nodewright, or mcm for the real machine-controller-manager.
 CONTROLLERS ?= nodewright
-# Size and length of writes, steady and soak.
+# Size and length of writes, steady, bench-drain and soak.
 MACHINES ?=
 MINUTES ?= 11
 # How many machines bench-fleet creates and deletes; a peer that does the same before, and its requests per second.
@@ -74,6 +74,11 @@ writes: build-bench control-plane ## Count the API requests that a machine costs
 .PHONY: steady
 steady: build-bench control-plane ## Check that a fleet at rest causes no write, with MACHINES=10 for MINUTES=11 (12 minutes)
 	@$(bench) steady --machines=$(or $(MACHINES),10) --minutes=$(MINUTES) -- $(MANAGER_FLAGS)
+
+.PHONY: bench-drain
+bench-drain: build-bench control-plane ## Drain MACHINES=20 nodes with 200 pods at once: time against what budgets and volumes force (2 minutes)
+#  Fails when it takes more than 1.5 times as long, when a disruption budget is broken, or with too many evictions at once.
+	@$(bench) drain --nodes=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-runtime
 bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by owner, reconciles per second, latency (3 minutes)

@@ -303,7 +303,9 @@ mod tests {
         async fn finish(&self, name: &str, answer: Option<Answer>) {
             let found = self.started.lock().extract_if(.., |(known, _)| *known == name).next();
             let (_, permit) = found.expect("it is in progress");
-            answer.into_iter().for_each(|answer| permit.answered(answer));
+            if let Some(answer) = answer {
+                permit.answered(answer);
+            }
             drop(permit);
             settle().await;
         }
@@ -357,9 +359,9 @@ mod tests {
     async fn owners_take_turns_and_one_that_lacks_a_place_keeps_its_turn() {
         let calls = Calls::default();
         let (all, slow) = (group("all", 1), group("slow", 1));
-        calls.begin("first", "x", &[all.clone()]).await;
+        calls.begin("first", "x", std::slice::from_ref(&all)).await;
         for (name, owner) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("b2", "b")] {
-            calls.begin(name, owner, &[all.clone()]).await;
+            calls.begin(name, owner, std::slice::from_ref(&all)).await;
         }
         let mut order = calls.news();
         for _ in 0..5 {
@@ -370,11 +372,11 @@ mod tests {
         assert_eq!(order, ["first", "a1", "b1", "a2", "b2", "a3"]);
         calls.end("a3").await;
 
-        calls.begin("holds", "x", &[slow.clone()]).await;
-        calls.begin("full", "x", &[all.clone()]).await;
+        calls.begin("holds", "x", std::slice::from_ref(&slow)).await;
+        calls.begin("full", "x", std::slice::from_ref(&all)).await;
         calls.begin("c1", "c", &[all.clone(), slow.clone()]).await;
-        calls.begin("d1", "d", &[all.clone()]).await;
-        calls.begin("d2", "d", &[all.clone()]).await;
+        calls.begin("d1", "d", std::slice::from_ref(&all)).await;
+        calls.begin("d2", "d", std::slice::from_ref(&all)).await;
         calls.end("full").await;
         assert_eq!(calls.news(), ["holds", "full", "d1"], "c lacks its place, and d does not wait for it");
         calls.end("holds").await;

@@ -179,6 +179,8 @@ impl Effect for Call {
             Group::new(kind, limit),
             Group::new(format!("{kind} of deployment {pool}"), limits.per_deployment),
             Group::new(format!("{kind} of class {}/{class}", machine.namespace), limits.per_class),
+            // Providers throttle by account, and often by kind: an answer of another kind must not end a pause that grows.
+            Group::new(format!("{kind} with credentials {credentials:x}"), limits.per_credentials).pausing(),
             Group::new(format!("credentials {credentials:x}"), limits.per_credentials).pausing(),
         ]
     }

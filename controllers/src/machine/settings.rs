@@ -45,6 +45,9 @@ pub struct Settings {
     pub has_target: bool,
 }
 
+/// The lowest limit of calls that is a part of another one.
+const FEW_CALLS: usize = 20;
+
 /// How many calls of the provider may be in progress at once. Deployments, classes and credentials have one limit for all of
 /// a kind, such as all deployments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +68,9 @@ pub struct CallLimits {
 
 impl CallLimits {
     /// The limits if this many calls may be in progress. Hung calls of two kinds leave some for the third; those of one
-    /// deployment, one class or one account leave some for others.
+    /// deployment, one class or one account leave some for others. If there are few in all, there is nothing to divide.
     pub fn of(calls: usize) -> Self {
-        let percent = |percent: usize| (calls.saturating_mul(percent) / 100).max(1);
+        let percent = |percent: usize| (calls.saturating_mul(percent) / 100).max(FEW_CALLS.min(calls)).max(1);
         Self {
             creations: percent(40),
             deletions: percent(40),

@@ -204,3 +204,15 @@ async fn a_list_without_end_is_an_error() -> TestResult {
     assert_eq!(code(world.driver.list(class("ours")).await), Some(Code::Internal));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_throttled_call_differs_from_an_exhausted_quota() -> TestResult {
+    let world = World::new().await?;
+    world.fault(FaultOperation::Create, Effect::Throttled).await?;
+    let error = world.driver.create(machine("m")).await.err().ok_or("no error")?;
+    assert!(error.throttled && error.is_passing(), "{error:?}");
+    world.cloud.set_quota(Some(0)).await?;
+    let error = world.driver.create(machine("m")).await.err().ok_or("no error")?;
+    assert_eq!((error.throttled, error.code), (false, Code::ResourceExhausted));
+    Ok(())
+}

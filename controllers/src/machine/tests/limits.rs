@@ -6,7 +6,7 @@ use nodewright_api::Code;
 use nodewright_driver::{DriverError, SecretData};
 use nodewright_runtime::effect::{Effect, Group};
 
-use super::*;
+use super::{super::CallLimits, *};
 
 /// A Machine of a class whose Secret has these data, and of a set of a deployment.
 fn scene_of(name: &str, class_name: &str, secret: &Value, deployment: &str) -> Scene {
@@ -36,13 +36,19 @@ fn calls_share_limits_by_kind_deployment_class_and_credentials() {
     let other_class = scene_of("m3", "large", &user_data, "pool");
     let other_pool = scene_of("m4", "large", &json!({"key": "Yg=="}), "other");
     let create = one.call(Verb::Create);
-    assert_eq!(shared(&create, &sibling.call(Verb::Create)), ["creations", "creations", "creations", "credentials"]);
-    assert_eq!(shared(&create, &sibling.call(Verb::Initialize)).len(), 4, "it belongs to the creation");
+    assert_eq!(
+        shared(&create, &sibling.call(Verb::Create)),
+        ["creations", "creations", "creations", "creations", "credentials"]
+    );
+    assert_eq!(shared(&create, &sibling.call(Verb::Initialize)).len(), 5, "it belongs to the creation");
     assert_eq!(shared(&create, &sibling.call(Verb::Delete)), ["credentials"], "creations hold up no deletion");
     assert_eq!(shared(&create, &sibling.call(Verb::Status)), ["credentials"]);
     assert_eq!(shared(&create, &sibling.call(Verb::DropToken)), [""; 0]);
     // Two Secrets with the same key are the same credentials, whatever user data they have.
-    assert_eq!(shared(&create, &other_class.call(Verb::Create)), ["creations", "creations", "credentials"]);
+    assert_eq!(
+        shared(&create, &other_class.call(Verb::Create)),
+        ["creations", "creations", "creations", "credentials"]
+    );
     assert_eq!(shared(&create, &other_pool.call(Verb::Create)), ["creations"], "only the limit of all");
 }
 
@@ -50,7 +56,7 @@ fn calls_share_limits_by_kind_deployment_class_and_credentials() {
 fn only_credentials_pause_and_only_for_what_is_throttled() {
     let call = scene_of("m1", "small", &json!({}), "pool").call(Verb::Create);
     let pausing: Vec<Group> = call.groups().into_iter().filter(|group| group.pauses).collect();
-    assert!(pausing.len() == 1 && pausing[0].name.starts_with("credentials "), "{pausing:?}");
+    assert!(pausing.len() == 2 && pausing.iter().all(|group| group.name.contains("credentials ")), "{pausing:?}");
     let error = DriverError::new(Code::Unavailable, "too many");
     assert!(Call::is_throttled(&Outcome::Failed(error.clone().throttled())));
     assert!(!Call::is_throttled(&Outcome::Failed(error)) && !Call::is_throttled(&Outcome::Done));
@@ -61,5 +67,6 @@ fn the_limits_of_two_kinds_leave_calls_for_the_third() {
     let limits = Settings::default().limits;
     let (creations, deletions, others) = (limits.creations, limits.deletions, limits.others);
     assert!([creations + deletions, creations + others, deletions + others].into_iter().all(|two| two < 200));
+    assert_eq!((CallLimits::of(6).per_deployment, CallLimits::of(6).creations), (6, 6), "few calls are not divided");
     assert!(limits.per_deployment < creations && limits.per_class < creations && limits.per_credentials < 200);
 }

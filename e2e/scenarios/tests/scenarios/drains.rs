@@ -1,0 +1,227 @@
+//! Many nodes that are drained at once: disruption budgets, the limit of evictions, and drains that cannot end.
+
+use std::collections::BTreeSet;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use nodewright_api::{Machine, conditions};
+use nodewright_e2e_cloud::disks::Disks;
+use nodewright_e2e_control_plane::audit::{Entry, most_at_once};
+use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL};
+use serde_json::{Value, json};
+
+const APP_LABEL: &str = "app";
+/// The label of nodes with the name of their pool.
+const NODE_LABEL: &str = "e2e.nodewright.dev/pool";
+/// How many nodes are drained within budgets.
+const NODES: usize = 4;
+/// The limit of evictions, which is reached.
+const EVICTIONS: usize = 2;
+const EVICTIONS_FLAG: &str = "--eviction-concurrency=2";
+/// How many drains cannot end.
+const STUCK: usize = 50;
+/// How many other machines there are meanwhile.
+const OTHERS: usize = 5;
+
+/// Equal pods, of which so many may be unavailable.
+struct App {
+    name: &'static str,
+    replicas: usize,
+    unavailable: usize,
+}
+
+const WEB: App = App { name: "web", replicas: 20, unavailable: 5 };
+const STORE: App = App { name: "store", replicas: 6, unavailable: 2 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evictions() -> TestResult {
+    let env = Environment::builder("drains").manager_flags([EVICTIONS_FLAG]).start().await?;
+    let disks = Disks::start(env.target_client(), env.namespace(), std::time::Duration::from_millis(500));
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", u32::try_from(NODES)?)).await?;
+    env.wait_for_running(NODES).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    let mut items = disks.objects(STORE.name, STORE.replicas);
+    items.extend([WEB.budget(), WEB.deployment(&env, ENVIRONMENT_LABEL, env.namespace())]);
+    items.extend([STORE.budget(), STORE.stateful_set(&env)]);
+    env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+    let all_run = || [WEB, STORE].iter().all(|app| app.available(&pods.current()) == app.replicas);
+    env.wait_for("all pods to run", async || Ok(all_run())).await?;
+    env.apply(&env.pool("b", u32::try_from(NODES)?)).await?;
+    env.wait_for_running(2 * NODES).await?;
+    let mark = pods.mark();
+    let has_log = env.cluster().control_plane().is_some();
+    let before = if has_log { env.requests().await?.entries().len() } else { 0 };
+
+    env.scale("a", 0).await?;
+    env.wait_for_running(NODES).await?;
+    env.wait_for("all pods to run elsewhere", async || Ok(all_run())).await?;
+    env.wait_for("all VMs to go", async || Ok(env.vms().await?.len() == NODES)).await?;
+    for app in [WEB, STORE] {
+        pods.states(mark, |at, state| {
+            let (available, least) = (app.available(state), app.replicas - app.unavailable);
+            ensure(available >= least, || format!("at {at} only {available} pods of {} were available", app.name))
+        })?;
+    }
+    if has_log {
+        let requests = env.requests_since(before).await?;
+        let evictions = || requests.entries().iter().filter(|entry| is_eviction(entry));
+        let (granted, at_once) = (evictions().filter(|entry| entry.code == 201).count(), most_at_once(evictions()));
+        println!("{granted} evictions, {at_once} at once");
+        assert_eq!(granted, WEB.replicas + STORE.replicas, "each pod was evicted once\n{requests}");
+        ensure(at_once <= EVICTIONS, || format!("{at_once} evictions were in progress at once"))?;
+    }
+    disks.clean(env.target_client()).await?;
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_timeout() -> TestResult {
+    let env = Environment::builder("stuck").mostly_waiting().start().await?;
+    for pool in ["a", "b"] {
+        let labels = json!({ENVIRONMENT_LABEL: env.namespace(), NODE_LABEL: pool});
+        env.apply(&env.class(pool).provider("labels", labels)).await?;
+    }
+    env.apply(&env.pool("a", u32::try_from(STUCK)?).class("a").machine("drainTimeout", "1h")).await?;
+    env.apply(&env.pool("b", 0).class("b")).await?;
+    env.wait_for_running(STUCK).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    let (stuck, free) = (
+        App { name: "stuck", replicas: STUCK, unavailable: 0 },
+        App { name: "free", replicas: OTHERS, unavailable: OTHERS },
+    );
+    for (app, pool) in [(&stuck, "a"), (&free, "b")] {
+        env.apply(&app.budget()).await?;
+        env.apply(&app.deployment(&env, NODE_LABEL, pool)).await?;
+    }
+    env.wait_for("a pod on each node", async || Ok(stuck.available(&pods.current()) == STUCK)).await?;
+    let alone = Others { env: &env, pods: &pods, app: &free, beside: STUCK }.come_and_go().await?;
+
+    let prefix = env.pool("a", 0).name().to_owned();
+    env.scale("a", 0).await?;
+    let are_all_stuck = |machines: &State<Machine>| {
+        let stuck = machines.values().filter(|it| it.name_any().starts_with(&prefix) && names_its_blocker(it)).count();
+        stuck == STUCK
+    };
+    env.wait_for_machines("all drains to name what they wait for", are_all_stuck).await?;
+    let mark = env.machines().mark();
+    let beside = Others { env: &env, pods: &pods, app: &free, beside: STUCK }.come_and_go().await?;
+    assert_eq!(env.machines().gone_since(mark)?, OTHERS, "only the others have gone");
+    assert_eq!(stuck.available(&pods.current()), STUCK, "no pod has left");
+    println!("{alone} writes for {OTHERS} machines alone, {beside} beside {STUCK} drains that cannot end");
+    ensure(beside <= alone + 2 * OTHERS, || format!("{beside} writes beside drains that cannot end, {alone} without"))?;
+
+    let machines: Api<Machine> = Api::namespaced(env.client(), env.namespace());
+    let (over, parameters) = (Patch::Merge(json!({"spec": {"drainTimeout": "1s"}})), PatchParams::default());
+    let names: BTreeSet<_> = env.machines().current().into_keys().collect();
+    try_join_all(names.iter().map(|name| machines.patch(name, &parameters, &over))).await?;
+    env.wait_for_nothing().await?;
+    env.end().await
+}
+
+/// Machines that come and go while others stay.
+struct Others<'a> {
+    env: &'a Environment,
+    pods: &'a History<Pod>,
+    app: &'a App,
+    beside: usize,
+}
+
+impl Others<'_> {
+    /// Creates the machines, waits for their pods, and deletes them. Returns how many writes that took.
+    async fn come_and_go(&self) -> TestResult<usize> {
+        let Self { env, pods, app, beside } = *self;
+        let has_log = env.cluster().control_plane().is_some();
+        let before = if has_log { env.requests().await?.entries().len() } else { 0 };
+        let prefix = env.pool("b", 0).name().to_owned();
+        let others = |machines: &State<Machine>| -> Vec<_> {
+            machines.values().filter(|machine| machine.name_any().starts_with(&prefix)).cloned().collect()
+        };
+        env.scale("b", u32::try_from(OTHERS)?).await?;
+        env.wait_for("pods on the other machines", async || Ok(app.available(&pods.current()) == OTHERS)).await?;
+        env.wait_for_machines("the other machines to run", |machines| {
+            let others = others(machines);
+            others.len() == OTHERS && others.iter().all(|machine| nodewright_e2e_scenarios::waits::is_running(machine))
+        })
+        .await?;
+        env.scale("b", 0).await?;
+        env.wait_for_machines("the other machines to go", |machines| others(machines).is_empty()).await?;
+        ensure(env.machines().current().len() == beside, || "a machine of the first pool has gone".to_owned())?;
+        if !has_log {
+            return Ok(0);
+        }
+        let requests = env.requests_since(before).await?;
+        Ok(requests.writes_for_machines().iter().filter(|entry| entry.name.starts_with(&prefix)).count())
+    }
+}
+
+/// Whether a machine says which disruption budget its drain waits for, and that this budget can never allow the eviction.
+fn names_its_blocker(machine: &Machine) -> bool {
+    let condition = machine.condition(conditions::machine::DRAINED).filter(|condition| condition.status == "False");
+    let message = condition.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+    message.contains("disruption budget stuck allows no disruption")
+}
+
+fn is_eviction(entry: &Entry) -> bool {
+    entry.resource == "pods" && entry.subresource == "eviction"
+}
+
+impl App {
+    fn available(&self, pods: &State<Pod>) -> usize {
+        let is_available = |pod: &Pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            let is_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+            is_ready && pod.metadata.deletion_timestamp.is_none()
+        };
+        let is_of = |pod: &Pod| pod.labels().get(APP_LABEL).is_some_and(|app| app == self.name);
+        pods.values().filter(|pod| is_of(pod) && is_available(pod)).count()
+    }
+
+    fn budget(&self) -> Value {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": self.name},
+            "spec": {"maxUnavailable": self.unavailable, "selector": {"matchLabels": {APP_LABEL: self.name}}},
+        })
+    }
+
+    /// Pods on the nodes with a label.
+    fn deployment(&self, env: &Environment, label: &str, value: &str) -> Value {
+        let selector = json!({ENVIRONMENT_LABEL: env.namespace(), label: value});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": self.name}, "spec": {
+            "replicas": self.replicas, "selector": {"matchLabels": {APP_LABEL: self.name}},
+            "template": self.template(&selector),
+        }})
+    }
+
+    fn stateful_set(&self, env: &Environment) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": self.name}, "spec": {
+            "serviceName": self.name, "replicas": self.replicas, "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {APP_LABEL: self.name}},
+            "template": self.template(&json!({ENVIRONMENT_LABEL: env.namespace()})),
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}},
+            }}],
+        }})
+    }
+
+    /// No node gets two pods more than another one. If no pod may leave, nodes count although pods cannot go there yet.
+    fn template(&self, selector: &Value) -> Value {
+        let taints = if self.unavailable == 0 { "Ignore" } else { "Honor" };
+        json!({
+            "metadata": {"labels": {APP_LABEL: self.name}},
+            "spec": {
+                "nodeSelector": selector,
+                "terminationGracePeriodSeconds": 5,
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                    "nodeTaintsPolicy": taints, "labelSelector": {"matchLabels": {APP_LABEL: self.name}},
+                }],
+                "containers": [{"name": "main", "image": "none"}],
+            },
+        })
+    }
+}
