@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
+//! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
 //! | [`measure`], [`costs`], [`usage`] | shared: a devcluster with its audit log, requests by kind, the kernel's numbers |
 
 mod costs;
+mod drain;
 mod error;
 mod fleet;
 mod hostile;
@@ -40,6 +42,7 @@ enum Command {
     Steady(steady::SteadyArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
+    Drain(drain::DrainArguments),
     Hostile(hostile::HostileArguments),
 }
 
@@ -52,6 +55,7 @@ async fn main() -> ExitCode {
         Command::Steady(arguments) => steady::run(arguments).await,
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
+        Command::Drain(arguments) => drain::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
     })
 }
