@@ -65,9 +65,6 @@ impl Drain<'_> {
 
     fn evict(&self, left: &[&PodView], progress: &mut Progress) {
         let (queued, free): (Vec<&PodView>, Vec<&PodView>) = left.iter().partition(|pod| self.has_turns(pod));
-        for pod in free {
-            self.ask(pod, progress);
-        }
         let mut is_busy = self.moving(progress);
         for pod in &queued {
             let limit = pod.ends_at().and_then(|ends_at| self.pending(ends_at, self.rules.detach_timeout));
@@ -82,6 +79,10 @@ impl Drain<'_> {
             } else {
                 is_busy |= self.ask(pod, progress);
             }
+        }
+        // After them: those that leave one by one take longest.
+        for pod in free {
+            self.ask(pod, progress);
         }
         if left.iter().any(|pod| Refusal::of(self.refusals, uid(*pod)).is_some()) {
             progress.watches.push(self.view.watch_budgets());

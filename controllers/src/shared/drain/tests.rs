@@ -254,7 +254,7 @@ fn a_budget_that_can_never_allow_a_disruption_is_named_and_respected_until_the_d
 fn pods_with_volumes_leave_one_after_the_other_by_priority() {
     let urgent = merged(stateful("z"), json!({"spec": {"priority": 7}}));
     let two = |pods: &[Value]| scene(pods).attached("a", "n").attached("z", "n");
-    assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).told(), ["Evict p", "Evict z"]);
+    assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).told(), ["Evict z", "Evict p"]);
     let first = two(&[stateful("a"), leaving(urgent, after(30))]);
     let progress = first.evictions();
     assert!(progress.removals.is_empty());
