@@ -42,8 +42,8 @@ use crate::{
 
 /// The time may be this multiple of the longest chain.
 const GOAL: f64 = 1.5;
-/// The limit of evictions, unless a flag says otherwise: lower than the default, so that it is reached.
-const EVICTIONS: usize = 4;
+/// The manager's default limit of evictions.
+const EVICTIONS: usize = 8;
 const EVICTIONS_FLAG: &str = "--eviction-concurrency";
 /// The behavior of the cloud and its kubelets.
 const CLOUD_FLAGS: [&str; 5] =
@@ -80,11 +80,8 @@ pub(crate) async fn run(arguments: DrainArguments) -> Result<(), BenchError> {
 }
 
 async fn measure(arguments: DrainArguments) -> Result<(), BenchError> {
-    let mut manager_flags = arguments.manager_flags;
-    let limit = flag_value(&manager_flags, EVICTIONS_FLAG).and_then(|value| value.parse().ok());
-    if limit.is_none() {
-        manager_flags.push(format!("{EVICTIONS_FLAG}={EVICTIONS}"));
-    }
+    let manager_flags = arguments.manager_flags;
+    let limit = flag_value(&manager_flags, EVICTIONS_FLAG).and_then(|value| value.parse().ok()).unwrap_or(EVICTIONS);
     let directory = arguments.directory.as_deref().map(RunDirectory::open).transpose()?;
     if let Some(directory) = &directory {
         directory.clean()?;
@@ -98,8 +95,8 @@ async fn measure(arguments: DrainArguments) -> Result<(), BenchError> {
     let (nodes, timeout) = (arguments.nodes as usize, Duration::from_secs(arguments.timeout));
     let drain = Drain { measured: Measured::start(&options).await?, nodes, apps: apps(nodes), timeout };
     let report = Box::pin(drain.run()).await?;
-    print(&report.text(limit.unwrap_or(EVICTIONS)))?;
-    let problems = report.problems(limit.unwrap_or(EVICTIONS));
+    print(&report.text(limit))?;
+    let problems = report.problems(limit);
     if problems.is_empty() { Ok(()) } else { Err(BenchError::Failed(problems.join("\n"))) }
 }
 
