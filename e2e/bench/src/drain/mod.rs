@@ -44,7 +44,7 @@ use crate::{
 const GOAL: f64 = 1.5;
 /// The manager's default limit of evictions.
 const EVICTIONS: usize = 8;
-const EVICTIONS_FLAG: &str = "--eviction-concurrency";
+const EVICTIONS_FLAG: &str = "eviction-concurrency";
 /// The behavior of the cloud and its kubelets.
 const CLOUD_FLAGS: [&str; 5] =
     ["--boot-seconds=1", "--ready-seconds=0", "--delete-seconds=1", "--pod-end-seconds=3", "--never-register-again"];
