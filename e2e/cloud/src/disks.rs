@@ -117,8 +117,10 @@ async fn handle(
     if attachment.metadata.deletion_timestamp.is_some() {
         tokio::time::sleep(detaching).await;
         let volume = attachment.spec.source.persistent_volume_name.clone().unwrap_or_default();
-        ended.lock().push((volume, Timestamp::now()));
+        let at = Timestamp::now();
+        // It fails if the list was from before the end of the same detachment, which then does not count twice.
         api.patch(&name, &parameters, &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+        ended.lock().push((volume, at));
     } else if attachment.status.as_ref().is_none_or(|status| !status.attached) {
         let finalizer = format!("external-attacher/{}", attachment.spec.attacher.replace('.', "-"));
         api.patch(&name, &parameters, &Patch::Merge(json!({"metadata": {"finalizers": [finalizer]}}))).await?;
