@@ -94,8 +94,8 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
         App { name: "stuck", replicas: STUCK, unavailable: 0 },
         App { name: "free", replicas: OTHERS, unavailable: OTHERS },
     );
+    env.apply(&stuck.budget()).await?;
     for (app, pool) in [(&stuck, "a"), (&free, "b")] {
-        env.apply(&app.budget()).await?;
         env.apply(&app.deployment(&env, NODE_LABEL, pool)).await?;
     }
     env.wait_for("a pod on each node", async || Ok(stuck.available(&pods.current()) == STUCK)).await?;
