@@ -23,7 +23,7 @@ const HOME: Cluster = Cluster::new("home");
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const HELD: &str = "test.dev/held";
 /// More than plans that are executed at once.
-const EVICTED: usize = 200;
+const EVICTED: usize = 600;
 
 /// Evicts Pods with a label, and adds a finalizer to all others.
 struct Evicting;
