@@ -144,14 +144,15 @@ impl Stage {
         self.writing(scope, progress, (reason, message))
     }
 
-    /// As `showing`, and again when the message changes, with a pause in between.
+    /// As `showing`, and again when the message changes, with a pause in between. The same pause follows the report of a request
+    /// that failed: that report is a write that succeeds, after which the request is made and fails again.
     fn showing_news(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
         let known = scope.machine.condition(progress.1).filter(|known| known.status == "False");
-        let is_shown = |known: &NodeCondition| known.reason.as_deref() == Some(reason);
-        let Some(known) = known.filter(|known| is_shown(known)) else {
+        let says = |known: &NodeCondition, reason: &str| known.reason.as_deref() == Some(reason);
+        let Some(known) = known.filter(|known| says(known, reason) || says(known, REQUEST_FAILED)) else {
             return self.showing(scope, progress, (reason, message));
         };
-        if known.message.as_deref() == Some(&*clip(message)) {
+        if says(known, reason) && known.message.as_deref() == Some(&*clip(message)) {
             return self;
         }
         match scope.context.status_written.and_then(|written| scope.pause_end(written, SHOWN_AGAIN)) {

@@ -83,6 +83,24 @@ fn a_drain_whose_time_is_over_deletes_the_pods() {
     assert_eq!(overdue().pods(&[held]).steps(), ["call Delete"], "a finalizer on a pod holds up no forced drain");
 }
 
+#[test]
+fn a_forced_drain_whose_requests_fail_writes_its_status_every_half_minute() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let reported = json!({"conditions": [{"type": "Drained", "status": "False", "reason": "RequestFailed",
+        "message": "failed to delete Pod default/p: denied"}]});
+    let overdue = dying()
+        .with("/spec/drainTimeout", json!("30s"))
+        .with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"))
+        .with("/status/conditions", reported["conditions"].clone());
+    let mut overdue = scene(overdue).node(cordoned()).pods(&[pod]);
+    for (ago, steps) in
+        [(29, &["delete now Pod default/p"][..]), (30, &["delete now Pod default/p", "status Terminating"])]
+    {
+        overdue.status_written = Some(overdue.now - SignedDuration::from_secs(ago));
+        assert_eq!(overdue.steps(), steps, "the failure was reported {ago} s ago");
+    }
+}
+
 fn forced() -> MachineBuilder {
     dying().label("force-deletion", "true")
 }
