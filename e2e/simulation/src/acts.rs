@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{
     cluster::SimulatedCluster,
     edits::{edit, remove_fields, strip, wipe_status},
-    names::{DEPLOYMENTS, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
+    names::{DEPLOYMENTS, DRAIN_WATCHED, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
     oracles::Oracles,
     process::Slot,
     schedule::Act,
@@ -31,6 +31,10 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::ApiRefuses { seconds: time, .. }
         | Act::ApiSwallows { seconds: time, .. }
         | Act::CloudDown(time)
+        | Act::TargetDown(time)
+        | Act::RefusePods(_, time)
+        | Act::StaleBudgets(time)
+        | Act::EditBudgets(time)
         | Act::SilenceKubelet(_, time)
         | Act::Err(_, time) => seconds(*time),
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
@@ -79,6 +83,13 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
             cluster.around.adversary.refuse(Some(*code), *percent, lasts_of(*seconds));
         }
         Act::ApiSwallows { percent, seconds } => cluster.around.adversary.refuse(None, *percent, lasts_of(*seconds)),
+        Act::TargetDown(seconds) => {
+            cluster.around.adversary.silence_target(lasts_of(*seconds));
+            DRAIN_WATCHED.iter().chain(&["nodes"]).for_each(|kind| server.break_watches_of(&watches_of(kind)));
+        }
+        Act::RefusePods(code, seconds) => cluster.around.adversary.refuse_pods(*code, lasts_of(*seconds)),
+        Act::StaleBudgets(seconds) => cluster.stop_counting(lasts_of(*seconds), false),
+        Act::EditBudgets(seconds) => cluster.stop_counting(lasts_of(*seconds), true),
         Act::CloudDown(seconds) => {
             let (cloud, time) = (cluster.cloud().clone(), lasts_of(*seconds));
             cloud.set_down(true);
@@ -101,7 +112,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
 fn restart_on_lagging_server(cluster: &mut SimulatedCluster, lag: Duration) {
     let time = Duration::from_mins(1);
     cluster.around.adversary.lag(lag, time);
-    for plural in WATCHED {
+    for plural in WATCHED.into_iter().chain(DRAIN_WATCHED) {
         pace(cluster.server(), plural, Pace::Late(lag), time);
     }
     cluster.first.crash();

@@ -44,6 +44,12 @@ pub(super) struct Adversary {
     trace: Trace,
 }
 
+/// The kinds of the target cluster that managers know.
+const OF_TARGET: [&str; 6] =
+    ["nodes", "pods", "poddisruptionbudgets", "persistentvolumeclaims", "persistentvolumes", "volumeattachments"];
+/// The kinds that a drain removes.
+const REMOVED: [&str; 2] = ["pods", "volumeattachments"];
+
 type User = Box<dyn Fn(&Edit) + Send>;
 
 struct State {
@@ -56,9 +62,15 @@ struct State {
     writes: u64,
     /// The number of events sent. They do not count as steps.
     events: u64,
+    /// The number of writes that remove pods and attachments.
+    removals: u64,
     /// The managers that run, and the notification of each one's death.
     living: BTreeMap<String, Arc<Notify>>,
     silenced: Option<Instant>,
+    /// Until when managers do not reach the target's API server.
+    target_silenced: Option<Instant>,
+    /// Until when a policy refuses to remove pods, and its status.
+    pods_refused: Option<(Instant, u16)>,
     slow: Option<(Instant, Duration)>,
     /// The end of the API server's lag, and its size.
     lag: Option<(Instant, Duration)>,
@@ -127,8 +139,11 @@ impl Adversary {
             steps: 0,
             writes: 0,
             events: 0,
+            removals: 0,
             living: BTreeMap::new(),
             silenced: None,
+            target_silenced: None,
+            pods_refused: None,
             slow: None,
             lag: None,
             versions: VecDeque::new(),
@@ -172,6 +187,17 @@ impl Adversary {
         self.state.lock().events
     }
 
+    /// The number of writes that remove pods and attachments of volumes.
+    pub(super) fn removals(&self) -> u64 {
+        self.state.lock().removals
+    }
+
+    /// When the youngest running manager started.
+    pub(super) fn youngest(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.living.keys().filter_map(|name| state.born.get(name).copied()).max()
+    }
+
     /// The number of aimed fates that have not met their request.
     pub(super) fn missed(&self) -> usize {
         self.state.lock().aims.aimed.len()
@@ -213,6 +239,20 @@ impl Adversary {
         if time > NOTICED {
             state.outage_end = Some(end);
         }
+    }
+
+    /// Makes the target's API server unreachable for managers for a while.
+    pub(super) fn silence_target(&self, time: Duration) {
+        let (mut state, end) = (self.state.lock(), Instant::now() + time);
+        state.target_silenced = Some(end);
+        if time > NOTICED {
+            state.outage_end = Some(end);
+        }
+    }
+
+    /// Lets a policy refuse to remove pods for a while.
+    pub(super) fn refuse_pods(&self, code: u16, time: Duration) {
+        self.state.lock().pods_refused = Some((Instant::now() + time, code));
     }
 
     /// Delays each answer of the API server to a manager, for a while.
@@ -284,6 +324,7 @@ impl Adversary {
                 state.check_rate(name, &request.path);
                 let step = state.next_step();
                 state.writes += 1;
+                state.removals += u64::from(plural(&request.path).is_some_and(|kind| REMOVED.contains(&kind)));
                 let fate = state.aimed_at(request.verb, &request.path).or(state.aims.fates.remove(&step));
                 edit = state.aims.edits.remove(&step);
                 self.tell(step, name, request.verb, &request.path, fate);
@@ -294,7 +335,7 @@ impl Adversary {
             }
             _ => None,
         };
-        let fault = fault.or_else(|| state.period(manager.is_some(), request.verb));
+        let fault = fault.or_else(|| state.period(manager.is_some(), request));
         drop(state);
         self.edit(edit);
         fault
@@ -342,7 +383,7 @@ impl State {
     }
 
     /// The fault that applies to all requests for a while.
-    fn period(&mut self, is_manager: bool, verb: &str) -> Option<Fault> {
+    fn period(&mut self, is_manager: bool, request: &RequestRecord) -> Option<Fault> {
         let now = Instant::now();
         if self.silenced.is_some_and(|until| now < until) {
             return Some(Fault::Unreachable);
@@ -350,13 +391,26 @@ impl State {
         if !is_manager {
             return None;
         }
+        if let Some(fault) = self.target_fault(request, now) {
+            return Some(fault);
+        }
         if let Some(Refusals { code, percent, .. }) = self.refusals.as_ref().filter(|refusals| now < refusals.until)
             && self.random.u8(0..100) < *percent
         {
             return Some(code.map_or(Fault::Hang, Fault::Status));
         }
-        let slow = self.slow.filter(|(until, _)| now < *until && verb != "watch");
+        let slow = self.slow.filter(|(until, _)| now < *until && request.verb != "watch");
         slow.map(|(_, by)| Fault::AnswerLate(by)).or_else(|| self.lagging(now))
+    }
+
+    /// The fault of the target's API server.
+    fn target_fault(&self, request: &RequestRecord, now: Instant) -> Option<Fault> {
+        let kind = plural(&request.path)?;
+        if self.target_silenced.is_some_and(|until| now < until) && OF_TARGET.contains(&kind) {
+            return Some(Fault::Unreachable);
+        }
+        let is_removal = kind == "pods" && matches!(request.verb, "create" | "delete");
+        self.pods_refused.filter(|(until, _)| is_removal && now < *until).map(|(_, code)| Fault::Status(code))
     }
 
     fn lagging(&self, now: Instant) -> Option<Fault> {

@@ -10,9 +10,11 @@ use std::{
 };
 
 use super::{
+    names::DRAIN_WATCHED,
     oracles::Counts,
     run::{Report, Run, Scenario},
-    schedule::{Edit, Fate, Schedule, Trouble},
+    scenarios,
+    schedule::{Act, Edit, Fate, Schedule, Trouble},
     trace::Detail,
 };
 
@@ -33,6 +35,7 @@ impl Reference {
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            workload: None,
             schedule: Schedule::default(),
             ..run.clone()
         };
@@ -101,6 +104,49 @@ pub fn edits(run: &Run) -> Vec<Scenario> {
         Edit::DeletePool,
     ];
     at_each_step(run, |step| edits.clone().map(|edit| (format!("{edit:?} before"), Trouble::Edit { step, edit })))
+}
+
+/// Runs of the drain of ten pods in which something happens to a single step, for each step: the manager is killed, and the next
+/// one starts or another one takes over; caches are old; an answer is lost, late or a refusal, or there is none.
+pub fn drains() -> Vec<Scenario> {
+    let run = scenarios::ten_pods();
+    let watches = |millis: u32| DRAIN_WATCHED.map(|kind| Act::LateWatches(kind.to_owned(), millis));
+    let at = |millis, act| Trouble::At { millis, act };
+    let old: Vec<Trouble> = watches(4_000).into_iter().map(|act| at(12_000, act)).collect();
+    let fates = [
+        Fate::LoseAnswer,
+        Fate::CommitLate(15),
+        Fate::AnswerLate(40),
+        Fate::ArriveLate(15),
+        Fate::Refuse(429),
+        Fate::Refuse(500),
+        Fate::RefuseAfter(504),
+        Fate::Hang,
+        Fate::HangAfter,
+    ];
+    let crashes = [Fate::CrashBefore, Fate::CrashAfter];
+    let standby = Run { elects: true, ..run.clone() };
+    [
+        struck_at_each_step(&run, &[&crashes[..], &fates].concat(), &[]),
+        struck_at_each_step(&standby, &crashes, &[at(50, Act::SecondManager(300))]),
+        struck_at_each_step(&run, &crashes, &old),
+    ]
+    .concat()
+}
+
+/// Runs with each of these fates at a single step, for each step of the run with these troubles.
+fn struck_at_each_step(run: &Run, fates: &[Fate], troubles: &[Trouble]) -> Vec<Scenario> {
+    let with = |more: Option<Trouble>| {
+        let troubles = run.schedule.0.iter().chain(troubles).cloned().chain(more).collect();
+        Run { schedule: Schedule(troubles), ..run.clone() }
+    };
+    let steps = with(None).run(Detail::Brief).steps;
+    let struck = |step| {
+        let scenario =
+            move |fate: &Fate| (format!("ten pods, {fate:?} at step {step}"), Trouble::Step { step, fate: *fate });
+        fates.iter().map(scenario)
+    };
+    (0..steps).flat_map(struck).map(|(name, trouble)| Scenario { name, run: with(Some(trouble)) }).collect()
 }
 
 /// Runs with each of these troubles at a single step, for each step of the run.

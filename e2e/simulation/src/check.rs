@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     acts::lasts,
-    names::{GARBLED, WATCHED},
+    names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, Fate, Mistake, Trouble},
 };
@@ -13,6 +13,7 @@ use nodewright_e2e_cloud as cloud;
 /// No event begins later or lasts longer.
 const LONGEST: Duration = Duration::from_hours(24);
 const MOST_MACHINES: u32 = 500;
+const MOST_PODS: u64 = 200;
 /// The most repetitions of an act that writes into all objects.
 const MOST_TIMES: u32 = 1_000;
 
@@ -21,6 +22,7 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
     for (field, machines) in [("replicas", run.replicas), ("surge", run.surge), ("unavailable", run.unavailable)] {
         check_machines(field, machines)?;
     }
+    check_workload(run)?;
     if run.calls_at_once == Some(0) {
         return Err("calls_at_once: 0 is less than 1".to_owned());
     }
@@ -41,6 +43,19 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
+fn check_workload(run: &Run) -> Result<(), String> {
+    let apps = run.workload.iter().flat_map(|workload| &workload.apps);
+    let pods: u64 = apps.clone().map(|app| u64::from(app.pods)).sum();
+    if pods > MOST_PODS {
+        return Err(format!("workload: {pods} pods are more than {MOST_PODS}"));
+    }
+    for app in apps {
+        let detaches = app.volume.and_then(|volume| volume.detaches).unwrap_or(0);
+        check_time("workload", Duration::from_secs(detaches.into()))?;
+    }
+    Ok(())
+}
+
 fn check_act(field: &str, act: &Act) -> Result<(), String> {
     match act {
         Act::Cloud(order) => cloud::validate_fault(order).map_err(|failure| format!("{field}: {}", failure.message))?,
@@ -50,7 +65,7 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
         Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times) if *times > MOST_TIMES => {
             return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));
         }
-        Act::ApiRefuses { code, .. } => check_refusal(field, *code)?,
+        Act::ApiRefuses { code, .. } | Act::RefusePods(code, _) => check_refusal(field, *code)?,
         Act::Err(Mistake::Garble(plural, _), _) if !GARBLED.contains(&plural.as_str()) => {
             return Err(format!("{field}: {plural:?} is none of {GARBLED:?}"));
         }
@@ -58,9 +73,9 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
         | Act::LateWatches(plural, _)
         | Act::LateRival(plural, _)
         | Act::CutWatches(plural)
-            if !WATCHED.contains(&plural.as_str()) =>
+            if !WATCHED.iter().chain(&DRAIN_WATCHED).any(|kind| kind == plural) =>
         {
-            return Err(format!("{field}: {plural:?} is none of {WATCHED:?}"));
+            return Err(format!("{field}: {plural:?} is none of {WATCHED:?} and {DRAIN_WATCHED:?}"));
         }
         _ => {}
     }
@@ -134,6 +149,9 @@ mod tests {
                 json!([{"at": {"millis": 1, "act": {"api-refuses": {"code": 200, "percent": 9, "seconds": 9}}}}]),
             ),
             ("calls_at_once", json!(0)),
+            ("workload", json!({"apps": [{"pods": 201}]})),
+            ("workload", json!({"apps": [{"pods": 1, "volume": {"storage": "other", "detaches": 90_000}}]})),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"refuse-pods": [200, 9]}}}])),
             ("replica", json!(1)),
         ];
         for (field, value) in bad {

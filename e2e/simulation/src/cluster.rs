@@ -7,6 +7,7 @@ use super::{
     clock::JumpingClock,
     control_plane::{self, ControlPlane, agent_client},
     design::{Design, pool},
+    drains::{Drains, Expectations},
     edits,
     foreign::{judge_foreign, provider_id, seed_bystander, written_node},
     names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
@@ -14,6 +15,7 @@ use super::{
     process::{Slot, Surroundings},
     schedule::Schedule,
     trace::Trace,
+    workload::Keeper,
 };
 use jiff::Timestamp;
 use nodewright_e2e_cloud::{
@@ -25,13 +27,15 @@ use nodewright_runtime::leadership::{Clock, tokio_clock};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 /// A value in the Secret of the classes that must appear nowhere else, neither encoded nor decoded.
 const SECRET: &str = "aHVudGVyMi1uZXZlci1zZWVu";
 const SECRET_TEXT: &str = "hunter2-never-seen";
 /// A manager may write for this long after it has renewed a lease.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// Parts of the paths of what the keeper of pods looks at.
+const KEPT: [&str; 4] = ["/pods/", "/nodes/", "/volumeattachments/", "/poddisruptionbudgets/"];
 /// The time at which each run begins.
 const BEGIN: &str = "2026-06-01T12:00:00Z";
 
@@ -46,6 +50,7 @@ pub(super) struct SimulatedCluster {
     pub(super) trace: Trace,
     pub(super) first: Slot,
     pub(super) second: Option<Slot>,
+    keeper: Option<Keeper>,
     _plane: Option<ControlPlane>,
 }
 
@@ -83,8 +88,14 @@ impl SimulatedCluster {
             oracles.lock().expect_replacements(schedule.deaths());
         }
         seed_bystander(&cloud);
+        let pods_changed = Arc::new(Notify::new());
+        if let Some(workload) = &design.workload {
+            oracles.lock().watch_drains(Drains::of(workload, expectations(schedule)));
+        }
         let zero = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
-        watch_over(&server, &cloud, &adversary, &oracles, &trace, zero);
+        watch_over(&server, &cloud, &adversary, &oracles, &trace, (zero, &pods_changed));
+        let start = |workload| Keeper::start(server.clone(), workload, pods_changed);
+        let keeper = design.workload.clone().map(start);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| {
             let client = agent_client(&server, control_plane::AGENT);
@@ -101,11 +112,30 @@ impl SimulatedCluster {
         };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);
-        Self { around, around_second, cloud_clock: of_cloud, oracles, trace, first, second: None, _plane: plane }
+        Self {
+            around,
+            around_second,
+            cloud_clock: of_cloud,
+            oracles,
+            trace,
+            first,
+            second: None,
+            keeper,
+            _plane: plane,
+        }
     }
 
     pub(super) fn server(&self) -> &ApiServer {
         &self.around.server
+    }
+
+    /// Stops the disruption controller for a while. `edited`: a user changes the budgets.
+    pub(super) fn stop_counting(&self, time: Duration, edited: bool) {
+        let Some(keeper) = &self.keeper else { return };
+        keeper.stop_counting(time);
+        if edited {
+            keeper.edit_budgets();
+        }
     }
 
     pub(super) fn cloud(&self) -> &LocalCloud {
@@ -127,7 +157,7 @@ fn watch_over(
     adversary: &Adversary,
     oracles: &Arc<Mutex<Oracles>>,
     trace: &Trace,
-    begun: Option<(Timestamp, Instant)>,
+    (begun, pods_changed): (Option<(Timestamp, Instant)>, &Arc<Notify>),
 ) {
     let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
     adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &told, edit))));
@@ -141,6 +171,7 @@ fn watch_over(
             if let Some(id) = written_node(request).and_then(|node| provider_id(&seen, node)) {
                 judging.lock().node_write(request, &id);
             }
+            judging.lock().pod_request(request);
             if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
                 judging.lock().write(&request.path, body, connected_since, at);
@@ -149,6 +180,7 @@ fn watch_over(
         decides.request(request)
     });
     let (adversary, oracles, cloud, trace) = (adversary.clone(), oracles.clone(), cloud.clone(), trace.clone());
+    let pods_changed = pods_changed.clone();
     server.observe(move |change| {
         note_lease(&adversary, change);
         adversary.note_version(change.version);
@@ -156,10 +188,22 @@ fn watch_over(
         cloud.with(|cloud, now| {
             cloud.advance(now);
             let mut oracles = oracles.lock();
+            oracles.note_youngest(adversary.youngest());
             oracles.cloud(cloud.memory());
             oracles.change(change, cloud.memory());
         });
+        if KEPT.iter().any(|kind| change.path.contains(kind)) {
+            pods_changed.notify_one();
+        }
     });
+}
+
+fn expectations(schedule: &Schedule) -> Expectations {
+    Expectations {
+        trusts_clocks: !schedule.has_wrong_clocks(),
+        is_lagging: schedule.is_lagging(),
+        faults: schedule.aimed(),
+    }
 }
 
 /// A manager that renews a lease may write until its renewal deadline.

@@ -11,7 +11,7 @@ use std::{
 use clap::{Parser, value_parser};
 
 use super::{
-    campaign::{Reference, crashes, edits, examine, in_parallel},
+    campaign::{Reference, crashes, drains, edits, examine, in_parallel},
     check::check,
     generate,
     run::{Report, Run, Scenario},
@@ -158,6 +158,7 @@ impl<'a> Source<'a> {
             let run = Run::up_roll_down(arguments.first);
             given.extend(crashes(&run));
             given.extend(edits(&run));
+            given.extend(drains());
         }
         let until = arguments.minutes.map(|minutes| begun + Duration::from_secs(minutes * 60));
         let [next, made, broken] = [(); 3].map(|()| AtomicU64::new(0));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{
     names::{NAMESPACE, node_labels},
     trace::Detail,
+    workload::Workload,
 };
 
 /// The parameters of a cluster.
@@ -25,6 +26,8 @@ pub(super) struct Design {
     pub(super) bookmarks: Option<u32>,
     /// The limit for concurrent calls to the cloud, if any.
     pub(super) calls_at_once: Option<usize>,
+    /// The pods, if there are any.
+    pub(super) workload: Option<Workload>,
     /// The detail of the trace.
     pub(super) detail: Detail,
 }

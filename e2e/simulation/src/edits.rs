@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nodewright_api::labels;
 use nodewright_testing::api_server::ApiServer;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -53,6 +54,13 @@ fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
                 excuse_force(oracles, &machine);
             }
             server.delete(&path_of(&machine))
+        }),
+        Edit::ForceDeleteMachine(number) => machine(server, *number).is_some_and(|machine| {
+            oracles.lock().excuse_node(machine["metadata"]["name"].as_str().unwrap_or_default());
+            server.change(&path_of(&machine), |machine| {
+                machine["metadata"]["labels"][labels::FORCE_DELETION] = "true".into();
+            });
+            is_done(server, oracles, &Edit::DeleteMachine(*number))
         }),
         Edit::RecreateMachine(number) => {
             machine(server, *number).map(|machine| recreate(server, oracles, machine)).is_some()

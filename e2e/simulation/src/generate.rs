@@ -3,9 +3,10 @@
 use fastrand::Rng;
 
 use super::{
-    names::{GARBLED, WATCHED},
+    names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
+    workload::{App, Budget, Ending, Storage, Volume, Workload},
 };
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
 
@@ -13,6 +14,11 @@ use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder}
 const RIVAL_WATCHED: [&str; 4] = ["machinesets", "machinedeployments", "machineclasses", "nodes"];
 /// The status codes with which a broken API server refuses requests.
 const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
+
+/// One in so many runs has pods.
+const POD_RUNS: u8 = 5;
+/// The choices for pods are made from the seed and this.
+const POD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
@@ -43,13 +49,64 @@ pub fn run(seed: u64) -> Run {
         quiet,
         bookmarks,
         calls_at_once: None,
+        workload: None,
         phases,
         schedule,
     };
     match chance.u8(0..12) {
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => mistaken(&mut chance, &run),
-        _ => run,
+        _ => with_pods(seed, run, is_calm),
+    }
+}
+
+/// The same run, with pods and the faults of drains if it is one of those that have them. The choices for pods are apart from
+/// the others.
+fn with_pods(seed: u64, mut run: Run, is_calm: bool) -> Run {
+    let mut chance = Rng::with_seed(seed ^ POD_SEED);
+    // A drain may take seven minutes, one after the other, and all of them have to be over after an hour.
+    if chance.u8(0..POD_RUNS) != 0 || run.replicas > 5 {
+        return run;
+    }
+    let apps = (0..chance.usize(1..=3)).map(|_| app(&mut chance)).collect();
+    run.workload = Some(Workload { apps, daemons: chance.bool() });
+    let troubles = (0..chance.usize(0..=3)).map(|_| {
+        let latest = [60_000, 400_000][chance.usize(0..2)];
+        let millis = chance.u64(0..latest);
+        Trouble::At { millis, act: drain_fault(&mut chance, is_calm) }
+    });
+    run.schedule.0.extend(troubles);
+    run
+}
+
+fn app(chance: &mut Rng) -> App {
+    let pods = chance.u32(1..=4);
+    let detaches = [Some(1), Some(5), Some(60), None][chance.usize(0..4)];
+    let storage = [Storage::Provider, Storage::Provider, Storage::Other, Storage::Network][chance.usize(0..4)];
+    let volume = (chance.u8(0..3) == 0).then_some(Volume { storage, detaches });
+    let budgets = match chance.u8(0..8) {
+        0..=2 => vec![],
+        3 => vec![Budget::MinAvailable(chance.u32(0..=pods))],
+        4 => vec![Budget::MaxUnavailable(1), Budget::MinAvailable(1)],
+        5 => vec![Budget::MaxUnavailable(0)],
+        _ => vec![Budget::MaxUnavailable(1)],
+    };
+    let ends = [Ending::Soon, Ending::Soon, Ending::Soon, Ending::Killed, Ending::Never][chance.usize(0..5)];
+    App { pods, volume, budgets, ends }
+}
+
+/// A fault of the target cluster, or a user who removes a machine by force.
+fn drain_fault(chance: &mut Rng, is_calm: bool) -> Act {
+    let kind = |chance: &mut Rng| DRAIN_WATCHED[chance.usize(0..DRAIN_WATCHED.len())].to_owned();
+    match chance.u8(0..8) {
+        0 => Act::TargetDown(chance.u32(1..=900)),
+        1 => Act::RefusePods([403, 429, 500, 503][chance.usize(0..4)], chance.u32(1..=900)),
+        2 => Act::StaleBudgets(chance.u32(1..=120)),
+        3 => Act::EditBudgets(chance.u32(1..=120)),
+        4 => Act::HoldWatches(kind(chance), chance.u32(1..=400)),
+        5 => Act::CutWatches(kind(chance)),
+        6 if !is_calm => Edit::ForceDeleteMachine(chance.usize(0..20)).into(),
+        _ => Act::LateWatches(kind(chance), chance.u32(10..=30_000)),
     }
 }
 

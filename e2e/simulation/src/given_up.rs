@@ -58,6 +58,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            workload: None,
             detail: Detail::Brief,
         };
         let mut cluster = SimulatedCluster::build(&design, &Schedule::default());

@@ -10,9 +10,10 @@
 //! | `adversary`, `calls` | the fate of each write and each call of a manager |
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `quiescence` | the cluster, its events, and whether it has the wanted state |
-//! | `oracles`, `replacements`, `leases` | the invariants, checked at each change; replacements; who may write when |
+//! | `oracles`, `replacements`, `drains`, `leases` | the invariants, checked at each change; replacements; drains; who may write when |
 //! | `users` | users' mistakes that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
+//! | [`workload`] | pods with volumes and disruption budgets, and the controllers that keep them |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, judged and shrunk |
@@ -30,6 +31,7 @@ pub mod command;
 pub mod control_plane;
 mod design;
 mod disputes;
+mod drains;
 mod edits;
 mod foreign;
 pub mod generate;
@@ -47,6 +49,7 @@ pub mod schedule;
 pub mod shrink;
 mod trace;
 mod users;
+pub mod workload;
 
 pub use self::{
     oracles::Counts,

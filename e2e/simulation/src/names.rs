@@ -36,6 +36,9 @@ pub(super) fn prefix(slot: &str) -> String {
 
 /// The kinds whose watches may fail.
 pub(super) const WATCHED: [&str; 5] = ["machines", "machinesets", "machinedeployments", "machineclasses", "nodes"];
+/// The kinds that the drain of a Node watches.
+pub(super) const DRAIN_WATCHED: [&str; 4] =
+    ["pods", "poddisruptionbudgets", "persistentvolumeclaims", "volumeattachments"];
 /// The kinds of which a run may write unreadable objects.
 pub(super) const GARBLED: [&str; 4] = ["nodes", "machines", "machinesets", "machineclasses"];
 

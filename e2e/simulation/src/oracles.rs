@@ -15,8 +15,10 @@ use tokio::time::Instant;
 
 use super::{
     disputes::Disputes,
+    drains::Drains,
     names::{COPY, MACHINES, is_foreign},
     replacements::Replacements,
+    schedule::Act,
 };
 
 use nodewright_e2e_cloud::{
@@ -50,6 +52,10 @@ pub(super) struct Oracles {
     pub(super) counts: Counts,
     replacements: Replacements,
     disputes: Disputes,
+    /// Set in runs with pods.
+    drains: Option<Drains>,
+    /// When the youngest running manager started.
+    youngest: Option<Instant>,
     /// Set in runs with default settings, in which dead machines must be replaced in time: the number of deaths in the run.
     deaths: Option<u32>,
 }
@@ -123,6 +129,11 @@ impl Oracles {
         self.forced.contains(name)
     }
 
+    /// A user removes the machine of this name by force: its Node stays if the API server of the target cluster is away.
+    pub(super) fn excuse_node(&mut self, name: &str) {
+        self.wiped.insert(name.to_owned());
+    }
+
     /// Whether the machine of this name lost its status while it was being deleted. If its VM has gone by then, nothing proves
     /// any longer that the Node is its own, and the Node stays.
     pub(super) fn was_wiped(&self, name: &str) -> bool {
@@ -144,6 +155,26 @@ impl Oracles {
         self.deaths = Some(deaths);
     }
 
+    /// From now on, drains are judged.
+    pub(super) fn watch_drains(&mut self, drains: Drains) {
+        self.drains = Some(drains);
+    }
+
+    /// Notes when the youngest running manager started.
+    pub(super) fn note_youngest(&mut self, youngest: Option<Instant>) {
+        self.youngest = youngest;
+        if let Some(drains) = &mut self.drains {
+            drains.note_youngest(youngest);
+        }
+    }
+
+    /// Checks a request of a manager for a pod.
+    pub(super) fn pod_request(&mut self, request: &RequestRecord) {
+        let was_removed = |name: &str| self.was_forced(name) || self.was_wiped(name);
+        let wrong = self.drains.as_ref().and_then(|drains| drains.request(request, was_removed));
+        self.violations.extend(wrong);
+    }
+
     /// Notes the death of the VM of the machine with this name.
     pub(super) fn died(&mut self, name: &str) {
         self.replacements.is_dead(name);
@@ -152,14 +183,26 @@ impl Oracles {
         }
     }
 
-    /// Notes that something disturbs the managers for this long.
-    pub(super) fn disturbed(&mut self, lasts: Duration) {
-        self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
+    /// Notes that an act disturbs the managers for this long.
+    pub(super) fn disturbed(&mut self, act: &Act, lasts: Duration) {
+        if !matches!(act, Act::KillVm(_)) {
+            self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
+        }
+        if let Some(drains) = self.drains.as_mut().filter(|_| !act.is_of_target()) {
+            drains.disturbed(lasts);
+        }
+        if let (Some(drains), Act::TargetDown(_)) = (&mut self.drains, act) {
+            drains.target_away(lasts);
+        }
     }
 
-    /// Checks for overdue replacements.
-    pub(super) fn look(&mut self) {
+    /// Checks for overdue replacements and drains. `has_vm`: whether a machine has a VM that runs.
+    pub(super) fn look(&mut self, has_vm: impl Fn(&str) -> bool) {
         let overdue = self.replacements.overdue();
+        self.violations.extend(overdue);
+        let (forced, wiped) = (&self.forced, &self.wiped);
+        let is_judged = |name: &str| has_vm(name) && !forced.contains(name) && !wiped.contains(name);
+        let overdue = self.drains.as_mut().and_then(|drains| drains.overdue(is_judged));
         self.violations.extend(overdue);
     }
 
@@ -190,6 +233,9 @@ impl Oracles {
     pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
         let Some((plural, name)) = kind_and_name(&change.path) else { return };
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if let Some(drains) = &mut self.drains {
+            self.violations.extend(drains.change(plural, name, change));
+        }
         let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
         if counted && !is_foreign(name) {
             let counts = self.counts.0.entry(plural.to_owned()).or_default();
@@ -354,6 +400,10 @@ impl Oracles {
 
     fn vm_told_to_go(&mut self, event: &Event) {
         let name = event.name.as_deref().unwrap_or_default();
+        let wrong = self.drains.as_mut().and_then(|drains| drains.vm_told_to_go(name, self.youngest));
+        if !self.was_forced(name) && !self.was_wiped(name) {
+            self.violations.extend(wrong);
+        }
         if self.only_users_err && !self.cordoned.contains(name) && self.replacements.has_been_ready(name, JOINED) {
             self.blame(format!("I3: VM {name} was told to go, and its node was not cordoned"));
         }

@@ -16,7 +16,9 @@ use super::{
     quiescence,
     schedule::{Act, Edit, Schedule, Trouble},
     trace::{Detail, logged},
+    workload::Workload,
 };
+use nodewright_e2e_cloud::VmState;
 
 /// After this long without a fault, the cluster must have the wanted state. The longest wait of the controllers is ten minutes,
 /// after an exhausted quota. A machine that never joins has ten minutes as well, and this may happen twice.
@@ -56,6 +58,9 @@ pub struct Run {
     /// The limit for concurrent calls to the cloud; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<usize>,
+    /// The pods, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
     /// The user's acts. Each one waits until the cluster is quiescent after the one before it.
     pub phases: Vec<Act>,
     /// The faults.
@@ -104,6 +109,7 @@ impl Run {
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            workload: None,
             phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
             schedule: Schedule::default(),
         }
@@ -157,6 +163,7 @@ impl Run {
             quiet: self.quiet,
             bookmarks: self.bookmarks,
             calls_at_once: self.calls_at_once,
+            workload: self.workload.clone(),
             detail,
         };
         let begun = Instant::now();
@@ -182,6 +189,7 @@ struct Stage {
     /// The beginnings and ends of events, latest first.
     agenda: Vec<(Instant, Entry)>,
     controller_side: bool,
+    has_pods: bool,
     /// The numbers of writes and events that the faults excuse.
     forgiven: u64,
     /// The result of the last check for quiescence, and the state it was made for. The check is expensive.
@@ -203,7 +211,8 @@ impl Stage {
         }
         agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let controller_side = run.schedule.is_controller_side();
-        Self { cluster, agenda, controller_side, forgiven: run.forgiven(), looked: None }
+        let has_pods = run.workload.is_some();
+        Self { cluster, agenda, controller_side, has_pods, forgiven: run.forgiven(), looked: None }
     }
 
     /// Advances time until the cluster is quiescent and no event is left before then. Returns whether it got there.
@@ -248,9 +257,7 @@ impl Stage {
                     if !act.is_controller_side() {
                         self.cluster.oracles.lock().excuse_unready();
                     }
-                    if !matches!(act, Act::KillVm(_)) {
-                        self.cluster.oracles.lock().disturbed(acts::lasts(&act));
-                    }
+                    self.cluster.oracles.lock().disturbed(&act, acts::lasts(&act));
                     acts::begin(&mut self.cluster, &act);
                 }
                 Some((_, Entry::End(act))) => acts::end(&mut self.cluster, &act),
@@ -259,11 +266,13 @@ impl Stage {
         }
         sleep_until(look).await;
         let wrongs = self.cluster.around.adversary.take_wrongs();
+        let cloud = self.cluster.cloud();
+        let has_vm = |name: &str| cloud.vms().iter().any(|vm| vm.name == name && vm.state == VmState::Running);
         let mut oracles = self.cluster.oracles.lock();
         for wrong in wrongs {
             oracles.blame(wrong);
         }
-        oracles.look();
+        oracles.look(has_vm);
     }
 
     fn is_bad(&self) -> bool {
@@ -295,12 +304,16 @@ impl Stage {
 
     fn judge(self, begun: Instant) -> Report {
         let adversary = &self.cluster.around.adversary;
-        let (steps, writes) = (adversary.steps(), adversary.writes());
+        // Pods and volumes are removed as often as the target's API server refuses it.
+        let (steps, writes) = (adversary.steps(), adversary.writes() - adversary.removals());
         let oracles = self.cluster.oracles.lock();
         let mut violations = oracles.violations().to_vec();
         let made: u64 = oracles.counts.0.values().map(|(made, unmade)| made + unmade).sum();
         let (events, forgiven) = (adversary.events(), 20 + self.forgiven);
-        for (what, number, enough) in [("writes", writes, made * 6), ("events", events, made * 2)] {
+        // A drain says every half minute what it waits for, and at each refusal of an eviction.
+        let drains = if self.has_pods { oracles.counts.0.get("machines").map_or(0, |machines| machines.1) } else { 0 };
+        let enough = [("writes", writes, made * 6 + drains * 12), ("events", events, made * 2 + drains * 24)];
+        for (what, number, enough) in enough {
             if number > enough + forgiven {
                 violations.push(format!("I9: {number} {what}, and {} would do", enough + forgiven));
             }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::names::DRAIN_WATCHED;
 use nodewright_e2e_cloud::FaultOrder;
 
 /// All faults of a run.
@@ -87,6 +88,8 @@ pub enum Edit {
     Roll(String),
     /// Deletes the n-th machine by name, modulo their number.
     DeleteMachine(usize),
+    /// Does the same by force: the machine gets the label for that.
+    ForceDeleteMachine(usize),
     /// Removes the n-th machine by name, modulo their number, together with its finalizers, and creates it again under the same
     /// name.
     RecreateMachine(usize),
@@ -185,6 +188,15 @@ pub enum Act {
         /// The duration.
         seconds: u32,
     },
+    /// For this many seconds, managers cannot reach the API server of the target cluster: all that concerns Nodes, pods, their
+    /// volumes and disruption budgets.
+    TargetDown(u32),
+    /// For this many seconds, a policy refuses the evictions and deletions of pods that managers ask for, with this status.
+    RefusePods(u16, u32),
+    /// For this many seconds, the disruption controller does not count.
+    StaleBudgets(u32),
+    /// The same, and a user changes the disruption budgets, so that their status is older than their spec.
+    EditBudgets(u32),
     /// For this many seconds, the cloud is unreachable.
     CloudDown(u32),
     /// A fault of the cloud.
@@ -223,6 +235,10 @@ impl Act {
             | Self::ApiRefuses { .. }
             | Self::ApiSwallows { .. }
             | Self::DropManagedFields
+            | Self::TargetDown(_)
+            | Self::RefusePods(..)
+            | Self::StaleBudgets(_)
+            | Self::EditBudgets(_)
             | Self::CloudDown(_) => true,
             Self::Edit(_)
             | Self::Err(..)
@@ -236,6 +252,19 @@ impl Act {
             | Self::Cloud(_)
             | Self::KillVm(_)
             | Self::SilenceKubelet(..) => false,
+        }
+    }
+}
+
+impl Act {
+    /// Whether it is a fault of the target cluster alone, for which an overdue drain does not wait.
+    pub fn is_of_target(&self) -> bool {
+        match self {
+            Self::TargetDown(_) | Self::RefusePods(..) | Self::StaleBudgets(_) | Self::EditBudgets(_) => true,
+            Self::HoldWatches(kind, _) | Self::LateWatches(kind, _) | Self::CutWatches(kind) => {
+                DRAIN_WATCHED.contains(&kind.as_str())
+            }
+            _ => false,
         }
     }
 }
@@ -265,6 +294,17 @@ impl Schedule {
             Act::SecondManager(_) => !elects,
             _ => false,
         })
+    }
+
+    /// The number of faults of single steps and requests.
+    pub fn aimed(&self) -> u32 {
+        let is_aimed = |trouble: &&Trouble| !matches!(trouble, Trouble::At { .. });
+        u32::try_from(self.0.iter().filter(is_aimed).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the API server answers from the past.
+    pub fn is_lagging(&self) -> bool {
+        self.acts().iter().any(|(_, act)| matches!(act, Act::LaggingServer(_)))
     }
 
     /// The number of VMs that die or become silent.

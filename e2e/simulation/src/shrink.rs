@@ -4,6 +4,7 @@ use super::{
     campaign::{Reference, examine},
     run::Run,
     trace::Detail,
+    workload::{Ending, Workload},
 };
 
 /// The maximum number of runs.
@@ -59,7 +60,30 @@ fn shorter(run: &Run) -> Vec<Run> {
         Run { heartbeats: false, ..run.clone() },
         Run { replicas: run.replicas.saturating_sub(1), ..run.clone() },
         Run { replicas: run.replicas / 2, ..run.clone() },
+        Run { workload: None, ..run.clone() },
     ];
+    shorter.extend(with_fewer_pods(run));
     shorter.extend(simpler.into_iter().filter(|simpler| simpler != run && simpler.replicas > 0));
     shorter
+}
+
+/// All runs without one app, with one pod less of an app, and with simpler pods.
+fn with_fewer_pods(run: &Run) -> Vec<Run> {
+    let Some(workload) = &run.workload else { return vec![] };
+    let with = |change: &dyn Fn(&mut Workload)| {
+        let mut fewer = workload.clone();
+        change(&mut fewer);
+        Run { workload: Some(fewer), ..run.clone() }
+    };
+    let mut simpler = vec![with(&|fewer| fewer.daemons = false)];
+    for app in 0..workload.apps.len() {
+        simpler.push(with(&|fewer| drop(fewer.apps.remove(app))));
+        simpler.push(with(&|fewer| fewer.apps[app].pods = fewer.apps[app].pods.saturating_sub(1)));
+        simpler.push(with(&|fewer| fewer.apps[app].budgets.truncate(1)));
+        simpler.push(with(&|fewer| fewer.apps[app].budgets.clear()));
+        simpler.push(with(&|fewer| fewer.apps[app].volume = None));
+        simpler.push(with(&|fewer| fewer.apps[app].ends = Ending::Soon));
+    }
+    simpler.retain(|simpler| simpler != run);
+    simpler
 }

@@ -7,7 +7,7 @@ use std::{
 
 use nodewright_e2e_simulation::{
     Detail, Report, Run, Scenario,
-    campaign::{Reference, crashes, edits, examine, in_parallel},
+    campaign::{Reference, crashes, drains, edits, examine, in_parallel},
     generate, scenarios,
     schedule::{Act, Edit, Fate, Schedule, Trouble},
 };
@@ -57,6 +57,16 @@ fn killed_at_any_step_it_makes_and_unmakes_the_same() {
     let runs = crashes(&Run::up_roll_down(1));
     assert!(runs.len() > 200, "{} places to be killed at", runs.len());
     check_each(runs.into_iter().skip(1).step_by(5), |Scenario { run, .. }, reference| {
+        expect_good(&run, &examine(&run, reference, Detail::Brief));
+    });
+}
+
+/// About every ninetieth of the faults; `make simulate` covers all.
+#[test]
+fn whatever_happens_at_any_step_of_a_drain_it_ends_and_breaks_nothing() {
+    let runs = drains();
+    assert!(runs.len() > 1_000, "{} places for a fault", runs.len());
+    check_each(runs.into_iter().skip(40).step_by(91), |Scenario { run, .. }, reference| {
         expect_good(&run, &examine(&run, reference, Detail::Brief));
     });
 }

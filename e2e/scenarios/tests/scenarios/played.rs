@@ -56,6 +56,10 @@ fn can_be_played(run: &Run) -> bool {
         | Act::ApiSlow(_)
         | Act::ApiRefuses { .. }
         | Act::ApiSwallows { .. }
+        | Act::TargetDown(_)
+        | Act::RefusePods(..)
+        | Act::StaleBudgets(_)
+        | Act::EditBudgets(_)
         | Act::CloudDown(_)
         | Act::KillVm(_)
         | Act::SilenceKubelet(..)
@@ -68,7 +72,7 @@ fn can_be_played(run: &Run) -> bool {
         Trouble::At { act, .. } => plays(act),
         Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
-    troubles && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
+    troubles && run.workload.is_none() && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 
 /// Plays a run: the user's acts, each after the cluster is at rest, and the faults in parallel.

@@ -7,8 +7,10 @@ mod builders;
 mod claims;
 mod cloud;
 mod managers;
+mod pods;
 mod users;
 
+pub use self::pods::ten_pods;
 use crate::run::Scenario;
 
 /// All named runs.
@@ -25,6 +27,7 @@ pub fn all() -> Vec<Scenario> {
         users::orphans(),
         claims::claims(),
         users::tampered(),
+        pods::pods(),
     ]
     .concat()
 }
