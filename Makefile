@@ -103,7 +103,7 @@ SIMULATED = $(if $(REPLAY),--replay="$(REPLAY)") $(if $(SEED),--seed=$(SEED)) \
 	$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES))
 
 .PHONY: simulate
-simulate: ## Run managers in 5,000 simulated clusters with all kinds of faults; SEED=7 shows one run (5 minutes)
+simulate: ## Run managers in 6,000 simulated clusters with all kinds of faults; SEED=7 shows one run (6 minutes)
 #  Fails when an invariant is broken, and prints a run that breaks it. REPLAY=FILE repeats a run from a file, MINUTES=60
 #  runs for an hour. Compiles for 5 minutes at first.
 	@cargo build --locked --quiet --profile simulate --package nodewright-e2e-simulation
