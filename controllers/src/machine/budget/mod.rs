@@ -28,12 +28,9 @@ use nodewright_api::annotations;
 use nodewright_runtime::object::uid;
 
 #[cfg(test)]
-pub(super) use self::pool::{Limit, holds_place};
+pub(super) use self::pool::{Limit, holds_place, may_be_replaced};
 pub(super) use self::{
-    pool::{
-        Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET,
-        may_be_replaced,
-    },
+    pool::{Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET},
     wake::{wake_held, wake_next},
 };
 use super::{decision::Scope, snapshot::Owner};
